@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Training with the C++ worker runtime beside the same in Python: steps, start, memory, checkpoints, samplers.
+"""Compares training with the C++ worker runtime and in Python: steps, start, memory, checkpoints, samplers.
 
 usage: benchmarks/ddp.py [--runs N] [--only SECTION]... [--quick]
 
-Prints markdown tables of medians and of ratios. What is compared is alive at the same time and runs some steps in turn,
-and ratios are of the same turn: what else the machine does hits both sides. Needs scripts/setup. Builds its programs
-with Bazel ($BAZEL, default "bazel") unless --programs names their folder.
+Prints markdown tables of medians and of ratios. The programs compared are alive at the same time and run some steps in
+turn, and ratios are taken within a turn, so that other load on the machine affects both sides. Needs scripts/setup.
+Builds its programs with Bazel ($BAZEL, default "bazel") unless --programs names their folder.
 """
 
-import argparse
 import dataclasses
 import pathlib
 import sys
 import tempfile
 
-from programs import ROOT, build, need
+from programs import ROOT, build, flags, need, read_flags
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "ddp"))
 import other_sections  # noqa: E402
@@ -40,13 +39,13 @@ TINY_GPT = ("--layers", "1", "--heads", "2", "--width", "32", "--block", "16")
 class Setup:
     runs: int
     quick: bool
-    programs: pathlib.Path  # folder of the compiled ones
+    programs: pathlib.Path  # folder of the compiled programs
     ddprun: pathlib.Path
     folder: str  # for files of this run
 
     @property
     def rounds(self):
-        """Of steps, which are cheaper than the runs of whole programs."""
+        """Rounds of steps, which are cheaper than runs of whole programs."""
         return self.runs if self.quick else 2 * self.runs + 1
 
     @property
@@ -62,26 +61,24 @@ class Setup:
         return ("--model", model, *sizes.get(model, ()))
 
     def steps(self, model):
-        """Per round. The MLP stays below 800 in all: later its dead units' moments are subnormal, so slow."""
+        """Steps per round. The MLP stays below 800 in total: later moments of dead units are subnormal, so slow."""
         if self.quick:
             return 3
         return min(40, 780 // self.rounds) if model == "mlp" else 8
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__)
     parser.add_argument(
         "--runs", type=int, default=7, metavar="N", help="runs of each program; rounds of steps are 2 N + 1"
     )
     parser.add_argument("--only", action="append", choices=list(SECTIONS), help="only these sections")
     parser.add_argument(
-        "--quick", action="store_true", help="smallest sizes, one run: shows that it works, measures nothing"
+        "--quick", action="store_true", help="smallest sizes, one run: a smoke test without meaningful times"
     )
     parser.add_argument("--programs", type=pathlib.Path, help="folder of the compiled programs")
     parser.add_argument("--ddprun", type=pathlib.Path, default=ROOT / "bin/ddprun", help="another build of ddprun")
-    args = parser.parse_args()
-    if args.runs < 1:
-        parser.error("--runs must be at least 1")
+    args = read_flags(parser, runs=1)
     need(PYTHON, args.ddprun)
     programs = (args.programs or build("//benchmarks/ddp/...") / "benchmarks/ddp").resolve()
     with tempfile.TemporaryDirectory(prefix="ddprun_bench_") as folder:

@@ -1,4 +1,4 @@
-/* A worker that notes when it began: appends "NS PID RANK" to the file named by BENCH_FILE, then waits to be killed.
+/* A worker that records its start: appends "NS PID RANK" to the file named by BENCH_FILE, then waits to be killed.
  * NS is CLOCK_MONOTONIC, which all processes of a machine share. */
 
 #include <fcntl.h>

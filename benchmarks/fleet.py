@@ -1,22 +1,20 @@
 #!/usr/bin/env python3
-"""One rendezvousd and N launchers without workers, all of them in one process, each with a real gRPC stream.
+"""Measures one rendezvousd with N launchers without workers, all in one process, each with a real gRPC stream.
 
 usage: benchmarks/fleet.py [--nodes N]... [--c10d N]... [--state-dir]
        benchmarks/fleet.py --watched ROUNDS [--scrape-every S] [--nodes N]...
 
-Unlike scale.py, which starts whole launchers, it weighs the server alone, with thousands of them. A row for each N.
-With --c10d N, N processes also rendezvous as torchrun's agents do, at a TCPStore in this process: forked with
-everything imported, so that only the rendezvous is measured. --watched shows instead what page and metrics cost: pairs
-of a plain server and one with --http and --event-log, whose events one client reads as the page does, and whose metrics
-another scrapes. Every process is ended at the end. Needs scripts/setup; Bazel builds the launchers' program, or --fleet
-names it.
+Unlike scale.py, which starts whole launchers, this measures the server alone, with thousands of launchers. Prints a row
+for each N. With --c10d N, N processes also rendezvous as torchrun's agents do, at a TCPStore in this process: they are
+forked with everything imported, so that only the rendezvous is measured. --watched measures the cost of the page and
+the metrics instead: pairs of a plain server and one with --http and --event-log, with one client reading the events as
+the page does and another one scraping the metrics. All processes are killed at the end. Needs scripts/setup; Bazel
+builds the launchers' program, or --fleet names it.
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
-import resource
 import select
 import signal
 import statistics
@@ -27,10 +25,10 @@ import threading
 import time
 import urllib.request
 
-from programs import ROOT, build, die, need
+from programs import build, die, flags, need, print_table, raise_file_limit, server
 
-PORT_BYTES = 8  # as text, filled with spaces
-# Servers of --watched, and the flags of each; the first is what the others are compared with.
+PORT_BYTES = 8  # as text, padded with spaces
+# Servers of --watched with their flags; the others are compared with the first one.
 WATCHED = {
     "plain": [],
     "page and metrics": ["--http=127.0.0.1:0"],
@@ -51,7 +49,7 @@ COLUMNS = (
 
 
 class Watchers:
-    """Clients of a server's HTTP, in threads of this process: one reads the events, one scrapes the metrics."""
+    """HTTP clients of a server, in threads of this process: one reads the events, one scrapes the metrics."""
 
     def __init__(self, url, scrape_every):
         self.url = url
@@ -77,44 +75,40 @@ class Watchers:
                 return
 
     def join(self):
-        """After the server has ended."""
+        """Call after the server has ended."""
         self.over.set()
         for thread in self.threads:
             thread.join()
 
 
 @contextlib.contextmanager
-def server(args, flags=()):
-    """A rendezvousd with these flags; yields its process, its address, and with --http who watches it."""
+def watched_server(args, options=()):
+    """Runs a rendezvousd with these options; yields its process, its address, and with --http its Watchers."""
     with tempfile.TemporaryDirectory(prefix="ddprun_fleet_") as folder:
-        command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING"]
+        options = [option.format(folder=folder) for option in options]
         if args.state_dir:
-            command.append(f"--state-dir={folder}")
-        command += [flag.format(folder=folder) for flag in flags]
-        watched = any(flag.startswith("--http") for flag in flags)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            options.append(f"--state-dir={folder}")
         watchers = None
         try:
-            lines = [process.stdout.readline().split() for _ in range(2 if watched else 1)]
-            address = next(line[-1] for line in lines if "HTTP" not in line)
-            if watched:
-                port = next(line[-1] for line in lines if "HTTP" in line)
-                watchers = Watchers(f"http://127.0.0.1:{port}", args.scrape_every)
-            yield process, address, watchers
+            with server(args.rendezvousd, "--log-level=WARNING", *options) as (process, first):
+                ends = [first]
+                if any(option.startswith("--http") for option in options):
+                    ends.append(process.stdout.readline().split()[-1])
+                    port = next(end for end in ends if ":" not in end)
+                    watchers = Watchers(f"http://127.0.0.1:{port}", args.scrape_every)
+                yield process, next(end for end in ends if ":" in end), watchers
         finally:
-            process.kill()
-            process.wait()
             if watchers:
                 watchers.join()
 
 
 def read_cpu_ms(pid):
-    """Of all threads that the process has."""
+    """CPU time of all threads of a process."""
     return sum(int(file.read_text().split()[0]) for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
-def run_fleet(args, nodes, flags=()):
-    with server(args, flags) as (process, address, watchers):
+def run_fleet(args, nodes, options=()):
+    with watched_server(args, options) as (process, address, watchers):
         command = [args.fleet, f"--server={address}", f"--nodes={nodes}", f"--pid={process.pid}"]
         command += [f"--hold={args.hold}", f"--limit={args.limit}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -123,14 +117,14 @@ def run_fleet(args, nodes, flags=()):
             name, value = line.split()
             row[name] = float(value)
         if done.returncode != 0:
-            print(f"fleet.py: {nodes} launchers: not all was measured", file=sys.stderr)
+            print(f"fleet.py: {nodes} launchers: incomplete measurement", file=sys.stderr)
         if watchers and (watchers.events < nodes or watchers.scrapes == 0):
             die(f"only {watchers.events} events and {watchers.scrapes} scrapes were read; there are {nodes} launchers")
         return row
 
 
 def compare_watched(args, nodes):
-    """Rounds of one run of each kind; another one begins each time. Prints medians, and ratios with quartiles."""
+    """Runs each kind once per round, in rotating order. Prints medians, and ratios with quartiles."""
     kinds = list(WATCHED)
     rounds = []
     for number in range(args.watched):
@@ -149,7 +143,7 @@ def compare_watched(args, nodes):
 
 
 def c10d_agent(index, nodes, port, go, told):
-    """One of torchrun's agents up to its rank; runs in a process of its own."""
+    """One of torchrun's agents up to its rank; runs in its own process."""
     from torch.distributed import TCPStore
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
@@ -162,18 +156,18 @@ def c10d_agent(index, nodes, port, go, told):
     os.read(go, 1)
     handler.next_rendezvous()
     os.write(told, f"ranked {index} {time.monotonic_ns()}\n".encode())
-    signal.pause()  # keep its heartbeats' thread, as an agent would
+    signal.pause()  # keep its heartbeat thread alive, as an agent would
 
 
 class Lines:
-    """Lines that other processes write to a pipe."""
+    """Reads lines that other processes write to a pipe."""
 
     def __init__(self, fd):
         self.fd = fd
         self.rest = b""
 
     def read(self, count, limit):
-        """The next `count` lines, each as a list of words; fewer if they do not come within `limit` seconds."""
+        """The next `count` lines, each as a list of words; fewer if they do not arrive within `limit` seconds."""
         lines = []
         end = time.monotonic() + limit
         while len(lines) < count:
@@ -189,8 +183,8 @@ class Lines:
 
 
 def run_c10d(nodes, limit):
-    """How long it takes from the moment at which all agents may begin to the last one's rank, as text."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a line of each agent about the name of its address
+    """Returns the time from the start signal to the last agent's rank, as text."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # avoids a line from each agent about the name of its address
     from torch.distributed import TCPStore
     import torch.distributed.elastic.rendezvous.dynamic_rendezvous  # noqa: F401: before the forks
 
@@ -208,7 +202,7 @@ def run_c10d(nodes, limit):
                 finally:
                     os._exit(1)
             pids.append(pid)
-        # After the forks: it has a thread.
+        # After the forks, because it starts a thread.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         os.write(port_write, f"{store.port:{PORT_BYTES}}".encode() * nodes)
         ready = len(told.read(nodes, limit))
@@ -231,36 +225,28 @@ def run_c10d(nodes, limit):
             os.close(fd)
 
 
-def print_table(rows):
-    print("| " + " | ".join(title for _, title, _ in COLUMNS) + " |")
-    print("|" + "---|" * len(COLUMNS))
-    for row in rows:
-        cells = [shape.format(row[key]) if key in row else "-" for key, _, shape in COLUMNS]
-        print("| " + " | ".join(cells) + " |")
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__, "rendezvousd")
     parser.add_argument("--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (200, 1000)")
     parser.add_argument("--c10d", type=int, action="append", default=[], metavar="N", help="also torchrun's rendezvous")
-    parser.add_argument("--hold", type=float, default=20, metavar="S", help="heartbeats alone so long (default 20)")
-    parser.add_argument("--limit", type=float, default=120, metavar="S", help="give a row up after this (default 120)")
-    parser.add_argument("--state-dir", action="store_true", help="the server keeps its state in a folder")
-    parser.add_argument("--watched", type=int, metavar="ROUNDS", help="what page, metrics and event log cost")
-    parser.add_argument("--scrape-every", type=float, default=1, metavar="S", help="of the metrics (1; Prometheus: 15)")
+    parser.add_argument("--hold", type=float, default=20, metavar="S", help="seconds of heartbeats alone (default 20)")
+    parser.add_argument("--limit", type=float, default=120, metavar="S", help="timeout of a row (default 120)")
+    parser.add_argument("--state-dir", action="store_true", help="run the server with --state-dir")
+    parser.add_argument("--watched", type=int, metavar="ROUNDS", help="measure the cost of page, metrics and event log")
+    parser.add_argument("--scrape-every", type=float, default=1, help="scrape interval in s (1; Prometheus: 15)")
     parser.add_argument("--fleet", metavar="FILE", help="the launchers' program, instead of building it")
-    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     args = parser.parse_args()
     need(args.rendezvousd)
     args.fleet = args.fleet or str(build("//benchmarks/fleet") / "benchmarks/fleet/fleet")
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    raise_file_limit()
     if args.watched:
         print("| launchers | | server | median | of plain (quartiles) | rounds |\n|---|---|---|---|---|---|")
         for nodes in args.nodes or [200, 1000]:
             compare_watched(args, nodes)
         return
-    print_table([run_fleet(args, nodes) for nodes in args.nodes or [200, 1000]])
+    rows = [run_fleet(args, nodes) for nodes in args.nodes or [200, 1000]]
+    cells = [[shape.format(row[key]) if key in row else "-" for key, _, shape in COLUMNS] for row in rows]
+    print_table([title for _, title, _ in COLUMNS], cells)
     for nodes in args.c10d:
         result = run_c10d(nodes, args.limit)
         print(f"torchrun's rendezvous (c10d), {nodes} agents: all begin to all have ranks: {result}")

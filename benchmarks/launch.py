@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ddprun beside torchrun: times and memory of launching, of replacing a killed worker, and of doing nothing.
+"""Compares ddprun with torchrun: time and memory of launching, of replacing a killed worker, and of idling.
 
 usage: benchmarks/launch.py [--runs N] [--only WORD]...
 
@@ -7,24 +7,22 @@ Every measurement alternates between the two launchers, so that both see the sam
 Needs scripts/setup and a C compiler; the Python standard library is enough.
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import ROOT, compile_c, flags, free_port, need, print_table, read_flags, read_starts, stop
 
 LAUNCHERS = {"torchrun": [str(ROOT / ".venv/bin/torchrun")], "ddprun": [str(ROOT / "bin/ddprun")]}
 KILLS_PER_JOB = 3
 IDLE_SECONDS = 10.0
-GIVE_UP = 120.0  # seconds for anything that should take less
+GIVE_UP = 120.0  # seconds; timeout of each step
 
 
 class Bench:
@@ -32,16 +30,10 @@ class Bench:
         self.runs = runs
         self.folder = pathlib.Path(folder)
         self.rows = []
-        self.measure = self.compile("measure")
-        self.worker = self.compile("first_instruction")
-        # torchrun warns about this variable if it is unset.
+        self.measure = compile_c("measure", folder)
+        self.worker = compile_c("first_instruction", folder)
+        # torchrun warns if OMP_NUM_THREADS is unset.
         self.env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="ERROR")
-
-    def compile(self, name):
-        program = str(self.folder / name)
-        source = str(ROOT / "benchmarks" / f"{name}.c")
-        subprocess.run(["cc", "-O2", "-static", "-o", program, source], check=True)
-        return program
 
     # ---- launching ----
 
@@ -54,7 +46,7 @@ class Bench:
         return int(wall) / 1e9, int(resident) / 1024
 
     def launch_two_nodes(self, launcher):
-        """Both nodes of a job on this host, started together: seconds until both have ended."""
+        """Runs both nodes of a job on this host, started together: seconds until both have exited."""
         flags = self.two_node_flags()
         command = [*LAUNCHERS[launcher], *flags, "--no-python", "true"]
         began = time.monotonic()
@@ -66,22 +58,15 @@ class Bench:
 
     @staticmethod
     def two_node_flags():
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        return [
-            "--nnodes=2",
-            "--nproc-per-node=2",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint=127.0.0.1:{port}",
-            f"--rdzv-id=bench{port}",
-        ]
+        port = free_port()
+        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=bench{port}"]
+        return ["--nnodes=2", "--nproc-per-node=2", *rendezvous]
 
     # ---- a job that stays up ----
 
     @contextlib.contextmanager
     def job(self, launcher, nodes):
-        """Starts a job of 2 workers a node and yields (launchers, file of first instructions)."""
+        """Starts a job with 2 workers per node and yields (launchers, file of first instructions)."""
         path = self.folder / f"begun_{launcher}_{time.monotonic_ns()}"
         path.touch()
         flags = ["--standalone", "--nproc-per-node=2"] if nodes == 1 else self.two_node_flags()
@@ -95,23 +80,11 @@ class Bench:
             self.wait_for(path, lambda begun: len(begun) == 2 * nodes, launchers)
             yield launchers, path
         finally:
-            for process in launchers:
-                process.send_signal(signal.SIGTERM)
-            for process in launchers:
-                try:
-                    process.wait(timeout=40)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-
-    @staticmethod
-    def read(path):
-        """[(ns, pid, rank)] of every worker that has begun."""
-        return [tuple(map(int, line.split())) for line in path.read_text().splitlines() if len(line.split()) == 3]
+            stop(launchers)
 
     def wait_for(self, path, enough, launchers):
         end = time.monotonic() + GIVE_UP
-        while not enough(begun := self.read(path)):
+        while not enough(begun := read_starts(path)):
             if time.monotonic() > end or any(p.poll() is not None for p in launchers):
                 raise RuntimeError(f"the job did not come up: {begun}")
             time.sleep(0.002)
@@ -123,21 +96,21 @@ class Bench:
         with self.job(launcher, nodes) as (launchers, path):
             world = 2 * nodes
             for attempt in range(1, KILLS_PER_JOB + 1):
-                newest = self.read(path)[-world:]
+                newest = read_starts(path)[-world:]
                 pid = next(pid for _, pid, rank in newest if rank == world - 1)
                 time.sleep(0.3)  # let the last restart settle
                 killed = time.monotonic_ns()
                 os.kill(pid, signal.SIGKILL)
                 begun = self.wait_for(path, lambda b: len(b) >= world * (attempt + 1), launchers)
-                # By a new rank number or the old one: the replacement is the one that has the killed worker's rank.
+                # Its rank identifies the replacement, whether ranks were renumbered or not.
                 again = next(ns for ns, _, rank in begun[world * attempt :] if rank == world - 1)
                 result.append((again - killed) / 1e9)
         return result
 
     def wake_ups(self, launcher):
-        """Voluntary context switches a second of all the launcher's threads, while its workers sleep."""
+        """Voluntary context switches per second of all the launcher's threads while its workers sleep."""
         with self.job(launcher, 1) as (launchers, _):
-            time.sleep(1.0)  # the start is over
+            time.sleep(1.0)  # let the start settle
             began = self.voluntary_switches(launchers[0].pid)
             time.sleep(IDLE_SECONDS)
             return (self.voluntary_switches(launchers[0].pid) - began) / IDLE_SECONDS
@@ -214,25 +187,14 @@ def show(value, unit):
     return f"{value:.1f} {unit}"
 
 
-def print_table(rows):
-    head = ("what (medians)", "torchrun", "ddprun", "ratio", "aim")
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    for row in [head, tuple("-" * w for w in widths), *rows]:
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |")
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=7, metavar="N", help="pairs of runs a row (default 7)")
+    parser = flags(__doc__, "ddprun")
+    parser.add_argument("--runs", type=int, default=7, metavar="N", help="pairs of runs per row (default 7)")
     parser.add_argument(
         "--only", action="append", choices=["start", "64", "two", "kill", "idle"], help="only these rows"
     )
-    parser.add_argument("--ddprun", help="another build of ddprun")
-    args = parser.parse_args()
-    if args.runs < 1:
-        parser.error("--runs must be at least 1")
-    if args.ddprun:
-        LAUNCHERS["ddprun"] = [args.ddprun]
+    args = read_flags(parser, runs=1)
+    LAUNCHERS["ddprun"] = [args.ddprun]
     need(*[command[0] for command in LAUNCHERS.values()])
     with tempfile.TemporaryDirectory(prefix="ddprun_bench_") as folder:
         bench = Bench(args.runs, folder)
@@ -240,7 +202,7 @@ def main():
             bench.run(lambda word: not args.only or word in args.only)
         finally:
             if bench.rows:
-                print_table(bench.rows)
+                print_table(("what (medians)", "torchrun", "ddprun", "ratio", "aim"), bench.rows)
 
 
 if __name__ == "__main__":

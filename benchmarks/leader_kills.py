@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Kills the leader of several rendezvousd with one etcd, again and again, while jobs form, fail and end.
+"""Repeatedly kills the leader of several rendezvousd that share an etcd, while jobs form, fail and end.
 
     bazel build //launcher:ddprun //rendezvous/daemon:rendezvousd
     benchmarks/leader_kills.py [--kills 50] [--jobs 20] [--seed N] [--lease-ttl 3] [--bin .bazel/bin]
 
-Needs etcd and etcdctl. All on this host: a real etcd of three members, three rendezvousd, and the launchers of as many
-jobs of two nodes at a time as --jobs says, one after another (scripted_jobs.py): some succeed, some are restarted, some
-fail for good, some lose a launcher. The leader is killed (SIGKILL), paused until another one leads (SIGSTOP, SIGCONT)
-or told to end (SIGTERM), at random moments, and started again as a follower. Printed are how long it takes until
-another server leads, and until every launcher that had lost its server has reached one again. Exit code 1: something
-was lost or done twice; the lines at the end say what, and the logs are kept.
+Needs etcd and etcdctl. Everything runs on this host: a real etcd of three members, three rendezvousd, and the launchers
+of --jobs concurrent jobs of two nodes, one job after another (scripted_jobs.py): some succeed, some are restarted, some
+fail for good, some lose a launcher. At random moments the leader is killed (SIGKILL), paused until another server leads
+(SIGSTOP, SIGCONT) or terminated (SIGTERM), and then restarted as a follower. Prints the time until another server
+leads, and until every launcher that had lost its server has reconnected. Exit code 1: something was lost or done twice;
+the last lines say what, and the logs are kept.
 """
 
 import argparse
@@ -20,7 +20,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -29,10 +28,10 @@ import threading
 import time
 
 import scripted_jobs
-from programs import build, need
+from programs import build, free_port, need, print_table
 
 SERVERS = 3
-REMEMBERED = 1000  # ended jobs, by a server
+REMEMBERED = 1000  # ended jobs that a server keeps
 LED = b"leads since revision "  # in a server's log
 LOST = b"lost the rendezvous server"  # in a launcher's log, and then:
 REACHED = b"reached the rendezvous server"
@@ -44,14 +43,8 @@ class TimedOut(Exception):
     pass
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def log_of(process):
-    """What it has written; read again only when there is more."""
+    """The contents of the process's log; read again only when it has grown."""
     try:
         if os.stat(process.log).st_size != len(process.written):
             with open(process.log, "rb") as file:
@@ -70,7 +63,7 @@ def wait(condition, what, patience=60):
 
 
 class Cluster:
-    """etcd and the servers. Processes may be started by any thread; all else is for the one that kills leaders."""
+    """etcd and the servers. Any thread may start processes; the rest belongs to the thread that kills leaders."""
 
     def __init__(self, options, folder):
         self.options = options
@@ -81,7 +74,7 @@ class Cluster:
         self.servers = [None] * SERVERS
         self.expected_to_end = None
         self.lives = 0
-        self.ended_alone = 0  # servers that nobody killed
+        self.ended_alone = 0  # servers that exited without being killed
 
     def begin(self):
         self.etcd = self.start_etcd()
@@ -125,14 +118,14 @@ class Cluster:
             f"server{index}-{self.lives}")
 
     def epoch(self, server):
-        """Since which revision of etcd a server leads; 0: it does not, or has ended."""
+        """The etcd revision since which a server leads; 0: it does not lead, or has exited."""
         if server.epoch == 0:
             _, led, rest = log_of(server).partition(LED)
             server.epoch = int(rest.split(b";")[0]) if b";" in rest else 0
         return server.epoch if server.poll() is None else 0
 
     def leader(self):
-        """The index of the server that leads. Those that ended unasked are started again, as by a service manager."""
+        """The index of the leader, or None. Restarts servers that exited unexpectedly, as a service manager would."""
         for index, server in enumerate(self.servers):
             if server and server is not self.expected_to_end and server.poll() is not None:
                 self.ended_alone += 1
@@ -141,7 +134,7 @@ class Cluster:
         return epochs.index(max(epochs)) if max(epochs) > 0 else None
 
     def replace_leader(self, kind, all_connected):
-        """Returns the seconds until another server leads, and until `all_connected`; the old one follows again."""
+        """Returns the seconds until another server leads, and until `all_connected`; the old one then follows."""
         wait(lambda: self.leader() is not None, "a leader")
         index = self.leader()
         old = self.expected_to_end = self.servers[index]
@@ -169,7 +162,7 @@ class Cluster:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def kept_jobs(self):
-        """Jobs with a record in etcd: those that live, and how many have ended."""
+        """Jobs with a record in etcd: (names of live jobs, number of ended jobs)."""
         answer = self.etcdctl(self.etcd, "get", "--prefix", "/ddprun/jobs/", "--write-out=json").stdout
         live, ended = [], 0
         for pair in json.loads(answer).get("kvs", []):
@@ -192,7 +185,7 @@ class Cluster:
 
 
 class Slot(threading.Thread):
-    """Runs one job after another until it is told that this one is the last."""
+    """Runs one job after another until `last` is set."""
 
     def __init__(self, number, cluster, options, last):
         super().__init__(daemon=True)
@@ -213,7 +206,7 @@ class Slot(threading.Thread):
             self.done.append(self.job)
 
     def connected(self):
-        """Whether no launcher of its job is without a server that it once had."""
+        """True if no live launcher of its job has lost its server without reaching one again."""
         for launcher in list(self.job.launchers) if self.job else []:
             log = log_of(launcher)
             if launcher.poll() is None and log.count(LOST) > log.count(REACHED):
@@ -222,13 +215,13 @@ class Slot(threading.Thread):
 
 
 def kill_leaders(cluster, slots, options):
-    """Returns for each kind the pairs of times of its takeovers."""
+    """Returns the times of the takeovers by kind, each as a pair (led, connected)."""
     rng = random.Random(options.seed)
     times = collections.defaultdict(list)
     for number in range(1, options.kills + 1):
         kind = list(KINDS)[number - 1] if number <= len(KINDS) else rng.choices(list(KINDS), [3, 1, 1])[0]
         # A job that has lost a node needs a leader that lives for 3/2 heartbeat timeouts (protocol 4.5), here 4.5 s. If
-        # each one is killed sooner, such a job can't go on.
+        # every leader is killed sooner, such a job cannot continue.
         time.sleep(rng.uniform(0, 12))
         led, connected = cluster.replace_leader(kind, lambda: all(slot.connected() for slot in slots))
         times[kind].append((led, connected))
@@ -239,7 +232,7 @@ def kill_leaders(cluster, slots, options):
 
 
 def judge(cluster, jobs):
-    """Prints a line for each thing that must hold; returns whether all does."""
+    """Prints a line for each invariant; returns True if all hold."""
     wrong = collections.defaultdict(list)
     for job in jobs:
         for invariant, text in job.wrong:
@@ -259,11 +252,11 @@ def judge(cluster, jobs):
 def report(times, jobs, cluster, options):
     print(f"{options.kills} takeovers, {options.jobs} jobs of 2 nodes at a time, lease {options.lease_ttl} s, "
           f"seed {options.seed}:")
-    print("| leader | takeovers | another led after, s: median | worst | all launchers back after, s: median | worst |")
-    print("|---|---|---|---|---|---|")
-    for kind, pairs in times.items():
-        cells = [f"{of(column):.2f}" for column in zip(*pairs) for of in (statistics.median, max)]
-        print(f"| {kind} | {len(pairs)} | " + " | ".join(cells) + " |")
+    print_table(
+        ("leader", "takeovers", "another led after, s: median", "worst",
+         "all launchers back after, s: median", "worst"),
+        [(kind, len(pairs), *(f"{of(column):.2f}" for column in zip(*pairs) for of in (statistics.median, max)))
+         for kind, pairs in times.items()])
     kinds = collections.Counter(job.script.kind for job in jobs)
     print(f"{len(jobs)} jobs ended: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) +
           f"; {sum(job.script.charges for job in jobs)} restarts, {sum(job.extra_rounds for job in jobs)} rounds that "

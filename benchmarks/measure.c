@@ -1,9 +1,9 @@
-/* Runs a command and writes "WALL_NS MAXRSS_KB STATUS" to a file: the time from fork to the end of the command, and the
+/* Runs a command and writes "WALL_NS MAXRSS_KB STATUS" to a file: the time from fork to the command's exit, and the
  * largest resident set of the command or of a child that it has waited for.
  *
  * usage: measure FILE COMMAND [ARGUMENT]...
  *
- * A small static program, because Linux counts the memory of the process that forked into the child's figure. */
+ * Small and static, because Linux includes the memory of the forking process in the child's maximum. */
 
 #include <stdio.h>
 #include <stdlib.h>

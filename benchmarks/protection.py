@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""What credentials and a state folder add to the launch of a job.
+"""Measures what credentials and a state folder add to the launch of a job.
 
 usage: benchmarks/protection.py [--runs N]
 
-One rendezvousd of each kind serves at the same time. In turn, a job of two nodes on this host, which runs `true`, is
-launched on each of them. The table shows medians, and the median difference to the plain server of the same turn. The
-state folders lie in $TMPDIR: put that on a real disk. Needs scripts/setup and the openssl command.
+One rendezvousd of each kind runs at the same time. A job of two nodes on this host, running `true`, is launched on each
+of them in turn. The table shows medians, and the median difference to the plain server in the same turn. The state
+folders are in $TMPDIR: put that on a real disk. Needs scripts/setup and the openssl command.
 """
 
-import argparse
 import os
 import pathlib
 import statistics
@@ -17,13 +16,13 @@ import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import ROOT, flags, need, print_table, stop
 
-GIVE_UP = 120.0  # seconds for anything that should take less
+GIVE_UP = 120.0  # seconds; timeout of each job
 
 
 def make_certificates(folder):
-    """ca.crt, and node.crt with node.key for 127.0.0.1, both for servers and for launchers."""
+    """Creates ca.crt, and node.crt with node.key for 127.0.0.1, used by servers and launchers."""
 
     def openssl(*arguments):
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
@@ -37,7 +36,7 @@ def make_certificates(folder):
 
 
 class Kind:
-    """A running rendezvousd, and what launchers need to talk to it."""
+    """A running rendezvousd, with the credentials that launchers need for it."""
 
     def __init__(self, name, launcher_flags=(), server_flags=()):
         self.name = name
@@ -48,17 +47,9 @@ class Kind:
         self.seconds = []
 
     def launch(self, job):
-        command = [
-            str(ROOT / "bin/ddprun"),
-            "--nnodes=2",
-            "--nproc-per-node=2",
-            f"--rdzv-endpoint={self.endpoint}",
-            f"--rdzv-id={job}",
-            "--rdzv-conf=is_host=false",
-            *self.launcher_flags,
-            "--no-python",
-            "true",
-        ]
+        rendezvous = [f"--rdzv-endpoint={self.endpoint}", f"--rdzv-id={job}", "--rdzv-conf=is_host=false"]
+        command = [str(ROOT / "bin/ddprun"), "--nnodes=2", "--nproc-per-node=2", *rendezvous, *self.launcher_flags]
+        command += ["--no-python", "true"]
         began = time.monotonic()
         nodes = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for _ in range(2)]
         codes = [node.wait(timeout=GIVE_UP) for node in nodes]
@@ -68,7 +59,7 @@ class Kind:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__)
     parser.add_argument("--runs", type=int, default=50, help="jobs on each server")
     runs = parser.parse_args().runs
     need(ROOT / "bin/ddprun", ROOT / "bin/rendezvousd")
@@ -92,16 +83,12 @@ def main():
                 for kind in kinds[run % len(kinds) :] + kinds[: run % len(kinds)]:
                     kind.launch(f"job{run}")
         finally:
-            for kind in kinds:
-                kind.server.terminate()
-                kind.server.wait()
-    print("| two nodes x 2 `true` on one host, median of", runs, "| ms | more than nothing, ms |")
-    print("|---|---|---|")
-    plain = kinds[0].seconds[1:]
+            stop([kind.server for kind in kinds])
+    rows = []
     for kind in kinds:
-        seconds = kind.seconds[1:]
-        more = statistics.median(a - b for a, b in zip(seconds, plain))
-        print(f"| {kind.name} | {statistics.median(seconds) * 1e3:.1f} | {more * 1e3:+.1f} |")
+        more = statistics.median(a - b for a, b in zip(kind.seconds[1:], kinds[0].seconds[1:]))
+        rows.append((kind.name, f"{statistics.median(kind.seconds[1:]) * 1e3:.1f}", f"{more * 1e3:+.1f}"))
+    print_table((f"two nodes x 2 `true` on one host, median of {runs}", "ms", "more than nothing, ms"), rows)
 
 
 if __name__ == "__main__":

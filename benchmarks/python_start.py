@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A plain DDP script under torchrun, ddprun and ddprun --preload: to the first optimizer step, and from kill -9 of a
-worker to the next one; proportional memory (PSS) of the whole job.
+"""Measures a plain DDP script under torchrun, ddprun and ddprun --preload: time to the first optimizer step, time from
+kill -9 of a worker to the next step, and proportional memory (PSS) of the whole job.
 
 usage: benchmarks/python_start.py [--runs N] [--workers N]...
 
-Every round starts each of the three once, one after the other, so that all see the same machine; the table shows
-medians and the range. Needs scripts/setup; the Python standard library is enough.
+Every round runs each of the three once, one after the other, so that all see the same machine; the table shows medians
+and the range. Needs scripts/setup; the Python standard library is enough.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import ROOT, need, print_row, print_table, read_starts, stop
 
 PYTHON = ROOT / ".venv/bin/python"
 DDPRUN = os.environ.get("DDPRUN", str(ROOT / "bin/ddprun"))
@@ -28,7 +28,7 @@ LAUNCHERS = {
     "ddprun --preload": [DDPRUN, "--preload=auto"],
 }
 KILLS_PER_JOB = 2
-GIVE_UP = 300.0  # seconds for anything that should take less
+GIVE_UP = 300.0  # seconds; timeout of each wait
 
 TRAINER = """
 import os
@@ -65,7 +65,7 @@ class Job:
             LOGLEVEL="ERROR",
             PYTHON_EXEC=str(PYTHON),
             BENCH_FILE=str(self.steps_file),
-            # Without it torchrun's next attempt reads the addresses of the one that was killed.
+            # Without it torchrun's next attempt reads the addresses of the killed one.
             TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
         )
         flags = ["--standalone", f"--nproc-per-node={workers}", "--max-restarts=100", str(script)]
@@ -75,12 +75,10 @@ class Job:
         )
 
     def steps(self):
-        """[(ns, pid, rank)] of every worker that has made its first step."""
-        lines = self.steps_file.read_text().splitlines()
-        return [tuple(map(int, line.split())) for line in lines if len(line.split()) == 3]
+        return read_starts(self.steps_file)
 
     def wait_for_round(self, number):
-        """Seconds on the steady clock at which the last worker of this round had made its step."""
+        """Steady-clock time at which the last worker of this round completed its step."""
         end = time.monotonic() + GIVE_UP
         while len(self.steps()) < self.workers * number:
             if time.monotonic() > end or self.process.poll() is not None:
@@ -92,14 +90,14 @@ class Job:
         return (self.wait_for_round(1) - self.began) / 1e9
 
     def restart(self, number):
-        time.sleep(1.0)  # let the last one settle
+        time.sleep(1.0)  # let the last restart settle
         pid = next(pid for _, pid, rank in self.steps()[-self.workers :] if rank == self.workers - 1)
         killed = time.monotonic_ns()
         os.kill(pid, signal.SIGKILL)
         return (self.wait_for_round(number) - killed) / 1e9
 
     def memory(self):
-        """Proportional set size in MB of the launcher and everything that it has started."""
+        """Proportional set size in MB of the launcher and all its descendants."""
         parents = {}
         for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -115,14 +113,6 @@ class Job:
                 rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
                 total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
         return total / 1024
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 def import_alone():
@@ -142,10 +132,9 @@ def main():
     parser.add_argument("--workers", type=int, action="append", help="workers on this node (2 and 8)")
     arguments = parser.parse_args()
     need(PYTHON, DDPRUN, *[command[0] for command in LAUNCHERS.values()])
-    print("| workers | " + " | ".join(LAUNCHERS) + " | import alone |")
-    print("|---" * (len(LAUNCHERS) + 2) + "|")
+    print_table(("workers", *LAUNCHERS, "import alone"), [])
     with tempfile.TemporaryDirectory() as folder:
-        import_alone()  # from a cold page cache
+        import_alone()  # warms the page cache
         for workers in arguments.workers or [2, 8]:
             starts, restarts, memory = ({name: [] for name in LAUNCHERS} for _ in range(3))
             imports = []
@@ -159,7 +148,7 @@ def main():
                         for kill in range(KILLS_PER_JOB):
                             restarts[name].append(job.restart(kill + 2))
                     finally:
-                        job.end()
+                        stop([job.process], 60)
                     print(f"round {run + 1} of {arguments.runs}: {workers} workers, {name}", file=sys.stderr)
             rows = {
                 "to the first step": (starts, "s", 2, text(imports, "s", 2)),
@@ -167,8 +156,7 @@ def main():
                 "PSS": (memory, "MB", 0, ""),
             }
             for row, (values, unit, digits, last) in rows.items():
-                cells = " | ".join(text(values[name], unit, digits) for name in LAUNCHERS)
-                print(f"| {workers}: {row} | {cells} | {last} |", flush=True)
+                print_row((f"{workers}: {row}", *(text(values[name], unit, digits) for name in LAUNCHERS), last))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How long a training stands still after a death, and how many steps it loses.
+"""Measures how long training is interrupted by a failure, and how many steps are lost.
 
 usage: benchmarks/recovery.py [--injections N] [--only WORD]... [--programs DIR]
 
-Each case is a job of which one process is killed with SIGKILL, again and again, each time a random while after it has
-recovered. The table shows medians and p99 (of 20 injections: the largest) of the time from the kill to the end of the
-next optimizer step, how that divides, and how many committed steps had to be made again. Jobs under torchrun and jobs
+Each case is a job of which one process is repeatedly killed with SIGKILL, each time a random while after the job has
+recovered. The table shows medians and p99 (with 20 injections: the maximum) of the time from the kill to the end of the
+next optimizer step, the parts of that time, and how many committed steps were repeated. Jobs under torchrun and jobs
 without recovery resume from a snapshot of every 20th step. Needs scripts/setup; Bazel builds the C++ examples.
 """
 
@@ -24,10 +24,10 @@ import tempfile
 import threading
 import time
 
-from programs import ROOT, build, need
+from programs import ROOT, build, need, print_row, print_table, stop
 
 DDPRUN = ROOT / "bin/ddprun"
-GIVE_UP = 120.0  # seconds for anything that should take less
+GIVE_UP = 120.0  # seconds; timeout of each step
 MODEL = ["--block-size=64", "--n-layer=2", "--n-head=4", "--n-embd=64", "--batch-size=8"]
 SNAPSHOTS = ["--snapshot-every=20", "--log-every=1", "--steps=1000000"]
 PARTS = ("rolled back", "re-form", "group", "state", "first step")
@@ -38,13 +38,13 @@ RECOVERED = re.compile(r"rank (\d+): round (\d+) goes on after step (\d+)(?:; su
 
 
 class Job:
-    """The processes of one job, whose output arrives as (time of arrival, process's number, line)."""
+    """The processes of one job, with their output as (time of arrival, process number, line)."""
 
     def __init__(self, env):
         self.env = env
         self.lines = queue.SimpleQueue()
         self.pids = {}  # rank -> pid
-        self.step = 0  # the largest that was reported
+        self.step = 0  # the largest reported step
         self.processes = []
 
     def start(self, command):
@@ -55,7 +55,7 @@ class Job:
         self.processes.append(process)
 
     def start_server(self):
-        """Returns its port once it listens: a launcher that comes sooner retries a second later, then more rarely."""
+        """Returns the port once the server listens: a launcher started sooner would retry a second later or more."""
         self.start([str(ROOT / "bin/rendezvousd"), "--listen=127.0.0.1:0"])
         deadline = time.monotonic() + GIVE_UP
         while True:
@@ -68,11 +68,11 @@ class Job:
             self.lines.put((time.monotonic(), number, line))
 
     def next(self, deadline):
-        """The next line, taken note of."""
+        """Returns the next line, after recording the pid in it, if any."""
         try:
             at, number, line = self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise RuntimeError("the job stands still") from None
+            raise RuntimeError("the job makes no progress") from None
         if found := PID.search(line):
             self.pids[int(found[1])] = int(found[3])
         return at, number, line
@@ -84,17 +84,6 @@ class Job:
             if found := STEP.search(line):
                 self.step = max(self.step, int(found[1]))
 
-    def end(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self.processes:
-            try:
-                process.wait(timeout=40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
 
 @contextlib.contextmanager
 def job(commands=()):
@@ -105,7 +94,7 @@ def job(commands=()):
             started.start(command)
         yield started
     finally:
-        started.end()
+        stop(started.processes)
 
 
 class Injection:
@@ -117,7 +106,7 @@ class Injection:
 
 
 def recovered_by_survivors(running, killed, survivors):
-    """After a kill at `killed`: waits until `survivors` (by their ranks afterwards) have said how they went on."""
+    """After a kill at `killed`: waits until `survivors` (numbered by their new ranks) have reported their recovery."""
     result = Injection()
     before = running.step
     deadline = time.monotonic() + GIVE_UP
@@ -141,7 +130,7 @@ def recovered_by_survivors(running, killed, survivors):
 
 
 def resumed_from_snapshot(running, killed):
-    """After a kill at `killed`: waits for the first step that is made again."""
+    """After a kill at `killed`: waits for the first step completed by restarted workers."""
     result = Injection()
     before = running.step
     deadline = time.monotonic() + GIVE_UP
@@ -165,7 +154,7 @@ def kill_workers(commands, world, injections, elastic):
         while len(results) < injections:
             running.run_until_step(running.step + random.randint(25, 45))
             if len(running.pids) < world:
-                raise RuntimeError(f"only ranks {sorted(running.pids)} have said their pid")
+                raise RuntimeError(f"only ranks {sorted(running.pids)} have reported their pid")
             victim = random.randrange(world)
             survivors = {rank: pid for rank, pid in running.pids.items() if rank != victim}
             killed = time.monotonic()
@@ -173,18 +162,18 @@ def kill_workers(commands, world, injections, elastic):
             if elastic:
                 results.append(recovered_by_survivors(running, killed, survivors))
                 if any(running.pids[rank] != pid for rank, pid in survivors.items()):
-                    raise RuntimeError("a survivor was started anew")
+                    raise RuntimeError("a survivor was restarted")
             else:
                 results.append(resumed_from_snapshot(running, killed))
     return results
 
 
 def lose_nodes(worker, injections):
-    """Three nodes of one worker each on this host, of which one is killed: its launcher and its worker."""
+    """Three nodes with one worker each on this host; kills the launcher and the worker of one."""
     results = []
     while len(results) < injections:
         with job() as running:
-            # The server stands apart, as its launcher would be killed with it.
+            # The server runs separately, as it would otherwise be killed with its launcher.
             port = running.start_server()
             server = [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=recovery{port}"]
             flags = ["--nnodes=2:3", "--nproc-per-node=1", *server]
@@ -228,7 +217,7 @@ def row(name, results):
             before = at
     lost = [r.lost for r in results]
     cells.append(f"{statistics.median(lost):.0f} ({max(lost)})")
-    print("| " + " | ".join(cells) + " |", flush=True)
+    print_row(cells)
 
 
 def main():
@@ -274,8 +263,7 @@ def main():
                 injections,
                 False,
             )
-        print("| case | kills | kill to next step, ms | kill to suspend | " + " | ".join(PARTS) + " | steps lost |")
-        print("|---" * (5 + len(PARTS)) + "|")
+        print_table(("case", "kills", "kill to next step, ms", "kill to suspend", *PARTS, "steps lost"), [])
         for name, run in cases.items():
             if arguments.only and not any(word in name for word in arguments.only):
                 continue

@@ -1,31 +1,28 @@
 #!/usr/bin/env python3
-"""One rendezvousd and N real launchers on this host: does a job of N nodes form, and does it restart?
+"""One rendezvousd and N real launchers on this host: measures how a job of N nodes forms and restarts.
 
 usage: benchmarks/scale.py [--nodes N]... [--hogs N] [--hold SECONDS] [--limit SECONDS]
 
-Each launcher is `ddprun --nnodes=N --nproc-per-node=1` with the default heartbeats; its worker notes when it began and
-waits. The job forms, is left alone for a while, loses one worker by SIGKILL, restarts, and is stopped. The table has
-one row for each N. All processes are killed at the end, whatever happens. Needs scripts/setup, a C compiler and about
-15 MB for each launcher.
+Each launcher is `ddprun --nnodes=N --nproc-per-node=1` with the default heartbeats; its worker records its start time
+and waits. The job forms, idles for a while, loses one worker by SIGKILL, restarts, and is stopped. The table has one
+row for each N. All processes are killed at the end in any case. Needs scripts/setup, a C compiler and about 15 MB for
+each launcher.
 """
 
-import argparse
 import contextlib
 import ctypes
 import os
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import compile_c, cpu_seconds, flags, need, print_table, raise_file_limit
 
 MB_PER_LAUNCHER = 15
-TICKS = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 COLUMNS = (
@@ -44,7 +41,7 @@ COLUMNS = (
 
 
 class Late(Exception):
-    """The limit is over."""
+    """The time limit is exceeded."""
 
 
 def die_with_parent():
@@ -52,7 +49,7 @@ def die_with_parent():
 
 
 def children():
-    """Processes whose parent this one is: also those whose own parent has ended (see PR_SET_CHILD_SUBREAPER)."""
+    """Child processes of this one, including adopted ones (see PR_SET_CHILD_SUBREAPER)."""
     found = []
     for task in pathlib.Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
@@ -61,7 +58,7 @@ def children():
 
 
 def kill_everything():
-    """SIGKILL to all that this process has started, until nothing is left."""
+    """Sends SIGKILL to all descendants until none is left."""
     while pids := children():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -69,14 +66,6 @@ def kill_everything():
         for pid in pids:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def cpu_seconds(pid):
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Job:
@@ -92,12 +81,12 @@ class Job:
         self.server_log = self.folder / "rendezvousd.log"
         self.launcher_log = self.folder / "ddprun.log"
         self.launchers = []
-        self.running = {}  # rank: (ns, pid), the newest
+        self.running = {}  # rank: (ns, pid) of the newest worker
         self.read_to = 0
         self.row = {"nodes": str(nodes), "fds": 0}
 
     def start_server(self):
-        # The port is told on stdout; the log goes to stderr.
+        # The port is printed to stdout; the log goes to stderr.
         self.server = subprocess.Popen(
             [self.args.rendezvousd, "--listen=127.0.0.1:0"],
             stdin=subprocess.DEVNULL,
@@ -110,17 +99,9 @@ class Job:
         self.endpoint = line.split()[-1]
 
     def start_launchers(self):
-        command = [
-            self.args.ddprun,
-            f"--nnodes={self.nodes}",
-            "--nproc-per-node=1",
-            "--max-restarts=3",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={self.endpoint}",
-            "--rdzv-id=scale",
-            "--no-python",
-            self.worker,
-        ]
+        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=scale"]
+        command = [self.args.ddprun, f"--nnodes={self.nodes}", "--nproc-per-node=1", "--max-restarts=3", *rendezvous]
+        command += ["--no-python", self.worker]
         env = dict(os.environ, BENCH_FILE=str(self.began), OMP_NUM_THREADS="1")
         with self.launcher_log.open("ab") as log:
             for _ in range(self.nodes):
@@ -133,7 +114,7 @@ class Job:
         self.last_start = time.monotonic_ns()
 
     def look(self):
-        """Takes in what workers have noted, and the server's descriptors."""
+        """Reads new lines of the workers, and the server's number of descriptors."""
         with self.began.open() as file:
             file.seek(self.read_to)
             text = file.read()
@@ -146,14 +127,14 @@ class Job:
             self.row["fds"] = max(self.row["fds"], len(os.listdir(f"/proc/{self.server.pid}/fd")))
 
     def wait_until_all_run(self, since=0):
-        """When (ns) the last of N live workers began that all began after `since`."""
+        """Waits until N live workers have started after `since`; returns when (ns) the last one started."""
         while True:
             self.look()
             new = [(ns, pid) for ns, pid in self.running.values() if ns > since]
             if len(new) == self.nodes and all(os.path.exists(f"/proc/{pid}") for _, pid in new):
                 return max(ns for ns, _ in new)
             if ended := [p.poll() for p in self.launchers if p.poll() is not None]:
-                raise RuntimeError(f"{len(ended)} launchers ended by themselves, the first with {ended[0]}")
+                raise RuntimeError(f"{len(ended)} launchers exited unexpectedly, the first with {ended[0]}")
             time.sleep(0.05)
 
     def measure(self):
@@ -184,7 +165,7 @@ class Job:
         print(f"{self.nodes} nodes: {dict(COLUMNS)[what]}: {self.row[what]}", file=sys.stderr)
 
     def finish_row(self):
-        """What the server and the launchers have logged."""
+        """Adds the counts found in the logs of the server and the launchers."""
         self.row["cpu"] = f"{cpu_seconds(self.server.pid):.1f} s"
         log = self.server_log.read_text(errors="replace")
         self.row["rounds"] = len(re.findall(r": round \d+ assigned to", log))
@@ -194,7 +175,7 @@ class Job:
 
 
 def start_hogs(per_core):
-    """Programs on each core that never sleep; each with a session, and so a scheduling group, of its own."""
+    """Starts busy loops on each core, each in its own session and thus its own scheduling group."""
     for core in sorted(os.sched_getaffinity(0)) * per_core:
         subprocess.Popen(
             [sys.executable, "-c", "while True: pass"],
@@ -227,13 +208,6 @@ def run_one(args, nodes, worker):
         return job.row
 
 
-def print_table(rows):
-    print("| " + " | ".join(title for _, title in COLUMNS) + " |")
-    print("|" + "---|" * len(COLUMNS))
-    for row in rows:
-        print("| " + " | ".join(str(row.get(key, "")) for key, _ in COLUMNS) + " |")
-
-
 def check_memory(nodes):
     lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable"))
@@ -242,37 +216,32 @@ def check_memory(nodes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__, "ddprun", "rendezvousd")
     parser.add_argument(
         "--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (300, 600, 1000)"
     )
     parser.add_argument(
-        "--hogs", type=int, default=0, metavar="N", help="beside N programs on each core that never sleep"
+        "--hogs", type=int, default=0, metavar="N", help="run N busy loops on each core meanwhile"
     )
-    parser.add_argument("--hold", type=float, default=5, metavar="S", help="leave the job alone so long (default 5)")
-    parser.add_argument("--limit", type=float, default=120, metavar="S", help="give a row up after this (default 120)")
-    parser.add_argument("--ddprun", default=str(ROOT / "bin/ddprun"), help="another build of ddprun")
-    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
+    parser.add_argument("--hold", type=float, default=5, metavar="S", help="seconds to leave the job alone (default 5)")
+    parser.add_argument("--limit", type=float, default=120, metavar="S", help="timeout of a row (default 120)")
     parser.add_argument("--keep-logs", metavar="DIR", help="copy the logs of server and launchers there")
     args = parser.parse_args()
     need(args.ddprun, args.rendezvousd)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    raise_file_limit()
     rows = []
     try:
         with tempfile.TemporaryDirectory(prefix="ddprun_scale_") as folder:
-            worker = f"{folder}/worker"
-            source = ROOT / "benchmarks/first_instruction.c"
-            subprocess.run(["cc", "-O2", "-static", "-o", worker, source], check=True)
+            worker = compile_c("first_instruction", folder)
             for nodes in args.nodes or [300, 600, 1000]:
                 check_memory(nodes)
                 rows.append(run_one(args, nodes, worker))
     finally:
         kill_everything()
         if rows:
-            print_table(rows)
+            print_table([title for _, title in COLUMNS], [[row.get(key, "") for key, _ in COLUMNS] for row in rows])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Jobs of small shell workers whose end is known beforehand, and what must hold of each whatever servers do.
+"""Jobs of small shell workers with a scripted outcome, and the invariants that each must satisfy whatever servers do.
 
 Every worker writes to its job's journal when it starts, ends, fails or is stopped, with launcher, round, rank, world
-size and restart count. When it starts, it looks whether a worker of another round of its job is still alive.
+size and restart count. When it starts, it checks if a worker of another round of its job is still alive.
 """
 
 import collections
@@ -11,10 +11,10 @@ import signal
 import subprocess
 import time
 
-EXIT_CODE = 7  # of a worker that fails
-LIMIT = 180.0  # seconds in which a job must end: much more than a loaded machine takes
+EXIT_CODE = 7  # of a failing worker
+LIMIT = 180.0  # seconds in which a job must end; generous even for a loaded machine
 
-# `look PID` sets $begun to when the process began, and fails where it has ended; it needs no clock and no program.
+# `look PID` sets $begun to the process's start time, and fails if it has exited; it needs no clock and no program.
 WORKER = r"""
 look() {
   { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
@@ -54,17 +54,17 @@ INVARIANTS = {
 
 @dataclasses.dataclass
 class Script:
-    """What happens in a job of two nodes."""
+    """The script of a job of two nodes."""
 
     kind: str
     life: float = 0.5  # of a worker that does not fail, in seconds
     failing_rank: str = ""
     failing_life: float = 0.0
-    failures: int = 0  # attempts in which the failing rank fails
+    failures: int = 0  # number of attempts in which the failing rank fails
     max_restarts: int = 3
     nodes: str = "2"
-    kill_after: float = None  # a launcher is killed; only then the workers may end
-    spare: bool = False  # a third launcher is there from the beginning; else one is started for the killed one
+    kill_after: float = None  # seconds; kills a launcher, and only then lets the workers end
+    spare: bool = False  # start a third launcher at the beginning, instead of one to replace the killed one
 
     @property
     def exit_code(self):
@@ -76,7 +76,7 @@ class Script:
 
 
 def draw_script(rng):
-    """One of the kinds, with lives that are mostly short."""
+    """Draws one of the kinds, mostly with short-lived workers."""
     life = rng.uniform(0.1, 2) if rng.random() < 0.8 else rng.uniform(4, 12)
     kind = rng.choices(["succeeds", "restarts", "fails", "replaced", "spare"], [40, 20, 15, 15, 10])[0]
     failing = {"failing_rank": str(rng.randrange(2)), "failing_life": rng.uniform(0, 3)}
@@ -96,7 +96,7 @@ Line = collections.namedtuple("Line", "what launcher round rank world restarts")
 
 
 class Job:
-    """One job: its launchers, its journal, and what is wrong with it. Used by one thread."""
+    """One job: its launchers, its journal, and its violations. Used by one thread."""
 
     def __init__(self, name, script, cluster, ddprun, rng):
         self.name = name
@@ -109,10 +109,10 @@ class Job:
         self.launchers = []
         self.killed = None
         self.wrong = []  # (invariant, text)
-        self.extra_rounds = 0  # beyond one for each attempt, and those that losing a launcher may cost
+        self.extra_rounds = 0  # more than one for each attempt plus those that losing a launcher may cost
 
     def run(self):
-        """Starts it, waits for its end and judges it."""
+        """Runs the job to its end and checks it."""
         give_up = time.monotonic() + LIMIT
         open(self.journal, "w").close()
         for _ in range(3 if self.script.spare else 2):
@@ -146,7 +146,7 @@ class Job:
             FAILURES=str(script.failures), GO=self.go if script.kill_after is not None else ""))
 
     def lose_a_launcher(self, give_up):
-        """Kills one of the launchers, and lets the workers end once those that are left have a round together."""
+        """Kills one of the launchers, and lets the workers end once the remaining ones share a round."""
         time.sleep(self.script.kill_after)
         self.killed = self.rng.choice(self.launchers)
         self.killed.kill()

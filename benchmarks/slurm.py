@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""ddprun beside torchrun on SLURM: from sbatch to the first optimizer step, on 2 nodes with 2 workers each.
+"""Compares ddprun with torchrun on SLURM: from sbatch to the first optimizer step, on 2 nodes with 2 workers each.
 
 usage: benchmarks/slurm.py [--runs N]
 
-Needs a SLURM with two free nodes, and scripts/setup. There is one for the time of a command on any machine where the
-tests of tests/slurm run:
+Needs a SLURM cluster with two free nodes, and scripts/setup. On any machine where the tests of tests/slurm run, this
+starts a temporary one for the command:
 
     ON_CLUSTER='.venv/bin/python benchmarks/slurm.py' bazel run //tests/slurm:on_cluster
 
 Runs alternate between the launchers, so that both see the same machine; the table shows medians.
 """
 
-import argparse
 import os
 import pathlib
 import statistics
@@ -20,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import ROOT, flags, need, print_table, read_flags
 
 WORKERS = 4
 GIVE_UP = 300.0  # seconds for a job
@@ -30,7 +29,7 @@ SBATCH = """#!/bin/bash
 #SBATCH --ntasks-per-node=1
 """
 
-# What the user writes after these lines. torchrun's is the way of PyTorch's tutorial, as one script.
+# The script lines below the #SBATCH lines. torchrun's follow PyTorch's tutorial, as one script.
 SCRIPTS = {
     "torchrun": """export MASTER_ADDR=$(scontrol show hostname ${SLURM_NODELIST} | head -n 1)
 srun torchrun --nnodes=2 --nproc_per_node=2 \\
@@ -44,7 +43,7 @@ srun torchrun --nnodes=2 --nproc_per_node=2 \\
 """,
 }
 
-# The smallest training, which notes when its process began and when its first step is done.
+# A minimal training, which records when its process started and when its first step is done.
 TRAIN = """
 import os, time
 import torch
@@ -67,7 +66,7 @@ dist.destroy_process_group()
 
 
 def run(launcher, folder):
-    """One job: seconds from sbatch to the last worker's process, and to the last one's first step."""
+    """One job: seconds from sbatch to the start of the last worker's process, and to the end of the last first step."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     (folder / "train.py").write_text(TRAIN)
     script = folder / "job.sh"
@@ -85,11 +84,9 @@ def run(launcher, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__)
     parser.add_argument("--runs", type=int, default=7, metavar="N", help="runs of each (default 7)")
-    args = parser.parse_args()
-    if args.runs < 1:
-        parser.error("--runs must be at least 1")
+    args = read_flags(parser, runs=1)
     need(ROOT / "bin/ddprun", ROOT / ".venv/bin/torchrun")
     figures = {launcher: [] for launcher in SCRIPTS}
     # All nodes must see the working folder.
@@ -99,13 +96,13 @@ def main():
                 print(f"\rrun {i + 1} of {args.runs}, {launcher}        ", end="", file=sys.stderr, flush=True)
                 figures[launcher].append(run(launcher, folder))
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
-    print("| medians of sbatch until ... | " + " | ".join(SCRIPTS) + " |")
-    print("| --- " * (len(SCRIPTS) + 1) + "|")
+    rows = []
     for i, what in enumerate(["all workers run", "all workers have made their first step"]):
         medians = [statistics.median(run[i] for run in figures[launcher]) for launcher in SCRIPTS]
-        print(f"| {what} | " + " | ".join(f"{median:.2f} s" for median in medians) + " |")
-    lines = [str(len(script.splitlines())) for script in SCRIPTS.values()]
-    print("| lines that the user writes, without those for SLURM | " + " | ".join(lines) + " |")
+        rows.append((what, *(f"{median:.2f} s" for median in medians)))
+    lines = [len(script.splitlines()) for script in SCRIPTS.values()]
+    rows.append(("lines that the user writes, without those for SLURM", *lines))
+    print_table(("medians of sbatch until ...", *SCRIPTS), rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-/* A worker that uses its round's store as TCPStore's clients do: BENCH_OPERATIONS pairs of SET and GET of keys of its
- * own. Rank 0 instead sends PINGs all the time until a key of each other rank is there. Each appends "RANK LONGEST_NS
- * WALL_NS" to the file named by BENCH_FILE: the longest time to an answer, and for all of it. */
+/* A worker that uses its round's store as TCPStore's clients do: BENCH_OPERATIONS pairs of SET and GET of its own keys.
+ * Rank 0 instead sends PINGs until all other ranks are done. Each appends "RANK LONGEST_NS WALL_NS" to the file named
+ * by BENCH_FILE: the longest response time, and the total time. */
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -77,7 +77,7 @@ int main(void) {
   if (write(fd, "\x00\xce\xf7\x85\x3c", 5) != 5) Die("write");
   Ping((uint32_t)getpid());
   Add("init/", 1);
-  while (Add("init/", 0) < world) usleep(20000);  /* all are there: what follows is not the start */
+  while (Add("init/", 0) < world) usleep(20000);  /* all ranks have connected; excludes the start */
   longest = 0;
   const int64_t began = Now();
   if (rank == 0) {
@@ -92,7 +92,7 @@ int main(void) {
       char key[32], request[256] = {kSet}, answer[8 + 8];
       snprintf(key, sizeof key, "/%d/%d", rank, i);
       char* end = PutText(PutText(request + 1, key), "8 bytes.");
-      *end = kGet;  /* a SET is not answered: the GET after it is */
+      *end = kGet;  /* a SET has no response, the GET after it has one */
       end = PutText(end + 1, key);
       Ask(request, (size_t)(end - request), answer, sizeof answer);
     }

@@ -1,30 +1,26 @@
 #!/usr/bin/env python3
-"""Strangers open idle connections and streams at one rendezvousd: its memory, and how fast launchers get in meanwhile.
+"""Measures one rendezvousd while unauthenticated clients hold idle connections: its memory, and how fast jobs start.
 
 usage: benchmarks/strangers.py [--connections N] [--streams N] [--plain N] [--seconds S]
 
-N connections with some idle HTTP/2 streams of Rendezvous.Session each, and some on which nothing is ever said, all from
-127.0.0.2; what the server closes is opened again at once, for as long as the benchmark runs. Meanwhile jobs of one real
-launcher each are started, one after the other. Needs scripts/setup, and an open-files limit above all the connections.
+Opens N connections with some idle HTTP/2 streams of Rendezvous.Session each, and some that never send anything, all
+from 127.0.0.2. Connections that the server closes are reopened at once, as long as the benchmark runs. Meanwhile jobs
+of one real launcher each are started one after the other. Needs scripts/setup, and an open-files limit above the number
+of connections.
 """
 
-import argparse
 import multiprocessing
 import os
 import pathlib
-import resource
 import selectors
-import signal
 import socket
 import statistics
 import subprocess
-import sys
 import threading
 import time
 
-from programs import ROOT, need
+from programs import cpu_seconds, die, flags, need, print_table, raise_file_limit, server
 
-TICKS = os.sysconf("SC_CLK_TCK")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS, SETTINGS, END_HEADERS = 1, 4, 4
 
@@ -38,7 +34,7 @@ def text(value):
 
 
 def session_streams(count):
-    """What opens `count` calls of Rendezvous.Session, each field a literal that changes no table (RFC 7541, 6.2.2)."""
+    """Bytes that open `count` calls of Rendezvous.Session; fields are literals without indexing (RFC 7541, 6.2.2)."""
     block = b"\x83\x86"  # :method POST, :scheme http
     block += b"\x04" + text(b"/ddprun.v1.Rendezvous/Session")
     block += b"\x01" + text(b"localhost")
@@ -48,7 +44,7 @@ def session_streams(count):
 
 
 class Strangers(multiprocessing.Process):
-    """Holds the connections: a process of its own, as another host's would be, and with less right to the CPU."""
+    """Holds the connections, in a separate low-priority process, as another host's would be."""
 
     def __init__(self, port, connections, streams, plain):
         super().__init__(daemon=True)
@@ -66,7 +62,7 @@ class Strangers(multiprocessing.Process):
         self.opened.value += 1
 
     def serve(self, s, events, greeting, greeted):
-        """False: the server has closed it."""
+        """Returns False if the server has closed the connection."""
         try:
             if events & selectors.EVENT_WRITE and not greeted:
                 if greeting:
@@ -102,13 +98,8 @@ def resident_mb(pid):
     return int(line.split()[1]) / 1024
 
 
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 def launch(args, port, number):
-    """Seconds from the start of a launcher to its end, whose worker does nothing; None: it failed."""
+    """Seconds from a launcher's start to its exit, with a worker that does nothing; None if it failed."""
     command = [args.ddprun, "--nnodes=1", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{port}"]
     command += ["--rdzv-conf=is_host=0", f"--rdzv-id=good{number}", "--no-python", "true"]
     began = time.monotonic()
@@ -130,39 +121,32 @@ def launches(args, port, seconds, first):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__, "ddprun", "rendezvousd")
     parser.add_argument("--connections", type=int, default=1005, metavar="N", help="with streams (default 1005)")
     parser.add_argument("--streams", type=int, default=100, metavar="N", help="on each of them (default 100)")
     parser.add_argument("--plain", type=int, default=0, metavar="N", help="connections that say nothing (default 0)")
     parser.add_argument("--seconds", type=float, default=20, metavar="S", help="how long (default 20)")
-    parser.add_argument("--ddprun", default=str(ROOT / "bin/ddprun"), help="another build of ddprun")
-    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     args = parser.parse_args()
     need(args.ddprun, args.rendezvousd)
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-    if files < args.connections + args.plain + 100:
-        sys.exit(f"strangers.py: the open-files limit {files} is too low")
-    server = subprocess.Popen(
-        [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=ERROR"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        port = int(server.stdout.readline().rpartition(":")[2])
+    if (files := raise_file_limit()) < args.connections + args.plain + 100:
+        die(f"the open-files limit {files} is too low")
+    with server(args.rendezvousd, "--log-level=ERROR") as (process, address):
+        port = int(address.rpartition(":")[2])
         alone = launches(args, port, 2, 0)
-        memory_before, cpu_before = resident_mb(server.pid), cpu_seconds(server.pid)
+        memory_before, cpu_before = resident_mb(process.pid), cpu_seconds(process.pid)
         strangers = Strangers(port, args.connections, args.streams, args.plain)
         strangers.start()
         began, peak = time.monotonic(), 0.0
         while strangers.opened.value < len(strangers.wanted) and time.monotonic() < began + args.seconds:
-            peak = max(peak, resident_mb(server.pid))
+            peak = max(peak, resident_mb(process.pid))
             time.sleep(0.05)
         watch = threading.Thread(target=lambda: meanwhile.append(launches(args, port, args.seconds, 1000)))
         meanwhile = []
         watch.start()
         while watch.is_alive():
-            peak = max(peak, resident_mb(server.pid))
+            peak = max(peak, resident_mb(process.pid))
             watch.join(0.05)
-        cpu = cpu_seconds(server.pid) - cpu_before
+        cpu = cpu_seconds(process.pid) - cpu_before
         took = time.monotonic() - began
         strangers.kill()
         strangers.join()
@@ -178,12 +162,7 @@ def main():
             ("a launcher's job meanwhile", meanwhile[0]),
             ("a launcher's job afterwards", after),
         ]
-        print("| | |\n|---|---|")
-        for name, value in rows:
-            print(f"| {name} | {value} |")
-    finally:
-        server.send_signal(signal.SIGKILL)
-        server.wait()
+        print_table(("", ""), rows)
 
 
 if __name__ == "__main__":

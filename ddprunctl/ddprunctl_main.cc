@@ -16,26 +16,27 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "ddprunctl/client.h"
+#include "base/steady_time.h"
+#include "base/text.h"
+#include "ddprunctl/control_client.h"
+#include "ddprunctl/ctl_options.h"
 #include "ddprunctl/json.h"
-#include "ddprunctl/options.h"
 #include "ddprunctl/tables.h"
-#include "rendezvous/base/steady_time.h"
-#include "rendezvous/base/text.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 #include "rendezvous/wire/credential_files.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::ctl {
 namespace {
 
-constexpr int kExitFailed = 1;
-constexpr int kExitUsage = 2;
+using worker_contract::kExitFailed;
+using worker_contract::kExitUsage;
 constexpr int kExitNotFound = 3;
 constexpr int kJobsPerPage = 1000;
 constexpr size_t kMaxHostBytes = 300;
 constexpr auto kWatchInterval = std::chrono::seconds(1);
-constexpr absl::Duration kPatience = absl::Seconds(30);  // for a server that leads; as launchers have it
+constexpr absl::Duration kPatience = absl::Seconds(30);  // for finding a leader; as in launchers
 constexpr char kClearScreen[] = "\033[H\033[2J";
 
 int Fail(const absl::Status& status, int exit_status) {
@@ -101,11 +102,12 @@ class Commands {
     return 0;
   }
 
-  // For what goes on while servers come and go: whether to make a call again that failed so. Waits before.
+  // Decides whether to retry a failed call of a command that continues across server restarts. Waits before it returns
+  // true.
   bool TryAgain(const absl::Status& status) {
     const bool found = answered_ > SteadyTime::InfinitePast();
-    // A server that ends cancels its calls. One that was restarted without records knows a job when its launchers are
-    // back.
+    // A server that ends cancels its calls. After a restart without records it knows a job only once its launchers have
+    // reconnected.
     const bool lost = absl::IsUnavailable(status) || absl::IsCancelled(status) || (absl::IsNotFound(status) && found);
     if (!options_.follow || !lost || SteadyNow() >= answered_ + kPatience) return false;
     if (!std::exchange(searching_, true)) {
@@ -153,10 +155,10 @@ class Commands {
     }
     std::vector<JobNode> nodes;
     for (const v1::Job& listed : jobs) {
-      if (listed.has_verdict()) continue;  // has no nodes left
+      if (listed.has_verdict()) continue;  // has no nodes any more
       v1::Job job;
       const absl::Status status = GetJob(listed.job_id(), &job);
-      // It may have been forgotten since it was listed.
+      // The job may have been forgotten since it was listed.
       if (!status.ok() && (!absl::IsNotFound(status) || !options_.job_id.empty())) return Fail(status);
       for (v1::Node& node : *job.mutable_nodes()) {
         if (options_.command == "spares" && node.state() != v1::Node::STATE_SPARE) continue;
@@ -190,7 +192,7 @@ class Commands {
     return 0;
   }
 
-  // Reads a stream of events, with `follow` for as long as its server serves.
+  // Reads a stream of events; with `follow`, until the server ends.
   grpc::Status ReadEvents(const Client::Target& target, uint64_t after, bool follow,
                           absl::FunctionRef<void(const v1::Event&)> take) {
     v1::WatchEventsRequest request;
@@ -199,7 +201,7 @@ class Commands {
     request.set_follow(follow);
     const auto reader = target.control->WatchEvents(target.context, request);
     reader->WaitForInitialMetadata();
-    // An older server, which does not say so, is known by its first event.
+    // An older server, which does not send this, is recognized by its first event.
     bool leads = target.context->GetServerInitialMetadata().count(rendezvous::kServerMarker) > 0;
     for (v1::Event event; reader->Read(&event); leads = true) take(event);
     if (leads) Answered();
@@ -207,14 +209,14 @@ class Commands {
   }
 
   int Events() {
-    // Another server may take over: its numbers are others, but the events of before have the times that they had.
+    // After a takeover, events have other numbers but keep their times.
     constexpr size_t kMostRemembered = 20'000;  // more than a server keeps
     std::set<std::string> known;
     const auto learn = [&known](const v1::Event& event) {
       const std::string key = absl::StrCat(event.time().seconds(), ".", event.time().nanos(), " ", event.kind(), " ",
                                            event.node_id(), " ", event.job_id());
       const bool is_new = known.insert(key).second;
-      if (known.size() > kMostRemembered) known.erase(known.begin());  // about the oldest
+      if (known.size() > kMostRemembered) known.erase(known.begin());  // approximately the oldest
       return is_new;
     };
     if (options_.follow && options_.after > 0) {
@@ -249,8 +251,8 @@ class Commands {
     const absl::Status status = client_.Call([&](const Client::Target& target) { return Command(target, &response); });
     if (!status.ok() && client_.may_have_arrived() && !absl::StrContains(status.message(), "not known whether")) {
       return Fail(absl::Status(status.code(), absl::StrCat(status.message(),
-                                                           "; it is not known whether the command takes "
-                                                           "effect: look, and give it again if it did not")));
+                                                           "; it is not known whether the command took "
+                                                           "effect: check, and repeat it if it did not")));
     }
     if (!status.ok()) return Fail(status);
     if (options_.json) Print(ToJson(response));
@@ -258,7 +260,7 @@ class Commands {
     return 0;
   }
 
-  // A host may be drained before it has nodes. It may also be a mistake.
+  // A host may be drained before it has nodes, but it may also be a mistake.
   void WarnOfUnknownHost() {
     v1::ListHostsResponse response;
     const absl::Status status = ListHosts(&response);
@@ -266,8 +268,8 @@ class Commands {
       if (!status.ok() || host.name() != options_.host || host.nodes() > 0) continue;
       const std::string shown = OneLine(options_.host, kMaxHostBytes);
       fprintf(stderr,
-              "ddprunctl: warning: %s is drained, but has no nodes now; ddprunctl hosts shows the names of those that "
-              "have (to take it back: ddprunctl undrain %s)\n",
+              "ddprunctl: warning: %s is drained, but has no nodes now; check the name with 'ddprunctl hosts' (to "
+              "undo: ddprunctl undrain %s)\n",
               shown.c_str(), shown.c_str());
     }
   }
@@ -303,8 +305,8 @@ class Commands {
 
   const Options options_;
   Client client_;
-  SteadyTime answered_ = SteadyTime::InfinitePast();  // when a server that leads was there last
-  bool searching_ = false;                            // for another one
+  SteadyTime answered_ = SteadyTime::InfinitePast();  // when a leader last answered
+  bool searching_ = false;                            // looking for another leader
 };
 
 int Main(int argc, char** argv) {
@@ -316,7 +318,7 @@ int Main(int argc, char** argv) {
   if (!line->answer.empty()) return Print(line->answer), 0;
   rendezvous::Credentials& credentials = line->options.credentials;
   rendezvous::TakeTokenFromEnvironment(&credentials);
-  // As the launchers do inside a SLURM job; where munge does not work it has no effect.
+  // As launchers do in a SLURM job; without effect where MUNGE does not work.
   credentials.munge = !credentials.has_token() && !credentials.has_tls() && getenv("SLURM_JOB_ID") != nullptr;
   std::vector<std::string> warnings;
   const absl::Status checked = CheckCredentials(credentials, rendezvous::CredentialSide::kClient, &warnings);

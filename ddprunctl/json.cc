@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/utc_text.h"
+#include "base/utc_text.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -20,7 +20,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using nlohmann::json;
 
-// STATE_LAST_CALL of Job.State: "last_call". A value of a newer server: its number.
+// "last_call" for STATE_LAST_CALL of Job.State; the number for a value of a newer server.
 json EnumToJson(const FieldDescriptor& field, int number) {
   const auto* value = field.enum_type()->FindValueByNumber(number);
   if (value == nullptr) return number;
@@ -38,7 +38,7 @@ json MessageToJson(const Message& message) {
   return ToJson(message);
 }
 
-// `index`: of an element of a repeated field; -1: the field is a single one.
+// `index`: of an element of a repeated field; -1: the field is singular.
 json ValueToJson(const Message& message, const FieldDescriptor& field, int index) {
   const auto& r = *message.GetReflection();
   const bool one = index < 0;

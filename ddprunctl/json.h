@@ -7,9 +7,9 @@
 
 namespace ddprun::ctl {
 
-// PURE: a message as JSON, with the names of its fields. All plain fields are there, also those of value 0; messages
-// and optional fields only if they are set. Durations are seconds, times RFC 3339 in UTC, states in lower case
-// ("running"). NaN and infinity are null.
+// PURE: converts a message to JSON with its field names. Plain fields are always present, even if 0; messages and
+// optional fields only if set. Durations are seconds, times RFC 3339 in UTC, states in lower case ("running"). NaN and
+// infinity are null.
 nlohmann::json ToJson(const google::protobuf::Message& message);
 
 }  // namespace ddprun::ctl

@@ -8,8 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/utc_text.h"
+#include "base/counted.h"
+#include "base/text.h"
+#include "base/utc_text.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -18,9 +19,9 @@ constexpr size_t kMaxCellBytes = 300;
 
 std::string Cell(const std::string& text) { return OneLine(text, kMaxCellBytes); }
 
-// STATE_LAST_CALL: "last call".
+// Returns "last call" for STATE_LAST_CALL.
 std::string StateName(std::string name, int number) {
-  if (name.empty()) return absl::StrCat("state ", number);  // of a newer server
+  if (name.empty()) return absl::StrCat("state ", number);  // sent by a newer server
   name = absl::AsciiStrToLower(absl::StripPrefix(name, "STATE_"));
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
@@ -35,12 +36,9 @@ std::string When(const google::protobuf::Timestamp& time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
 }
 
-std::string Size(const v1::JobSettings& settings) {
-  return settings.min_nodes() == settings.max_nodes() ? absl::StrCat(settings.max_nodes())
-                                                      : absl::StrCat(settings.min_nodes(), ":", settings.max_nodes());
-}
+std::string Size(const v1::JobSettings& settings) { return MinMaxText(settings.min_nodes(), settings.max_nodes()); }
 
-// Where the node's workers are: the smallest step, and the phase of that worker.
+// The node's least advanced worker: the one with the smallest step.
 const v1::RankProgress* Slowest(const v1::Node& node) {
   const v1::RankProgress* slowest = nullptr;
   for (const v1::RankProgress& rank : node.progress()) {
@@ -49,7 +47,7 @@ const v1::RankProgress* Slowest(const v1::Node& node) {
   return slowest;
 }
 
-// "exiting for 6m10s": a worker that has reported nothing for a minute.
+// "exiting for 6m10s" if the worker has reported nothing for a minute.
 std::string PhaseCell(const v1::RankProgress* progress) {
   if (progress == nullptr || progress->phase().empty()) return "-";
   const bool stands = progress->ago().seconds() >= 60;

@@ -8,13 +8,13 @@
 #include "proto/control.pb.h"
 #include "proto/rendezvous.pb.h"
 
-// PURE: what people see. Texts of others are shown without control characters.
+// PURE: human-readable output. Foreign texts are shown without control characters.
 namespace ddprun::ctl {
 
-// A node and the id of its job.
+// A job id and one of the job's nodes.
 using JobNode = std::pair<std::string, v1::Node>;
 
-// Columns are as wide as their widest cell, two spaces apart; the last one is not padded.
+// Formats a table. Columns are as wide as their widest cell, two spaces apart; the last one is not padded.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
 
 std::string JobsTable(const std::vector<v1::Job>& jobs);

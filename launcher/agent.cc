@@ -9,44 +9,37 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/cluster/slurm_text.h"
-#include "launcher/core/error_file.h"
-#include "launcher/core/failure_summary.h"
+#include "base/hostname.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "base/signal_name.h"
+#include "launcher/cluster/query_job_end.h"
 #include "launcher/interpreter.h"
 #include "launcher/os/background_call.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
-#include "launcher/os/resolve_program.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/secret.h"
-#include "rendezvous/base/signal_name.h"
+#include "launcher/report/error_file_format.h"
+#include "launcher/report/failure_summary.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "worker_contract/environment.h"
+#include "worker_contract/exit_codes.h"
 
 extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
 
-// Time for the other launchers to fetch the verdict from a server that this one hosts: those whose network is cut for
-// a moment count for so long.
+// How long the other launchers may take to fetch the verdict from a server hosted here. Covers a launcher that briefly
+// lost its network: it still counts as connected for the fence time.
 absl::Duration Linger(const rendezvous::JobSettings& settings) {
   return std::clamp(rendezvous::FenceTime(rendezvous::LongestTimeout(settings)), absl::Seconds(2), absl::Seconds(30));
 }
-// Who stays for longer says so.
-constexpr absl::Duration kUnnoticed = absl::Seconds(1);
-// Between two questions for the endpoint's name, where it may appear late.
-constexpr absl::Duration kNameInterval = absl::Seconds(1);
-// Time for output that workers left in their pipes.
+// Log a warning when the launcher stays longer than this.
+constexpr absl::Duration kLogStayAfter = absl::Seconds(1);
+// Limit for reading output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
-// For orphans to die of SIGKILL.
-constexpr absl::Duration kSweepPatience = absl::Seconds(2);
-// Of a batch system's tool, until it answers.
-constexpr absl::Duration kToolPatience = absl::Seconds(10);
-// In a job of more nodes none asks: that many questions in one instant are a burden to who answers them.
-constexpr int kMostNodesThatAsk = 64;
 
 std::vector<std::string> Environment() {
   std::vector<std::string> result;
@@ -54,8 +47,8 @@ std::vector<std::string> Environment() {
   return result;
 }
 
-// Whoever started this launcher as a worker of his own reads the root cause there, as torchrun leaves it.
-void TellOuterLauncher(const rendezvous::Verdict& verdict) {
+// If an outer launcher started this one as a worker, reports the root cause to it in its error file, as torchrun does.
+void WriteOuterErrorFile(const rendezvous::Verdict& verdict) {
   const char* path = getenv(worker_contract::kErrorFile);
   if (path == nullptr || *path == '\0' || !verdict.has_first_cause()) return;
   const absl::Status status = WriteErrorFile(path, FormatErrorFile(verdict.first_cause()));
@@ -67,7 +60,8 @@ void TellOuterLauncher(const rendezvous::Verdict& verdict) {
 Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
     : settings_(std::move(settings)),
       host_(settings_.config.host.empty() ? Hostname() : settings_.config.host),
-      signals_(std::move(signals)) {}
+      signals_(std::move(signals)),
+      sweep_(settings_.config.keep_orphans) {}
 
 Agent::~Agent() {
   settings_.guard->Unwatch();
@@ -78,7 +72,7 @@ int Agent::Run() {
   if (absl::Status status = SetUp(); !status.ok()) {
     Log(LogLevel::kError, status.message());
     if (exit_) return exit_->code;
-    return absl::IsInvalidArgument(status) ? 2 : 1;
+    return absl::IsInvalidArgument(status) ? worker_contract::kExitUsage : worker_contract::kExitFailed;
   }
   loop_->Run();
   return Finish();
@@ -94,7 +88,9 @@ absl::Status Agent::SetUp() {
     return status;
   }
   if (absl::Status status = settings_.guard->Watch(loop_.get()); !status.ok()) return status;
-  if (absl::Status status = FindPlace(); !status.ok()) return status;
+  absl::StatusOr<HostAddresses> place = FindHostAddresses(config, loop_.get(), [this] { return exit_.has_value(); });
+  if (!place.ok()) return place.status();
+  place_ = *std::move(place);
   if (config.server_place != ServerPlace::kInProcess) {
     Log(LogLevel::kInfo,
         absl::StrCat("this node is ", host_, ", address ", place_.address,
@@ -122,13 +118,11 @@ absl::Status Agent::SetUp() {
   agent.replaced = config.replaced;
   agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
-  WatchHangs();
-  progress_ = std::make_unique<ProgressDisplay>(config.progress,
-                                                [this] { return machine_->state() == AgentMachine::State::kRunning; });
+  progress_ = MonitorProgress();
   loop_->SetTimer(
       [this] {
-        return std::min({machine_->NextDeadline(), sweep_until_, hangs_->NextDeadline(), progress_->NextDeadline(),
-                         reports_.NextDeadline(), store_->NextDeadline()});
+        return std::min(
+            {machine_->NextDeadline(), sweep_.deadline(), progress_->NextDeadline(), store_->NextDeadline()});
       },
       [this](SteadyTime now) { OnTimer(now); });
 
@@ -152,21 +146,16 @@ absl::Status Agent::SetUp() {
                               config.settings.max_nodes() > 1 ? InterfaceOf(place_.address) : ""};
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
-    // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
+    // Read pending signals first, so that a signal sent to both workers and launcher is reported as the cause.
     signals_->ReadAll();
-    for (const WorkerEnd& end : ends) {
-      hangs_->OnEnded(end.local_rank);
-      progress_->OnEnded(end.local_rank);
-    }
+    for (const WorkerEnd& end : ends) progress_->OnEnded(end.local_rank);
     Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
   };
   events.on_link = [this](int32_t local_rank, const LinkEvent& event) {
     Step([&](auto& m, auto now, auto* e) { m.OnLink(local_rank, event, now, e); });
   };
   events.on_progress = [this](int32_t local_rank, const ReportedProgress& progress) {
-    hangs_->OnProgress(local_rank, progress);
     progress_->OnProgress(local_rank, progress);
-    reports_.OnProgress(local_rank, progress.progress, progress.at);
   };
   events.may_start = [this] { return machine_->MayStartWorkers(SteadyNow()); };
   events.on_all_started = [this] {
@@ -181,7 +170,10 @@ absl::Status Agent::SetUp() {
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
-  AskForEndTime();
+  end_time_query_ = QueryJobEnd(config, loop_.get(), Environment(), [this](absl::Time end) {
+    end_time_ = end;
+    workers_->SetJobEnd(end);
+  });
   Step([](auto& m, auto now, auto* e) { m.Start(now, e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
       &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
@@ -189,47 +181,6 @@ absl::Status Agent::SetUp() {
   link_ = *std::move(link);
   machine_->OnServing(link_->serving());
   return absl::OkStatus();
-}
-
-absl::Status Agent::FindPlace() {
-  const LaunchConfig& config = settings_.config;
-  const absl::Duration patience =
-      config.endpoint_appears_late ? ToDuration(config.settings.join_timeout()) : absl::ZeroDuration();
-  const SteadyTime give_up = SteadyNow() + patience;
-  for (bool first = true;; first = false) {
-    std::optional<absl::StatusOr<HostPlace>> found;
-    {
-      // The thread may outlive this object: it has a configuration of its own.
-      const BackgroundCall<absl::StatusOr<HostPlace>> look_up(
-          loop_.get(), [config] { return LookUpHostPlace(config); },
-          [&](absl::StatusOr<HostPlace> result) {
-            found = std::move(result);
-            loop_->Quit();
-          });
-      loop_->Run();
-    }
-    if (exit_) {
-      return absl::CancelledError(absl::StrCat("stopped while looking up the address of ", config.endpoint.host));
-    }
-    if (found->ok()) {
-      place_ = **std::move(found);
-      return absl::OkStatus();
-    }
-    if (!config.endpoint_appears_late) return absl::InvalidArgumentError(found->status().message());
-    if (SteadyNow() >= give_up) return absl::UnavailableError(found->status().message());
-    if (first) {
-      Log(LogLevel::kWarning,
-          absl::StrCat(found->status().message(), "; trying again for ", absl::FormatDuration(patience)));
-    }
-    const SteadyTime next = SteadyNow() + kNameInterval;
-    loop_->SetTimer([next] { return next; }, [this](SteadyTime) { loop_->Quit(); });
-    loop_->Run();
-    loop_->SetTimer([] { return SteadyTime::InfiniteFuture(); }, [](SteadyTime) {});
-    if (exit_) {
-      return absl::CancelledError(
-          absl::StrCat("stopped while waiting for ", config.endpoint.host, " to have an address"));
-    }
-  }
 }
 
 void Agent::Handle(const rendezvous::ClientEvent& event) {
@@ -252,15 +203,15 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
 
 void Agent::OnSignal(const ReceivedSignal& signal) {
   if (machine_ == nullptr) {
-    // Nothing has begun: there is nobody to warn, and nothing to stop.
+    // Nothing has started yet, so there are no workers to warn or stop.
     const std::vector<int>& stopping = settings_.config.signals_to_handle;
     const bool stops = std::find(stopping.begin(), stopping.end(), signal.number) != stopping.end();
-    if (stops) Do(effect::Exit{128 + signal.number, std::nullopt, {}});
+    if (stops) Do(effect::Exit{worker_contract::ExitCodeOfSignal(signal.number), std::nullopt, {}});
     return;
   }
   if (signal.number == SIGCHLD) {
-    if (!sweeping()) {
-      // A worker may come from the fork server and end before anybody has told its pid.
+    if (!sweep_.running()) {
+      // A worker of the fork server may exit before its pid is known here.
       if (workers_->all_started()) ReapDeadOrphans(KnownChildren());
       return;
     }
@@ -270,8 +221,8 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   if (staying_) {
     const auto& warnings = settings_.config.warning_signals;
     const bool stops = std::find(warnings.begin(), warnings.end(), signal.number) == warnings.end();
-    // A batch system sends its signal to all nodes, and those of the others may still need the server.
-    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopStaying();
+    // A batch system signals all nodes at once, and the other launchers may still need the server while they stop.
+    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopLingering();
     return;
   }
   Signal told;
@@ -282,43 +233,18 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   Step([&](auto& m, auto now, auto* e) { m.OnSignal(told, now, e); });
 }
 
-void Agent::WatchHangs() {
+std::unique_ptr<ProgressMonitor> Agent::MonitorProgress() {
   HangMonitor::Events events;
-  events.at_work = [this] { return machine_->state() == AgentMachine::State::kRunning; };
-  events.process_of = [this](int32_t local_rank) { return workers_->SpeakerOf(local_rank); };
+  events.workers_running = [this] { return machine_->state() == AgentMachine::State::kRunning; };
+  events.process_of = [this](int32_t local_rank) { return workers_->ReporterOf(local_rank); };
   events.read_reports = [this] { workers_->ReadReports(); };
   events.warn = [this](const std::string& line) { Do(effect::Print{LogLevel::kWarning, line}); };
-  events.print = [this](const std::string& lines) { status_line_.Around([&] { LogVerbatim(lines); }); };
+  events.print = [this](const std::string& lines) { terminal_.Around([&] { LogVerbatim(lines); }); };
   events.kill = [this](int32_t local_rank, const std::string& message, const std::string& traceback) {
     workers_->KillHung(local_rank, message, traceback);
   };
   events.kill_finished = [this](int32_t local_rank) { workers_->KillFinished(local_rank); };
-  hangs_ = std::make_unique<HangMonitor>(settings_.config.hang, loop_.get(), std::move(events));
-}
-
-void Agent::AskForEndTime() {
-  const LaunchConfig& config = settings_.config;
-  if (!config.batch) return;
-  const auto note = [this](absl::Time end) {
-    end_time_ = end;
-    workers_->SetJobEnd(end);
-  };
-  if (config.batch->end_time) return note(*config.batch->end_time);
-  if (config.settings.max_nodes() > kMostNodesThatAsk) return;
-  absl::StatusOr<std::string> squeue = ResolveProgram("squeue", SearchPath());
-  if (!squeue.ok()) return;
-  SpawnRequest request;
-  request.program = *squeue;
-  request.argv = {*squeue, "-h", "-j", config.batch->job, "-o", "%A %e %l"};
-  request.environment = Environment();
-  request.environment.push_back("SLURM_TIME_FORMAT=standard");
-  absl::StatusOr<std::unique_ptr<Command>> command =
-      Command::Run(loop_.get(), request, kToolPatience, [this, note](const std::string& answer) {
-        const std::optional<absl::Time> end = ReadEndTime(answer, settings_.config.batch->job, absl::LocalTimeZone());
-        if (end) note(*end);
-      });
-  // Good to know, and not worth a failure.
-  if (command.ok()) end_time_command_ = *std::move(command);
+  return std::make_unique<ProgressMonitor>(settings_.config, loop_.get(), &terminal_, std::move(events));
 }
 
 template <typename Call>
@@ -330,10 +256,11 @@ void Agent::Step(Call call) {
     settings_.guard->KillWorkersAt(until);
   }
   for (AgentEffect& effect : effects) {
-    // The server must not take a node for lost while it sweeps. A heartbeat has no order with anything else.
+    // Heartbeats are sent during a sweep too, or the server would count this node as lost. Their order relative to
+    // other effects does not matter.
     const auto* const send = std::get_if<effect::Send>(&effect);
     const bool beat = send != nullptr && std::holds_alternative<rendezvous::Heartbeat>(send->message);
-    if (beat && sweeping()) {
+    if (beat && sweep_.running()) {
       Execute(effect);
     } else {
       pending_.push_back(std::move(effect));
@@ -343,10 +270,10 @@ void Agent::Step(Call call) {
 }
 
 void Agent::ExecutePending() {
-  // Carrying out an effect may lead to another step: its effects come after those that are under way.
+  // Executing an effect may lead to another Step: its effects are executed after the pending ones.
   if (executing_) return;
   executing_ = true;
-  while (!pending_.empty() && !sweeping()) {
+  while (!pending_.empty() && !sweep_.running()) {
     const AgentEffect effect = std::move(pending_.front());
     pending_.pop_front();
     Execute(effect);
@@ -355,14 +282,12 @@ void Agent::ExecutePending() {
 }
 
 void Agent::OnTimer(SteadyTime now) {
-  if (sweeping() && now >= sweep_until_) {
+  if (now >= sweep_.deadline()) {
     ContinueSweep();
     ExecutePending();
   }
-  if (now >= hangs_->NextDeadline()) hangs_->OnDeadline(now);
-  if (now >= progress_->NextDeadline()) progress_->OnDeadline(now);
+  if (const auto report = progress_->OnDeadline(now)) link_->Send(*report);
   store_->OnDeadline(now);
-  if (const auto progress = reports_.Take(now)) link_->Send(*progress);
   if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
 }
 
@@ -381,7 +306,7 @@ void Agent::Do(const effect::OpenStore&) {
     return Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
   }
   if (!opened->note.empty()) {
-    // In a job of several nodes it may be that nobody is told of this one.
+    // With several nodes, this node's store may never be used by the others.
     const bool alone = settings_.config.server_place == ServerPlace::kInProcess;
     Do(effect::Print{alone ? LogLevel::kWarning : LogLevel::kInfo, opened->note});
   }
@@ -391,44 +316,32 @@ void Agent::Do(const effect::OpenStore&) {
 void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
   store_->BeginRound(spawn.assignment);
-  hangs_->BeginRound(spawn.assignment, settings_.config.slots);
   progress_->BeginRound(spawn.assignment, settings_.config.slots);
-  reports_.BeginRound(spawn.assignment.round());
   workers_->Start(spawn.assignment, spawn.ranks);
   if (workers_->all_started()) store_->Register(workers_->pids());
 }
 
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
-void Agent::Do(const effect::TellStop& stop) { workers_->TellStop(stop.ranks, stop.killed_at, stop.reason); }
-void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
+void Agent::Do(const effect::NotifyStop& stop) { workers_->NotifyStop(stop.ranks, stop.killed_at, stop.reason); }
+void Agent::Do(const effect::SendToWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
 
 void Agent::Do(const effect::ReformWorkers& reform) {
-  hangs_->BeginRound(reform.assignment, settings_.config.slots);
   progress_->BeginRound(reform.assignment, settings_.config.slots);
-  reports_.BeginRound(reform.assignment.round());
   workers_->Reform(reform.assignment, reform.ranks);
 }
 
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {
-  sweep_until_ = SteadyNow() + kSweepPatience;
+  sweep_.Begin(SteadyNow());
   ContinueSweep();
 }
 
 void Agent::ContinueSweep() {
-  worker_sessions_.insert(workers_->pids().begin(), workers_->pids().end());
-  std::vector<pid_t> left = KillOrphans(KnownChildren(), settings_.config.keep_orphans ? &worker_sessions_ : nullptr);
-  left.erase(std::remove_if(left.begin(), left.end(),
-                            [&](pid_t pid) { return std::find(stuck_.begin(), stuck_.end(), pid) != stuck_.end(); }),
-             left.end());
-  const bool give_up = SteadyNow() >= sweep_until_;
-  if (!left.empty() && !give_up) return;
-  sweep_until_ = SteadyTime::InfiniteFuture();
-  if (left.empty()) return;
-  stuck_.insert(stuck_.end(), left.begin(), left.end());
+  const size_t stuck = sweep_.Continue(KnownChildren(), workers_->pids(), SteadyNow());
+  if (stuck == 0) return;
   Do(effect::Print{LogLevel::kWarning,
-                   absl::StrCat(left.size(), left.size() == 1 ? " process" : " processes",
+                   absl::StrCat(stuck, stuck == 1 ? " process" : " processes",
                                 " started by workers still alive after SIGKILL (uninterruptible?)")});
 }
 
@@ -444,10 +357,10 @@ void Agent::Do(const effect::ReportMissingRanks&) {
 }
 
 void Agent::Do(const effect::Print& print) {
-  status_line_.Around([&] { Log(print.level, print.text); });
+  terminal_.Around([&] { Log(print.level, print.text); });
 }
 
-void Agent::Do(const effect::ShowStatus& status) { status_line_.Show(status.text); }
+void Agent::Do(const effect::ShowStatus& status) { terminal_.ShowAtCursor(status.text); }
 
 void Agent::Do(const effect::Exit& exit) {
   exit_ = exit;
@@ -456,7 +369,7 @@ void Agent::Do(const effect::Exit& exit) {
 
 int Agent::Finish() {
   progress_->Hide();
-  // The others first, then what this node's workers have to say, then the words about them.
+  // Close the store first, for the other nodes; then print the workers' remaining output; then the failure summary.
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
   if (exit_->verdict && !exit_->verdict->succeeded()) {
@@ -468,7 +381,7 @@ int Agent::Finish() {
     report.interpreter = FindInterpreter(settings_.config);
     if (report.verdict.has_first_cause())
       report.hint = TorchHint(settings_.config, host_, report.verdict.first_cause());
-    // This node never had a round, and no worker failed: too few nodes joined.
+    // This node never got a round, and no worker failed: too few nodes joined.
     if (round_started_ == SteadyTime() && report.verdict.exit_code() == 1 &&
         settings_.config.settings.max_nodes() > 1) {
       report.hint =
@@ -476,33 +389,34 @@ int Agent::Finish() {
                        " and --rdzv-id=", settings_.config.job_id);
     }
     LogVerbatim(FailureSummary(report));
-    TellOuterLauncher(*exit_->verdict);
+    WriteOuterErrorFile(*exit_->verdict);
   }
   link_->Disconnect();
-  if (link_->Hosts()) StayForOthers();
+  if (link_->Hosts()) LingerForOthers();
   link_->Close();
   return exit_->code;
 }
 
-void Agent::StayForOthers() {
+void Agent::LingerForOthers() {
   const SteadyTime now = SteadyNow();
   const SteadyTime deadline = now + Linger(settings_.config.settings);
   const SteadyTime leavers_deadline = now + settings_.config.shutdown_timeout;
-  SteadyTime say_at = now + kUnnoticed;
-  loop_->SetTimer([&] { return say_at; },
-                  [&](SteadyTime) {
-                    say_at = SteadyTime::InfiniteFuture();
-                    Log(LogLevel::kWarning,
-                        absl::StrCat("hosting the rendezvous server until the other launchers (", link_->Others(),
-                                     " connected) have heard the end of the job and stopped their workers, for up to ",
-                                     absl::FormatDuration(std::max(deadline, leavers_deadline) - now),
-                                     "; press Ctrl-C or send a signal to exit at once"));
-                  });
+  SteadyTime say_at = now + kLogStayAfter;
+  loop_->SetTimer(
+      [&] { return say_at; },
+      [&](SteadyTime) {
+        say_at = SteadyTime::InfiniteFuture();
+        Log(LogLevel::kWarning,
+            absl::StrCat("hosting the rendezvous server until the other launchers (", link_->Others(),
+                         " connected) have received the end of the job and stopped their workers, for up to ",
+                         absl::FormatDuration(std::max(deadline, leavers_deadline) - now),
+                         "; press Ctrl-C or send a signal to exit at once"));
+      });
   staying_ = true;
   const BackgroundCall<bool> wait(
       loop_.get(),
       [link = link_.get(), deadline, leavers_deadline] {
-        link->StayForOthers(deadline, leavers_deadline);
+        link->LingerForOthers(deadline, leavers_deadline);
         return true;
       },
       [this](bool) { loop_->Quit(); });

@@ -5,25 +5,24 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "launcher/core/agent_machine.h"
-#include "launcher/core/launch_config.h"
-#include "launcher/core/progress_reports.h"
-#include "launcher/hang_monitor.h"
-#include "launcher/os/command.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/host_addresses.h"
+#include "launcher/machine/agent_machine.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/log_pump.h"
+#include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/run_command.h"
 #include "launcher/os/signal_source.h"
-#include "launcher/progress_display.h"
+#include "launcher/progress/progress_monitor.h"
+#include "launcher/progress/terminal_line.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/round_store.h"
-#include "launcher/status_line.h"
-#include "launcher/worker_group.h"
+#include "launcher/workers/worker_group.h"
 
 namespace ddprun::launcher {
 
@@ -40,24 +39,19 @@ class Agent {
   Agent(Settings settings, std::unique_ptr<SignalSource> signals);
   ~Agent();
 
-  // Runs the job to its end on this node and returns the exit code. Once only.
+  // Runs the job to its end on this node and returns the exit code. May be called only once.
   int Run();
 
  private:
   absl::Status SetUp();
-  // Sets place_. If the endpoint's name may become resolvable later, waits for that, at most for the join timeout. The
-  // loop keeps running.
-  absl::Status FindPlace();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
-  void WatchHangs();
-  // Queries SLURM for the job's end time, if it is not in the environment.
-  void AskForEndTime();
+  std::unique_ptr<ProgressMonitor> MonitorProgress();
 
   // Calls a method of the machine with the current time, then executes its effects.
   template <typename Call>
   void Step(Call call);
-  // Executes pending effects, up to a sweep that has to wait.
+  // Executes pending effects, but stops at a sweep that has to wait.
   void ExecutePending();
   void OnTimer(SteadyTime now);
   void Execute(const AgentEffect& effect);
@@ -66,15 +60,14 @@ class Agent {
   void Do(const effect::OpenStore&);
   void Do(const effect::SpawnWorkers& spawn);
   void Do(const effect::SignalWorkers& signal);
-  void Do(const effect::TellStop& stop);
-  void Do(const effect::TellWorkers& tell);
+  void Do(const effect::NotifyStop& stop);
+  void Do(const effect::SendToWorkers& tell);
   void Do(const effect::ReformWorkers& reform);
   void Do(const effect::KillWorkers& kill);
   // Later effects wait until the orphans are gone; the loop does not block.
   void Do(const effect::SweepOrphans&);
   void ContinueSweep();
-  bool sweeping() const { return sweep_until_ != SteadyTime::InfiniteFuture(); }
-  // Children that are not orphans.
+  // Child processes that are not orphans.
   std::vector<pid_t> KnownChildren() const;
   void Do(const effect::ReportMissingRanks&);
   void Do(const effect::Print& print);
@@ -82,36 +75,33 @@ class Agent {
   void Do(const effect::Exit& exit);
 
   int Finish();
-  // The server that this launcher hosts stays for the others, until a signal says that it is enough.
-  void StayForOthers();
+  // Keeps the rendezvous server in this process running for the other launchers, until a signal arrives.
+  void LingerForOthers();
 
   const Settings settings_;
   std::string host_;
-  HostPlace place_;
+  HostAddresses place_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<SignalSource> signals_;
   LogPump pump_;
-  StatusLine status_line_;
+  TerminalLine terminal_;
   std::unique_ptr<AgentMachine> machine_;
   std::unique_ptr<RoundStore> store_;
   std::unique_ptr<WorkerGroup> workers_;
-  std::unique_ptr<HangMonitor> hangs_;
-  std::unique_ptr<ProgressDisplay> progress_;
-  ProgressReports reports_;
+  std::unique_ptr<ProgressMonitor> progress_;
   std::unique_ptr<RendezvousLink> link_;
-  std::unique_ptr<Command> end_time_command_;
-  std::optional<absl::Time> end_time_;  // of the job
+  std::unique_ptr<Command> end_time_query_;
+  std::optional<absl::Time> end_time_;  // the job's
   SteadyTime round_started_;
   SteadyTime guard_kills_at_ = SteadyTime::InfiniteFuture();
-  // The server that was lost or is looked for lives in a launcher, or has never been seen: it may be taken over.
+  // True if the server that was lost ran in a launcher, or if no server has been seen yet: then this launcher may take
+  // over.
   bool may_take_over_ = true;
-  std::deque<AgentEffect> pending_;  // effects that are still to be carried out, oldest first
+  std::deque<AgentEffect> pending_;  // effects not executed yet, oldest first
   bool executing_ = false;
-  std::set<pid_t> worker_sessions_;  // each worker led one
-  std::vector<pid_t> stuck_;         // orphans that did not die in an earlier sweep: not waited for again
-  SteadyTime sweep_until_ = SteadyTime::InfiniteFuture();  // infinite: no sweep is under way
+  OrphanSweep sweep_;
   std::optional<effect::Exit> exit_;
-  bool staying_ = false;  // see StayForOthers
+  bool staying_ = false;  // see LingerForOthers
 };
 
 }  // namespace ddprun::launcher

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/hostname.h"
 #include "launcher/cluster/detect.h"
 #include "launcher/cluster/slurm_conf.h"
 #include "launcher/os/net.h"
@@ -13,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// This host's name with its domain; empty if it is not known.
+// Fully qualified name of this host; empty if unknown.
 std::string FullHostname() {
   addrinfo hints = {};
   hints.ai_flags = AI_CANONNAME;
@@ -33,10 +34,10 @@ absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environ
   absl::StatusOr<ClusterEnvironment> found = DetectCluster(environment, ports, in_pod ? FullHostname() : "");
   if (!found.ok() || found->starter != ClusterEnvironment::Starter::kSlurm || !found->batch) return found;
   std::string text;
-  for (const std::string& place : SlurmConfPlaces(environment)) {
+  for (const std::string& place : SlurmConfPaths(environment)) {
     if (text.empty()) text = ReadSmallFile(place);
   }
-  // An empty one, too: SLURM's defaults hold.
+  // Merged even if empty, since SLURM's defaults apply then.
   MergeSlurmConf(ParseSlurmConf(text), *found->batch);
   return found;
 }

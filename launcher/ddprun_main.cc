@@ -13,12 +13,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/crash_handler.h"
+#include "base/file_limit.h"
+#include "base/log.h"
+#include "base/random_id.h"
+#include "base/secret.h"
+#include "base/steady_time.h"
 #include "launcher/agent.h"
 #include "launcher/cluster_probe.h"
-#include "launcher/core/launch_config.h"
-#include "launcher/core/merge_environment.h"
-#include "launcher/core/parse_options.h"
-#include "launcher/core/show_config.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/config/merge_environment.h"
+#include "launcher/config/parse_options.h"
+#include "launcher/config/show_config.h"
 #include "launcher/interpreter.h"
 #include "launcher/os/cpu_topology.h"
 #include "launcher/os/guard.h"
@@ -28,20 +34,16 @@
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
-#include "rendezvous/base/crash_report.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/random_id.h"
-#include "rendezvous/base/secret.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/credential_files.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kUsageError = 2;
-// For log lines that are still to be written at the end.
+using worker_contract::kExitFailed;
+using worker_contract::kExitUsage;
+// Limit for flushing the remaining log lines at exit.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 std::optional<std::string> Variable(const std::string& name) {
@@ -59,7 +61,7 @@ int Fail(const absl::Status& status, int code) {
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
 // `command`: argv[0].
-HostFacts LookAtHost(const std::string& command, const Options& options) {
+HostFacts InspectHost(const std::string& command, const Options& options) {
   HostFacts facts;
   facts.cpus = CpuCount();
   facts.gpus = GpuCount();
@@ -71,12 +73,13 @@ HostFacts LookAtHost(const std::string& command, const Options& options) {
   facts.python.conda_prefix = Variable("CONDA_PREFIX");
   facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");
   if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.visible_devices);
-  if (!options.script.empty()) facts.script = LookAtScript(options.script.front());
+  if (!options.script.empty()) facts.script = InspectScript(options.script.front());
   return facts;
 }
 
-// Where no flag names a file. Workers and the tools that are asked must not inherit it.
-void TakeToken(Options* options, Origins* origins) {
+// Reads the token from the environment unless a flag names a file. The variables are removed, so that workers and
+// helper programs do not inherit them.
+void ReadTokenVariables(Options* options, Origins* origins) {
   const std::optional<std::string> token = TakeVariable(rendezvous::kTokenVariable);
   const std::optional<std::string> file = TakeVariable(rendezvous::kTokenFileVariable);
   if (!options->credentials.token_file.empty()) return;
@@ -100,49 +103,49 @@ absl::Status CheckCredentialsOf(const LaunchConfig& config) {
 
 int Main(const std::string& command, const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
-  // A reader of our output that goes away is no reason to die, nor is a log file that grows beyond `ulimit -f`.
+  // Neither a closed reader of our output nor a log file beyond `ulimit -f` may kill the launcher.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   SetLogLevel();
   InstallCrashReport("ddprun");
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
-  if (!parsed.ok()) return Fail(parsed.status(), kUsageError);
+  if (!parsed.ok()) return Fail(parsed.status(), kExitUsage);
   if (const auto* info = std::get_if<InfoText>(&*parsed)) {
     fputs(info->text.c_str(), stdout);
     return 0;
   }
   auto& [options, origins] = std::get<ParsedOptions>(*parsed);
-  TakeToken(&options, &origins);
-  const HostFacts facts = LookAtHost(command, options);
+  ReadTokenVariables(&options, &origins);
+  const HostFacts facts = InspectHost(command, options);
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
-  if (!cluster.ok()) return Fail(cluster.status(), kUsageError);
+  if (!cluster.ok()) return Fail(cluster.status(), kExitUsage);
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *cluster);
-  if (!config.ok()) return Fail(config.status(), kUsageError);
+  if (!config.ok()) return Fail(config.status(), kExitUsage);
   if (options.show_config) {
     fputs(ShowConfig(*config, options, origins, *cluster, absl::LocalTimeZone()).c_str(), stdout);
     return 0;
   }
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
   if (const std::string python = FindInterpreter(*config); !python.empty()) {
-    Log(LogLevel::kInfo, absl::StrCat("workers are run by ", python));
+    Log(LogLevel::kInfo, absl::StrCat("running workers with ", python));
   }
   if (config->server_place != ServerPlace::kInProcess) {
-    if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kUsageError);
+    if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kExitUsage);
   }
 
   const std::string launcher_id = RandomId();
   absl::StatusOr<Guard> guard = Guard::Start(launcher_id);
-  if (!guard.ok()) return Fail(guard.status(), 1);
-  if (absl::Status status = BecomeSubreaper(); !status.ok()) return Fail(status, 1);
+  if (!guard.ok()) return Fail(guard.status(), kExitFailed);
+  if (absl::Status status = BecomeSubreaper(); !status.ok()) return Fail(status, kExitFailed);
   std::vector<int> signals = config->signals_to_handle;
   signals.insert(signals.end(), config->warning_signals.begin(), config->warning_signals.end());
   signals.push_back(SIGCHLD);
   absl::StatusOr<std::unique_ptr<SignalSource>> source = SignalSource::Create(signals);
-  if (!source.ok()) return Fail(source.status(), 1);
-  // From here on a signal is an event of the loop, which therefore must not wait for a terminal.
+  if (!source.ok()) return Fail(source.status(), kExitFailed);
+  // From here on signals are events of the loop, so logging must not block it on a terminal.
   StartLogThread();
-  // For the stores and the server that it may host.
+  // Needed for the stores and a hosted server.
   RaiseFileLimit();
 
   int code;
@@ -159,7 +162,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
 
 int main(int argc, char** argv) {
   ddprun::launcher::Guard::RunIfAsked(argc, argv);
-  // Distributions build Abseil with its search for deadlocks, which gRPC's mutexes pay for with each lock.
+  // Abseil packages of distributions enable deadlock detection, which slows down every lock of gRPC's mutexes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int code =
       ddprun::launcher::Main(argc > 0 ? argv[0] : "", std::vector<std::string>(argv + std::min(argc, 1), argv + argc));

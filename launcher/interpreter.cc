@@ -17,7 +17,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr char kPackage[] = "torch";
-// Of a script, where its imports are.
+// Only this part of a script is searched for imports.
 constexpr size_t kHeadBytes = 64 * 1024;
 
 std::string Variable(const char* name) {
@@ -33,7 +33,7 @@ bool Mentions(const std::string& file, absl::string_view word) {
   return absl::StrContains(head, word);
 }
 
-// Without an error file nobody knows what the worker said.
+// Without an error file the worker's message is unknown, so the script itself is checked.
 bool MayMissPackage(const LaunchConfig& config, const rendezvous::WorkerFailure& cause) {
   if (cause.rank() < 0 || cause.exit_code() != 1) return false;
   if (!cause.message().empty()) return absl::StrContains(cause.message(), absl::StrCat("No module named '", kPackage));

@@ -3,17 +3,17 @@
 
 #include <string>
 
-#include "launcher/core/launch_config.h"
+#include "launcher/config/launch_config.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 
-// The Python that runs the workers' script, as a path; empty if they are programs, or if there is none.
+// Path of the Python interpreter that runs the workers' script; empty if the workers are programs or none is found.
 std::string FindInterpreter(const LaunchConfig& config);
 
-// One line for a job that failed because a worker of this host did not find torch, while another Python that the user
-// may have meant has it: the environment that is active, the one that the launcher belongs to, .venv beside the script
-// or here, the system's. Looks at files only. Empty: that is not it.
+// Returns a one-line hint if the job failed because a worker of this host did not find torch, while another Python that
+// the user may have meant has it: that of the active environment, the launcher's environment, .venv beside the script
+// or in the current directory, or the system's. Inspects files only. Empty if that is not the cause.
 std::string TorchHint(const LaunchConfig& config, const std::string& host, const rendezvous::WorkerFailure& cause);
 
 }  // namespace ddprun::launcher

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "launcher/core/endpoint.h"
+#include "base/endpoint.h"
+#include "base/log.h"
+#include "base/loopback.h"
 #include "launcher/os/net.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loopback.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
 #include "rendezvous/server/call_guard.h"
@@ -18,103 +18,24 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr char kLoopback[] = "127.0.0.1";
 constexpr absl::Duration kShortestTry = absl::Milliseconds(50);
 
-bool IsIn(const std::string& address, const std::vector<std::string>& list) {
-  return std::find(list.begin(), list.end(), address) != list.end();
-}
-
-// At the addresses of this host that the endpoint's name stands for. If others can't use those, because they are
-// loopback or the name means another host here, also at the address that other nodes are told; so too if that was
-// given by hand. Never at all addresses, unless the endpoint is 0.0.0.0.
-void FindServingAddresses(const LaunchConfig& config, HostPlace* host) {
-  const std::string& name = config.endpoint.host;
-  const absl::StatusOr<std::vector<std::string>> resolved = ResolveHost(name);
-  if (resolved.ok()) {
-    for (const std::string& address : *resolved) {
-      // The hosts file may know ::1 where the kernel has no IPv6; all of 127.0.0.0/8 is there without being said.
-      if (IsLocalHost(address) && (address != "::1" || !InterfaceOf(address).empty())) {
-        host->serving.push_back(address);
-      }
-    }
-  }
-  const bool others_can = !std::all_of(host->serving.begin(), host->serving.end(), IsLoopbackHost);
-  if ((!others_can || !config.local_addr.empty()) && !IsIn(host->address, host->serving)) {
-    host->note = resolved.ok() ? absl::StrCat(name, " is ", absl::StrJoin(*resolved, ", "), " here")
-                               : absl::StrCat(name, " has no address here");
-    host->serving.push_back(host->address);
-  }
-}
-
-absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config) {
-  if (!config.local_addr.empty()) {
-    absl::StatusOr<std::vector<std::string>> numeric = ResolveHost(config.local_addr);
-    if (numeric.ok()) return numeric->front();
-    return absl::Status(numeric.status().code(), absl::StrCat("--local-addr: ", numeric.status().message()));
-  }
-  if (config.server_place == ServerPlace::kInProcess) return std::string(kLoopback);
-  absl::StatusOr<std::string> address =
-      LocalAddressTowards(config.endpoint.host, static_cast<uint16_t>(config.endpoint.port));
-  for (const Endpoint& endpoint : config.more_endpoints) {
-    if (!address.ok()) address = LocalAddressTowards(endpoint.host, static_cast<uint16_t>(endpoint.port));
-  }
-  if (address.ok()) return address;
-  // The host of the server needs no way to it: the name may be one that only others know.
-  if (config.server_place == ServerPlace::kHere) {
-    if (const std::string outward = OutwardAddress(); !outward.empty()) return outward;
-  }
-  return absl::Status(address.status().code(),
-                      absl::StrCat("--rdzv-endpoint=", ServersText(config), ": ", address.status().message(),
-                                   "; give a name or an address that ", Hostname(), " can reach"));
-}
-
-void TakeStoreHost(const std::string& name, HostPlace* host) {
-  const absl::StatusOr<std::vector<std::string>> resolved = ResolveHost(name);
-  if (resolved.ok()) {
-    for (const std::string& address : *resolved) {
-      // Nobody can connect to what is no interface's, such as 0.0.0.0 or the ::1 of a kernel without IPv6.
-      if (InterfaceOf(address).empty() && address.rfind("127.", 0) != 0) continue;
-      host->address = address;
-      host->master = name;
-      return;
-    }
-  }
-  Log(LogLevel::kWarning,
-      absl::StrCat("--master-addr=", name,
-                   resolved.ok() ? " is not an address of this host" : ": the name has no address here",
-                   ": MASTER_ADDR is ", host->master));
-}
-
 }  // namespace
-
-absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config) {
-  absl::StatusOr<std::string> address = LocalAddress(config);
-  if (!address.ok()) return address.status();
-  HostPlace host;
-  host.address = *std::move(address);
-  host.master = host.address;
-  if (!config.store_host.empty()) TakeStoreHost(config.store_host, &host);
-  host.may_host = config.server_place == ServerPlace::kHere ||
-                  (config.server_place == ServerPlace::kHereIfLocal && IsLocalHost(config.endpoint.host));
-  if (host.may_host) FindServingAddresses(config, &host);
-  return host;
-}
 
 std::string RendezvousLink::ServerName(const LaunchConfig& config) {
   return config.server_place == ServerPlace::kInProcess ? "this process" : ServersText(config);
 }
 
-RendezvousLink::RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler)
+RendezvousLink::RendezvousLink(const LaunchConfig* config, HostAddresses host, EventLoop* loop, Handler handler)
     : config_(config), host_(std::move(host)), loop_(loop), handler_(std::move(handler)) {}
 
-// The client first: nothing may be called on a driver that is gone.
+// Destroy the client first: it calls the driver.
 RendezvousLink::~RendezvousLink() {
   client_ = nullptr;
   server_ = nullptr;
 }
 
-absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config, HostPlace host,
+absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config, HostAddresses host,
                                                                      EventLoop* loop, Handler handler) {
   std::unique_ptr<RendezvousLink> link(new RendezvousLink(config, std::move(host), loop, std::move(handler)));
   if (link->host_.may_host) {
@@ -137,7 +58,7 @@ absl::Status RendezvousLink::Host() {
   auto driver = std::make_unique<rendezvous::Driver>(rendezvous::Driver::Host::kLauncher, rendezvous::SavedState(),
                                                      nullptr, &events_);
   if (config_->server_place != ServerPlace::kInProcess) {
-    std::vector<std::string> ignored;  // has been said
+    std::vector<std::string> ignored;  // already logged
     const absl::Status credentials =
         CheckCredentials(config_->credentials, rendezvous::CredentialSide::kBoth, &ignored);
     if (!credentials.ok()) return credentials;
@@ -164,7 +85,7 @@ absl::Status RendezvousLink::Host() {
 
 void RendezvousLink::Connect() {
   ++generation_;
-  // Tries shorter than a round trip would never succeed; they soon get longer anyway.
+  // Attempts shorter than a round trip can't succeed. The timeout grows with further attempts anyway.
   const absl::Duration patience = std::max(ToDuration(config_->settings.heartbeat_timeout()) / 12, kShortestTry);
   std::vector<Endpoint> servers = {config_->endpoint};
   servers.insert(servers.end(), config_->more_endpoints.begin(), config_->more_endpoints.end());
@@ -212,14 +133,14 @@ void RendezvousLink::Disconnect() {
   client_ = nullptr;
 }
 
-void RendezvousLink::StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline) {
-  // Without a verdict the others go on, and there is nothing that they would have to fetch first.
+void RendezvousLink::LingerForOthers(SteadyTime deadline, SteadyTime leavers_deadline) {
+  // Without a verdict the job continues, so there is nothing for the others to fetch.
   const std::optional<rendezvous::JobView> job = driver_->GetJob(config_->job_id);
-  if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilEveryoneLeft(deadline);
+  if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilLaunchersLeft(deadline);
   driver_->WaitUntilLeaversLeft(leavers_deadline);
 }
 
-void RendezvousLink::StopStaying() { driver_->StopWaiting(); }
+void RendezvousLink::StopLingering() { driver_->StopWaiting(); }
 
 void RendezvousLink::Close() {
   if (server_ != nullptr) server_->Shutdown();

@@ -9,10 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "launcher/core/launch_config.h"
+#include "base/steady_time.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/host_addresses.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/server_process.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
@@ -20,61 +21,48 @@
 
 namespace ddprun::launcher {
 
-// How the job's other nodes reach this host.
-struct HostPlace {
-  std::string address;  // by which other nodes reach it: --local-addr, else that of the route to the server
-  // MASTER_ADDR, where the store of this node serves the job: --master-addr as given if it is an address of this host.
-  std::string master;
-  bool may_host = false;             // the endpoint is of this host: the server may live in this launcher
-  std::vector<std::string> serving;  // where that would listen
-  std::string note;                  // what is unusual about it: "node1 is 127.0.1.1 here"; may be empty
-};
-
-// Resolves the names in `config`. May block for as long as the system's resolver allows, so do not call it on the
-// loop's thread. Later steps use only these addresses, so that no name server can block a running job. NOT_FOUND: a
-// name does not resolve; UNAVAILABLE: there is no route to the endpoint. The message says what to set.
-absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config);
-
 // This launcher's connection to the rendezvous server, which it may host itself. Depending on `config`, the server is
 // in this process (single-node job), or at the endpoint, hosted by this launcher if that is an address of this host
 // where nothing listens yet. Belongs to the loop's thread.
 class RendezvousLink {
  public:
-  // On the loop's thread.
+  // Called on the loop's thread.
   using Handler = std::function<void(const rendezvous::ClientEvent&)>;
 
   // Starts to connect. `config` and `loop` must outlive the result. Errors: the server could not listen.
-  static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config, HostPlace host,
+  static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config, HostAddresses host,
                                                               EventLoop* loop, Handler handler);
   ~RendezvousLink();
 
   void Send(rendezvous::LauncherMessage message);
   void Reset() { client_->Reset(); }
 
-  // For messages, if it hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else empty.
+  // Text for messages if this launcher hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else
+  // empty.
   const std::string& serving() const { return serving_; }
 
   // Called when the server is lost: hosts it here if this launcher may, the endpoint is an address of this host, and
   // nothing listens there. The new server recovers from the launchers' reports.
   void TakeOver();
 
-  // How a launcher ends: in this order. Ends its own connection; nothing may be sent any more.
+  // The remaining methods end a launcher, in this order. Disconnect closes its own connection; Send must not be called
+  // afterwards.
   void Disconnect();
-  // Whether the server is in this launcher. REQUIRES of the next three: it is.
+  // True if this launcher hosts the server for other processes. REQUIRED by the next three methods.
   bool Hosts() const { return server_ != nullptr; }
-  // It waits until all other launchers have received their last message, at most until `deadline`, and until leaving
-  // ones have no workers left, at most until `leavers_deadline`; or until StopStaying. May be called by any thread.
-  void StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline);
-  void StopStaying();
-  // Launchers of other nodes that are connected to the server here.
+  // Blocks until all other launchers have received their last message, at most until `deadline`, and until leaving
+  // launchers have no workers left, at most until `leavers_deadline`; or until StopLingering. Thread-safe.
+  void LingerForOthers(SteadyTime deadline, SteadyTime leavers_deadline);
+  void StopLingering();
+  // Number of launchers of other nodes connected to this server.
   int Others() const { return driver_->Launchers(); }
   void Close();
 
-  // The server's name for messages.
+  // Name of the server for messages.
   static std::string ServerName(const LaunchConfig& config);
 
  private:
-  RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler);
+  RendezvousLink(const LaunchConfig* config, HostAddresses host, EventLoop* loop, Handler handler);
   // ALREADY_EXISTS: the endpoint's address is in use.
   absl::Status Host();
   void Connect();
@@ -82,14 +70,14 @@ class RendezvousLink {
   void Handle(const rendezvous::ClientEvent& event);
 
   const LaunchConfig* const config_;
-  const HostPlace host_;
+  const HostAddresses host_;
   EventLoop* const loop_;
   const Handler handler_;
   bool hosting_ = false;
-  ServerProcess server_process_;  // of the server that is lost, if this launcher has taken it over
+  ServerProcess server_process_;  // of the lost server, if this launcher took over
   std::string serving_;
-  uint64_t generation_ = 0;      // of client_: events of an older one are dropped
-  rendezvous::EventLog events_;  // of the server that it hosts
+  uint64_t generation_ = 0;      // of client_; events of older clients are dropped
+  rendezvous::EventLog events_;  // of the hosted server
   std::unique_ptr<rendezvous::Driver> driver_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<rendezvous::Client> client_;

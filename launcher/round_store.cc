@@ -5,14 +5,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/store_ports.h"
-#include "launcher/core/wait_text.h"
+#include "base/secret.h"
+#include "launcher/config/store_ports.h"
 #include "launcher/os/net.h"
-#include "rendezvous/base/secret.h"
+#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 
-RoundStore::RoundStore(const LaunchConfig* config, HostPlace place, std::string host, EventLoop* loop, Events events)
+RoundStore::RoundStore(const LaunchConfig* config, HostAddresses place, std::string host, EventLoop* loop,
+                       Events events)
     : config_(config), place_(std::move(place)), host_(std::move(host)), loop_(loop), events_(std::move(events)) {}
 
 absl::StatusOr<RoundStore::Opened> RoundStore::Open() {
@@ -23,10 +24,10 @@ absl::StatusOr<RoundStore::Opened> RoundStore::Open() {
   absl::Status status = server.status();
   if (server.ok()) {
     server_ = *std::move(server);
-    told_joined_ = 0;
+    reported_joined_ = 0;
     status = loop_->AddFd(server_->PollFd(), EPOLLIN, [this](uint32_t) {
       server_->ProcessReady();
-      TellRanksJoined();
+      ReportRanksJoined();
       if (server_->AnyWaits()) waits_.OnWaits(SteadyNow());
     });
   }
@@ -43,19 +44,19 @@ absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenServer(std::string*
   StoreOptions options;
   options.address = place_.address;
   options.secret = secret_;
-  if (config_->store_port == 0) return OpenAtAnyPort(std::move(options));
+  if (config_->store_port == 0) return OpenAtFreePort(std::move(options));
   options.first_port = options.last_port = config_->store_port;
   absl::StatusOr<std::unique_ptr<StoreServer>> wanted = StoreServer::Open(options);
   if (wanted.ok()) return wanted;
   options.first_port = options.last_port = 0;
-  absl::StatusOr<std::unique_ptr<StoreServer>> server = OpenAtAnyPort(std::move(options));
+  absl::StatusOr<std::unique_ptr<StoreServer>> server = OpenAtFreePort(std::move(options));
   if (!server.ok()) return server;
-  *note = absl::StrCat("--master-port=", config_->store_port, " can't be had: ", wanted.status().message(),
+  *note = absl::StrCat("--master-port=", config_->store_port, " is not available: ", wanted.status().message(),
                        "; this round's store is at ", Endpoint{place_.master, (*server)->port()}.ToString());
   return server;
 }
 
-absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenAtAnyPort(StoreOptions options) {
+absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenAtFreePort(StoreOptions options) {
   if (!config_->port_range) return StoreServer::Open(std::move(options));
   absl::StatusOr<std::unique_ptr<StoreServer>> server =
       absl::ResourceExhaustedError(absl::StrCat("no port of ", config_->port_range->ToString(), " is free"));
@@ -72,7 +73,7 @@ absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenAtAnyPort(StoreOpti
 
 void RoundStore::BeginRound(const rendezvous::Assignment& assignment) {
   unregistered_ = assignment;
-  // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
+  // Stores of other nodes stay open, unused: a later Ready may announce the same port again.
   if (assignment.group_rank() != 0) return;
   const bool nodes_know_secret = assignment.store_secret() == secret_;
   server_->BeginRound(assignment.round(), assignment.world_size(), nodes_know_secret);
@@ -92,9 +93,9 @@ void RoundStore::Register(const std::vector<pid_t>& pids) {
   }
   for (const pid_t pid : pids) node.pids.push_back(static_cast<uint32_t>(pid));
   if (assignment.group_rank() != 0) return RegisterElsewhere(assignment, node);
-  // This host's workers are served all the same: if it fails, nobody knows who is missing, and that is all.
+  // On failure the local workers are still served; only the names of missing ranks are unknown.
   (void)server_->RegisterLocal(node);
-  TellRanksJoined();
+  ReportRanksJoined();
 }
 
 void RoundStore::RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node) {
@@ -108,7 +109,7 @@ void RoundStore::RegisterElsewhere(const rendezvous::Assignment& assignment, con
     if (state == RegistrationClient::State::kBackingOff) {
       events_.on_store_reached(registration_->status());
     } else if (state != RegistrationClient::State::kConnecting) {
-      // Its launcher may take long to answer, but the workers reach it.
+      // The remote launcher may be slow to answer, but its store is reachable for workers.
       events_.on_store_reached(absl::OkStatus());
     }
   });
@@ -117,10 +118,10 @@ void RoundStore::RegisterElsewhere(const rendezvous::Assignment& assignment, con
   events_.on_store_reached(watched);
 }
 
-void RoundStore::TellRanksJoined() {
+void RoundStore::ReportRanksJoined() {
   const int joined = server_->Joined();
-  if (joined == told_joined_) return;
-  told_joined_ = joined;
+  if (joined == reported_joined_) return;
+  reported_joined_ = joined;
   events_.on_ranks_joined(joined);
 }
 
@@ -138,7 +139,7 @@ std::string RoundStore::MissingText(absl::Duration waited) const {
 void RoundStore::OnDeadline(SteadyTime now) {
   if (now < waits_.NextDeadline()) return;
   const std::string text = waits_.OnDeadline(Waits(), now);
-  // Ranks that have not joined are reported otherwise.
+  // Ranks that have not joined are reported by MissingText.
   if (!text.empty() && server_->Missing().empty()) events_.on_long_wait(text);
 }
 

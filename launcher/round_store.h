@@ -12,52 +12,52 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "launcher/core/agent_machine.h"
-#include "launcher/core/launch_config.h"
-#include "launcher/core/store_wait_watch.h"
+#include "base/steady_time.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/host_addresses.h"
+#include "launcher/machine/agent_machine.h"
 #include "launcher/os/event_loop.h"
-#include "launcher/rendezvous_link.h"
+#include "launcher/progress/store_wait_watch.h"
 #include "launcher/store/registration_client.h"
 #include "launcher/store/store_server.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 
-// This node's side of the store in which a round's workers meet: a store of its own for each round, which serves the
-// job if this node is group rank 0, and the registration of its workers at the store of the round, here or there.
+// This node's side of the store in which a round's workers rendezvous: opens a new store for each round, which serves
+// the job if this node is group rank 0, and registers this node's workers at the round's store, local or remote.
 // Belongs to the loop's thread; must be closed before the loop is destroyed.
 class RoundStore {
  public:
   struct Events {
     // The number of ranks that have joined this node's store has changed.
     std::function<void(int joined)> on_ranks_joined;
-    // Registration at the store of another node begins.
+    // Registration at another node's store begins.
     std::function<void()> on_registering;
-    // A connection to that store was made (OK), or it can't be reached at the moment.
+    // A connection to that store was made (OK), or the store is currently unreachable.
     std::function<void(const absl::Status& status)> on_store_reached;
-    // One line about ranks that have joined and wait for a key for long.
+    // One line about ranks that have joined and have been waiting for a key for a long time.
     std::function<void(const std::string& text)> on_long_wait;
   };
 
   // `config` and `loop` must outlive it; `host` is this node's name.
-  RoundStore(const LaunchConfig* config, HostPlace place, std::string host, EventLoop* loop, Events events);
+  RoundStore(const LaunchConfig* config, HostAddresses place, std::string host, EventLoop* loop, Events events);
   ~RoundStore() { Close(); }
 
   struct Opened {
     OpenedStore store;
-    std::string note;  // --master-port could not be had; may be empty
+    std::string note;  // set if --master-port was not available
   };
-  // Opens a store for the next round; the one before is closed. Errors say what to change.
+  // Opens a store for the next round and closes the previous one. Errors say what to change.
   absl::StatusOr<Opened> Open();
 
-  // The round begins. From then on, Register may be called once. REQUIRES: the store is open.
+  // Begins the round. Afterwards Register may be called once. REQUIRES: the store is open.
   void BeginRound(const rendezvous::Assignment& assignment);
-  // This node's workers run; nothing is done without a round or the second time.
+  // Registers this node's running workers. No-op without a round, or if they are already registered.
   void Register(const std::vector<pid_t>& pids);
 
-  // Which ranks have not joined and who waits for them, `waited` after the round began; empty if none are known to be
-  // missing.
+  // Text that names the ranks that have not joined and those waiting for them, `waited` after the round began; empty if
+  // no rank is known to be missing.
   std::string MissingText(absl::Duration waited) const;
 
   void Close();
@@ -67,24 +67,24 @@ class RoundStore {
 
  private:
   absl::StatusOr<std::unique_ptr<StoreServer>> OpenServer(std::string* note);
-  absl::StatusOr<std::unique_ptr<StoreServer>> OpenAtAnyPort(StoreOptions options);
+  absl::StatusOr<std::unique_ptr<StoreServer>> OpenAtFreePort(StoreOptions options);
   void RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node);
-  void TellRanksJoined();
+  void ReportRanksJoined();
   std::vector<StoreWait> Waits() const;
   void CloseRegistration();
 
   const LaunchConfig* const config_;
-  const HostPlace place_;
+  const HostAddresses place_;
   const std::string host_;
   EventLoop* const loop_;
   const Events events_;
   std::unique_ptr<StoreServer> server_;
   StoreWaitWatch waits_;
-  std::string secret_;   // proves to it that a launcher is of its round
-  int told_joined_ = 0;  // ranks that have joined it, as was told
-  int last_port_ = 0;    // of a port range
+  std::string secret_;       // proves to the store that a launcher belongs to its round
+  int reported_joined_ = 0;  // last reported number of joined ranks
+  int last_port_ = 0;        // within a port range
   std::unique_ptr<RegistrationClient> registration_;
-  std::optional<rendezvous::Assignment> unregistered_;  // of workers that are not all started yet
+  std::optional<rendezvous::Assignment> unregistered_;  // round whose workers are not all started yet
 };
 
 }  // namespace ddprun::launcher

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Installs ddprun: `bazel run //:install -- --prefix=DIR`, or scripts/install --prefix=DIR.
 #
-#   --prefix=DIR    where to; ~ and paths relative to the caller's folder are fine. What is installed may be moved
-#                   later
-#   --uninstall     removes what was installed there
-#   DESTDIR         (environment) put in front of the prefix, for those who build packages
+#   --prefix=DIR    target folder; ~ and paths relative to the caller's folder are allowed. The installation may be
+#                   moved later
+#   --uninstall     removes the files installed in DIR
+#   DESTDIR         (environment) prepended to the prefix, for package builds
 #
-# Every file is first written beside its place and then renamed, so that a running program is not written over. The
-# files by which others find the package go first and come last: what was broken off half-way is not found by anybody.
+# Every file is first written beside its final path and then renamed, so that a running program is not overwritten. The
+# files by which CMake and pkg-config find the package are removed first and installed last, so that an interrupted
+# installation is not found.
 set -euo pipefail
 ME=${DDPRUN_INSTALL_NAME:-install}
 MANIFEST=share/ddprun/manifest.txt
 FINDERS=(lib/pkgconfig/ddprun.pc lib/cmake/ddprun/ddprunConfig.cmake)
-# Libraries of the distribution that are linked into the programs: their licences go with them.
+# Libraries of the distribution that are linked into the programs: their licences are installed, too.
 LINKED=(libgrpc++-dev libprotobuf-dev libabsl-dev libre2-dev libssl-dev libc-ares-dev zlib1g-dev
   libcli11-dev nlohmann-json3-dev libxxhash-dev libsqlite3-dev libboost-dev)
 
@@ -34,17 +35,17 @@ find_tree() {
   die "the files to install are not here: call scripts/install, or bazel run //:install"
 }
 
-# attempt COMMAND...: one clear line if it fails.
+# attempt COMMAND...: runs the command, and fails with a one-line message if it does.
 attempt() {
   local said
   said=$("$@" 2>&1) ||
     die "can't write to $ROOT (${said##*: }): choose another --prefix, or call this as a user who may write there"
 }
 
-# beside NAME: the temporary name of an installed file.
+# beside NAME: prints the temporary name of an installed file.
 beside() { printf '%s/%s/.%s.ddprun-new' "$ROOT" "$(dirname "$1")" "$(basename "$1")"; }
 
-# stage FILE NAME: writes it beside its place.
+# stage FILE NAME: writes the file under its temporary name.
 stage() {
   local mode=644
   [[ $2 != bin/* && $2 != *.so ]] || mode=755
@@ -58,7 +59,7 @@ unstage() {
   for name in "${STAGED[@]}"; do rm -f "$(beside "$name")"; done
 }
 
-# remove NAME: the file, and the folders that are empty then.
+# remove NAME: removes the file, and the folders that are then empty.
 remove() {
   local folder
   attempt rm -f "$ROOT/$1"
@@ -66,7 +67,7 @@ remove() {
   while [[ $folder != . ]] && rmdir "$ROOT/$folder" 2>/dev/null; do folder=$(dirname "$folder"); done
 }
 
-# installed: the names of the last installation, none if there is no list. Only names inside the prefix.
+# installed: prints the files of the last installation, none if there is no manifest. Only names inside the prefix.
 installed() { if [[ -f $ROOT/$MANIFEST ]]; then grep -vE '^/|(^|/)\.\.(/|$)|^$' "$ROOT/$MANIFEST"; fi; }
 
 install_all() {
@@ -102,7 +103,7 @@ uninstall_all() {
   local name names=()
   mapfile -t names < <(installed)
   ((${#names[@]})) || die "nothing was installed in $ROOT (there is no $MANIFEST)"
-  # Those by which it is found go first, the list of files last: what was broken off can be called again.
+  # The finder files are removed first and the manifest last, so that an interrupted run can be repeated.
   for name in "${FINDERS[@]}" "${names[@]}"; do
     [[ $name == "$MANIFEST" ]] || remove "$name"
   done
@@ -125,7 +126,7 @@ while (($#)); do
   shift
 done
 [[ -n $PREFIX ]] || usage "--prefix names no folder"
-# The shell leaves the ~ of --prefix=~/x as it is.
+# The shell does not expand the ~ of --prefix=~/x.
 if [[ $PREFIX == '~' || $PREFIX == '~/'* ]]; then PREFIX=$HOME${PREFIX#'~'}; fi
 [[ $PREFIX == /* ]] || PREFIX=${BUILD_WORKING_DIRECTORY:-$PWD}/$PREFIX
 PREFIX=$(realpath -ms -- "$PREFIX")

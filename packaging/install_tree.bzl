@@ -1,4 +1,4 @@
-"""What `bazel run //:install` copies: programs, headers, one static library and the files by which others find them."""
+"""The tree that `bazel run //:install` copies: programs, headers, one static library, CMake and pkg-config files."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
@@ -52,7 +52,7 @@ def _install_tree_impl(ctx):
         if h.path.endswith("/include/torch/headeronly/version.h")
     ]
 
-    # What a line says: make_tree.sh.
+    # make_tree.sh documents the lines.
     arguments = ctx.actions.args()
     arguments.use_param_file("%s", use_always = True)
     arguments.set_param_file_format("multiline")
@@ -109,7 +109,7 @@ install_tree = rule(
         "version": attr.label(mandatory = True, allow_single_file = True, doc = "The header that holds kVersion."),
         "files": attr.label_keyed_string_dict(allow_files = True, doc = "File to the folder it goes to."),
         "templates": attr.label_keyed_string_dict(allow_files = True, doc = "The same; @NAME@ is filled in."),
-        "_make_tree": attr.label(default = "//packaging:make_tree", executable = True, cfg = "host"),
+        "_make_tree": attr.label(default = "//packaging:make_tree", executable = True, cfg = "exec"),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# make_tree.sh TREE LIST: fills the folder TREE with what LIST says. Called by install_tree.bzl.
+# make_tree.sh TREE LIST: fills the folder TREE according to LIST. Called by install_tree.bzl.
 #
 # LIST holds one word per line:
 #   set NAME VALUE          @NAME@ in templates
 #   version FILE            the header with kVersion
 #   torch_version FILE      LibTorch's header with TORCH_VERSION
-#   header FILE NAME        a header of ours and the name by which it is included
-#   public NAME FOLDER      this header and all of ours that it includes go to TREE/FOLDER
-#   file FILE PLACE         a file, to TREE/PLACE
-#   template FILE PLACE     the same with @NAME@ filled in
+#   header FILE NAME        a header of ours and its include path
+#   public NAME FOLDER      copies this header and all of our headers that it includes to TREE/FOLDER
+#   file FILE PLACE         copies a file to TREE/PLACE
+#   template FILE PLACE     copies a file to TREE/PLACE, with @NAME@ replaced
 set -euo pipefail
 tree=$1
 declare -A values headers
@@ -28,7 +28,7 @@ put_headers() {
     queue=("${queue[@]:1}")
     put "${headers[$name]}" "$folder/$name"
     while read -r name; do
-      # Quotes are also used for Abseil, whose headers are the user's own.
+      # Quotes are also used for Abseil, whose headers are not installed.
       if [[ -n ${headers[$name]:-} && -z ${seen[$name]:-} ]]; then
         seen[$name]=1
         queue+=("$name")

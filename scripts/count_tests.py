@@ -2,8 +2,8 @@
 
 usage: count_tests.py EVENTS.json
 
-Cases are read from each test's XML. A test target that did not pass without a failed case (it crashed, timed out or was
-not built) counts as one failed case; one that passed without XML as one that passed.
+Cases are read from each test's XML. A test target that did not pass but has no failed case (it crashed, timed out or
+was not built) counts as one failed case; a target that passed without XML counts as one passed case.
 """
 
 import json
@@ -50,7 +50,7 @@ def main():
     passed = failed = skipped = 0
     try:
         results, status = read_events(sys.argv[1])
-    except OSError:  # Bazel ended before it wrote anything
+    except OSError:  # Bazel exited before it wrote anything
         print(0, 0, 0)
         return
     for label, overall in status.items():

@@ -1,20 +1,21 @@
-# What the scripts share. Sourced by bash scripts that have set ROOT to the repository's folder.
+# Functions shared by the scripts. Sourced by bash scripts that have set ROOT to the repository's folder.
 #
-#   BAZEL               the bazel command with its start-up options, if plain "bazel" is not right
-#   DDPRUN_BAZEL_CACHE  a folder for Bazel's disk cache: builds from scratch and other configurations get faster
-#   PYTHON              the Python that .venv is made from, if "python3" is not right
+#   BAZEL               the bazel command with its startup options, if plain "bazel" is not suitable
+#   DDPRUN_BAZEL_CACHE  a folder for Bazel's disk cache, which speeds up clean builds and other configurations
+#   PYTHON              the Python from which .venv is created, if "python3" is not suitable
 
 : "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
 export HOME
 ME="${0#"$ROOT"/}"
 LOGS="$ROOT/bin/.logs"
-# What ddprun and rendezvousd are built with.
+# Packages needed to build ddprun and rendezvousd.
 # shellcheck disable=SC2034
 LAUNCHER_PACKAGES=(
-  ca-certificates g++
+  ca-certificates g++ pkg-config
   bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms bazel-skylib
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libcli11-dev nlohmann-json3-dev libsqlite3-dev libboost-dev
+  zlib1g-dev libzstd-dev # OpenSSL's archive needs both on Debian 13, and its package does not say so
 )
 
 say() { printf '%s: %s\n' "$ME" "$*" >&2; }
@@ -23,13 +24,13 @@ die() {
   exit 1
 }
 
-# describe_step SECONDS: how far the step is that has run so long: Bazel's is summed up, another's last line is shown.
-# With STEP_EVENTS, the build event file of a run of tests, it says which tests run.
+# describe_step SECONDS: prints the progress of the step that has run for SECONDS: a summary for Bazel, else the last
+# line of output. With STEP_EVENTS, the build event file of a test run, it names the running tests.
 describe_step() {
   local line far python=$ROOT/.venv/bin/python
   line=$(tail -c 4000 "$STEP_LOG" | tr '\r' '\n' | sed -e 's/\x1b\[[0-9;?]*[A-Za-z]//g' -e '/^[[:space:]]*$/d' |
     tail -n 1 | cut -c1-100)
-  # What a compiler warns of may come after Bazel's own line.
+  # Compiler warnings may follow Bazel's own line.
   if [[ -n ${STEP_EVENTS:-} ]] || grep -qm 1 '^\[[0-9,]* / [0-9,]*\]' "$STEP_LOG"; then
     [[ -x $python ]] || python=python3
     far=$("$python" -B "$ROOT/scripts/progress.py" "$1" "$STEP_LOG" \
@@ -39,9 +40,9 @@ describe_step() {
   printf '%s' "${line:-no output yet}"
 }
 
-# step NAME COMMAND...: runs the command with its output in bin/.logs/NAME.log. Quiet; but every 10 seconds a line says
-# how long it has run and how far it is. Descriptor 9 (the lock of scripts/setup) is not inherited: a daemon that the
-# command leaves behind must not hold it.
+# step NAME COMMAND...: runs the command quietly with its output in bin/.logs/NAME.log, printing the time and progress
+# every 10 seconds. Descriptor 9 (the lock of scripts/setup) is not inherited: a daemon that the command leaves behind
+# must not hold it.
 step() {
   local name=$1 status=0 ticker
   shift
@@ -50,8 +51,8 @@ step() {
   : >"$STEP_LOG"
   {
     began=$SECONDS
-    # The sleep gets no descriptor of ours: it may outlive the step by some seconds, and a reader of our output would
-    # wait for it.
+    # The sleep inherits no descriptor: it may outlive the step by some seconds, and a reader of the output would wait
+    # for it.
     while sleep 10 </dev/null >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
       say "$name: $((SECONDS - began)) s: $(describe_step $((SECONDS - began)))"
     done
@@ -63,13 +64,13 @@ step() {
   return $status
 }
 
-# The end of the last step's output.
+# Prints the end of the last step's output.
 show_step_log() { tail -n "${1:-20}" "$STEP_LOG" | sed 's/^/    /' >&2; }
 
-# find_missing_packages NAME...: leaves in MISSING those that dpkg does not know as installed.
+# find_missing_packages NAME...: sets MISSING to the packages that are not installed according to dpkg.
 find_missing_packages() {
   local installed name
-  # It complains of those that it has never heard of.
+  # dpkg-query reports unknown packages on stderr.
   installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null || true)
   installed=" $(sed -n 's/^ii *//p' <<<"$installed" | tr '\n' ' ')"
   MISSING=()
@@ -78,7 +79,7 @@ find_missing_packages() {
   done
 }
 
-# need_packages NAME...: installs what is missing of these Debian packages, or says in one line what to do.
+# need_packages NAME...: installs the missing ones of these Debian packages, or says in one line what to do.
 need_packages() {
   local as_root=()
   command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
@@ -95,7 +96,7 @@ need_packages() {
   say "installing packages: ${MISSING[*]}"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300
     -o Acquire::Retries=3)
-  # A list that could not be renewed matters only if the installation then fails.
+  # A failed update matters only if the installation then fails.
   step apt-update "${apt[@]}" update || true
   if ! step apt-install "${apt[@]}" install --no-install-recommends "${MISSING[@]}"; then
     if grep -qE 'Temporary failure resolving|Could not resolve|Unable to connect|Failed to fetch' "$STEP_LOG"; then
@@ -109,17 +110,17 @@ need_packages() {
   fi
 }
 
-# run_bazel COMMAND ARGUMENT...: bazel with our cache, without colours or cursor movements.
+# run_bazel COMMAND ARGUMENT...: runs bazel with the cache, without colors or cursor movements.
 run_bazel() {
   local command=$1 options=(--color=no --curses=no --show_progress_rate_limit=5)
   shift
   [[ -z ${DDPRUN_BAZEL_CACHE:-} ]] || options+=("--disk_cache=$DDPRUN_BAZEL_CACHE")
-  # BAZEL may hold several words.
+  # BAZEL may contain several words.
   (cd "$ROOT" && ${BAZEL:-bazel} "$command" "${options[@]}" "$@")
 }
 
-# run_tests NAME ARGUMENT...: bazel test with these flags and targets (all targets if none is named). Shows what failed
-# and leaves the numbers of test cases in PASSED, FAILED and SKIPPED. Returns 0 if all passed.
+# run_tests NAME ARGUMENT...: bazel test with these flags and targets (default: all targets). Prints failures and sets
+# PASSED, FAILED and SKIPPED to the numbers of test cases. Returns 0 if all passed.
 run_tests() {
   local name=$1 events status=0 targets=() argument at_once
   shift
@@ -130,8 +131,8 @@ run_tests() {
   mkdir -p "$LOGS"
   events="$LOGS/$name.events.json"
   rm -f "$events"
-  # First what is to be built, on every core, then the tests: they wait most of the time, so there are some more of them
-  # at once than cores. A test that can't be built is counted below.
+  # Build on every core first, then test with some more jobs than cores, because tests mostly wait. A test that does not
+  # build is counted below.
   step "$name-build" run_bazel build --keep_going "$@" || true
   at_once=$(($(nproc) + 4))
   STEP_EVENTS=$events step "$name" run_bazel test --jobs=$at_once --local_cpu_resources=$at_once --keep_going \
@@ -139,7 +140,7 @@ run_tests() {
   read -r PASSED FAILED SKIPPED < <("$ROOT/.venv/bin/python" "$ROOT/scripts/count_tests.py" "$events") || true
   : "${PASSED:=0}" "${FAILED:=0}" "${SKIPPED:=0}"
   "$ROOT/.venv/bin/python" -B "$ROOT/scripts/progress.py" --remember "$events" "$LOGS/$name.durations.json" || true
-  # Bazel itself failed (3: a test failed, 4: there was no test) and no test says why.
+  # Bazel itself failed (3: a test failed, 4: there was no test), and no test reports it.
   if ((status != 0 && status != 3 && status != 4 && FAILED == 0)); then FAILED=1; fi
   if ((FAILED > 0 || status != 0)); then
     show_step_log 150
@@ -148,7 +149,7 @@ run_tests() {
   ((FAILED == 0))
 }
 
-# The words of the closing line.
+# Prints the final line.
 totals() {
   local line="$1 passed, $2 failed"
   (($3 == 0)) || line+=", $3 skipped"

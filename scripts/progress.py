@@ -1,10 +1,10 @@
-"""Says in one line how far a run of Bazel is, and about how long it will still take.
+"""Prints the progress of a Bazel run and its estimated remaining time in one line.
 
 usage: progress.py SECONDS LOG [EVENTS DURATIONS]
        progress.py --remember EVENTS DURATIONS
 
-SECONDS is how long it has run, LOG its output (--curses=no) and EVENTS its build event file so far. DURATIONS has how
-long each test took in former runs; --remember adds those of EVENTS.
+SECONDS is the elapsed time, LOG the output so far (--curses=no) and EVENTS the build event file so far. DURATIONS
+contains how long each test took in earlier runs; --remember adds those of EVENTS.
 """
 
 import collections
@@ -24,9 +24,9 @@ Finished = collections.namedtuple("Finished", "passed seconds cached")
 
 
 def read_log(path):
-    """Returns what Bazel printed last about its actions, (halfway, done, total, text); None if it does not run.
+    """Returns Bazel's last status of its actions, (halfway, done, total, text); None if no build is running.
 
-    `halfway` is `done` after half of the time: lines come at regular intervals.
+    `halfway` is the value of `done` after half of the time: lines are printed at regular intervals.
     """
     with open(path, encoding="utf-8", errors="replace") as log:
         text = log.read()
@@ -38,10 +38,10 @@ def read_log(path):
 
 
 def read_finished(events):
-    """Returns {label: Finished}: tests of several shards or runs with the time of all of them."""
+    """Returns {label: Finished}; tests with several shards or runs have the total time of all of them."""
     try:
         results, _ = count_tests.read_events(events)
-    except OSError:  # not there yet
+    except OSError:  # does not exist yet
         return {}
     finished = {}
     for label, parts in results.items():
@@ -72,7 +72,7 @@ def read_process(number, file):
 
 
 def find_processes(name_of):
-    """Returns {name: seconds} of the processes that `name_of` (of a process id) has a name for, the longest first."""
+    """Returns {name: seconds} of the processes for whose id `name_of` returns a name, longest running first."""
     ticks = os.sysconf("SC_CLK_TCK")
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     found = {}
@@ -82,7 +82,7 @@ def find_processes(name_of):
             if name:
                 began = int(read_process(number, "stat").rpartition(b")")[2].split()[19]) / ticks
                 found[name] = max(found.get(name, 0.0), now - began)
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # the process has exited, or belongs to another user
             continue
     return dict(sorted(found.items(), key=lambda entry: -entry[1]))
 
@@ -103,7 +103,7 @@ def source_of(number):
 
 
 def say_running(running):
-    """"; now NAME (SECONDS s), ...", nothing if nothing runs."""
+    """Returns "; now NAME (SECONDS s), ...", or "" if nothing runs."""
     if not running:
         return ""
     text = "; now " + ", ".join(f"{name} ({seconds:.0f} s)" for name, seconds in list(running.items())[:NAMED])
@@ -118,7 +118,7 @@ def say_time(seconds):
 
 
 def estimate_tests(elapsed, total, finished, running, durations):
-    """Seconds that the tests still need, None if nothing is known."""
+    """Returns the estimated remaining seconds of the tests, or None if nothing is known."""
     ran = {label: end.seconds for label, end in finished.items() if not end.cached}
     known = {**durations, **ran}
     if not known:
@@ -126,7 +126,7 @@ def estimate_tests(elapsed, total, finished, running, durations):
     usual = statistics.mean(known.values())
     left = {label: max(0.0, known.get(label, usual) - seconds) for label, seconds in running.items()}
     waiting = [seconds for label, seconds in durations.items() if label not in finished and label not in running]
-    # Tests of former runs that are no more, and new ones.
+    # Accounts for removed and for new tests.
     number = max(0, total - len(finished) - len(left))
     waiting = sorted(waiting, reverse=True)[:number] + [usual] * max(0, number - len(waiting))
     worked = sum(ran.values()) + sum(running.values())
@@ -149,10 +149,10 @@ def describe_tests(elapsed, total, events, durations):
 
 def describe_build(elapsed, halfway, done, total, said):
     text = f"{done} of {total} actions"
-    # The first half may have found results of former builds.
+    # The first half may have used cached results.
     if elapsed >= 20 and done > halfway:
         text += f", {say_time(elapsed / 2 * (total - done) / (done - halfway))} left"
-    # Bazel names one action, and rarely.
+    # Bazel names only one action, and rarely.
     running = say_running(find_processes(source_of))
     if not running and total > done:
         running = "; now " + re.sub(r"^\[\w+\] ", "", said.split(";")[0])

@@ -1,9 +1,9 @@
-"""What scripts/demo does once everything is built.
+"""The main part of scripts/demo, which runs once everything is built.
 
-usage: run_demo.py [--launcher FILE]      FILE: bin/ddprun, or another that takes torchrun's flags
+usage: run_demo.py [--launcher FILE]      FILE: bin/ddprun, or another launcher with torchrun's flags
 
-Exit status: 0 if the worker's death, the restart from the snapshot, the falling loss, the sample and the good end of
-both launchers were all seen; 1 if not; 130 after Ctrl-C.
+Exit status: 0 if the worker's death, the restart from the snapshot, the falling loss, the sample and the successful
+exit of both launchers were all seen; 1 if not; 130 after Ctrl-C.
 """
 
 import argparse
@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NODES, WORKERS = 2, 2
 STEPS, SNAPSHOT_EVERY = 400, 50
 VICTIM_RANK = NODES * WORKERS - 1
-LOSS_AIM = 2.2  # a model that only knows which characters are frequent stays above 3
-TIME_LIMIT = 170.0  # seconds; the demo promises three minutes
+LOSS_AIM = 2.2  # a model that only knows the character frequencies stays above 3
+TIME_LIMIT = 170.0  # seconds; the documentation promises three minutes
 
 
 def say(text):
@@ -39,14 +39,14 @@ def free_port():
 
 
 class Demo:
-    """Runs the launchers, shows their output with the node's name before each line, and notes what happened."""
+    """Runs the launchers, prints their output prefixed with the node's name, and records what happened."""
 
     def __init__(self, launcher, folder):
         self.launcher = launcher
         self.snapshot = os.path.join(folder, "snapshots")
         self.lines = queue.Queue()  # (node, line), then (node, None) at the end of a node's output
         self.nodes = []
-        self.pids = {}  # of the newest attempt, by rank
+        self.pids = {}  # pids of the newest attempt, by rank
         self.losses = []  # averaged over ranks, as printed
         self.saved = self.resumed = 0
         self.killed = self.restarted = self.sampled = False
@@ -69,12 +69,12 @@ class Demo:
 
     def start(self):
         command = self.command(free_port())
-        # One thread per worker: four workers share this machine's cores.
+        # One thread per worker, because the four workers share this machine's cores.
         env = dict(os.environ, OMP_NUM_THREADS="1")
         say(f"Training a small GPT on {NODES} nodes with {WORKERS} workers each; both nodes are on this machine.")
         print(f"Each node runs:  {shlex.join(command).replace(str(ROOT) + '/', '')}", flush=True)
         for i in range(NODES):
-            # A session of its own: Ctrl-C reaches this program alone, which then stops the launchers.
+            # A separate session: Ctrl-C reaches only this program, which then stops the launchers.
             node = subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -123,7 +123,7 @@ class Demo:
                 self.kill()
         elif m := re.match(r"resumed from the snapshot: step (\d+)", line):
             self.resumed = int(m[1])
-            say(f"The workers run again, and rank 0 has read the snapshot: step {self.resumed} instead of 0.")
+            say(f"The workers have restarted, and rank 0 has loaded the snapshot: step {self.resumed} instead of 0.")
         elif m := re.match(r"step +(\d+)/.* averaged over ranks ([\d.]+|nan)", line):
             self.losses.append((int(m[1]), float(m[2])))
         elif line.startswith("--- end of sample ---"):
@@ -136,7 +136,7 @@ class Demo:
         os.kill(pid, signal.SIGKILL)
 
     def stop(self):
-        """Ends what still runs: gently, then by force."""
+        """Stops the remaining processes, first with SIGTERM, then with SIGKILL."""
         for node in self.nodes:
             if node.poll() is None:
                 node.terminate()

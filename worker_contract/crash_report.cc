@@ -34,7 +34,7 @@ constexpr Signal kFatal[] = {{SIGSEGV, "SIGSEGV", "invalid memory access"},
                              {SIGABRT, "SIGABRT", "abort() was called"}};
 constexpr int kMaxFrames = 1024;
 constexpr int kMaxPrinted = 64;
-// Calls that repeat the ones before them are counted instead of printed, from this many on.
+// Limits for folding repeated calls: they are counted instead of printed from kLeastRepeated on.
 constexpr int kMaxPeriod = 32;
 constexpr int kLeastRepeated = 8;
 constexpr int kMaxName = 1024;
@@ -43,7 +43,7 @@ Symbolizer symbolize_function = nullptr;
 pid_t installed_in = 0;
 alignas(16) char stack_of_handler[64 * 1024];  // for a thread whose own stack has overflowed
 
-// ---- in a copy of the crashed process: any call may be made, and may fail to return ----
+// ---- in a copy of the crashed process: any call may be made, and may never return ----
 
 void* InLibrary(const char* library, const char* name) {
   void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
@@ -61,7 +61,7 @@ void Demangle(char* name) {
 
 // "#3 0x7f04c8 at::native::add(at::Tensor const&)+0x4c (libtorch_cpu.so+0x1234)"
 void PrintFrame(int out, int index, void* pc) {
-  // A return address may lie behind the function that made the call.
+  // A return address may lie past the end of the calling function.
   const char* const inside = static_cast<char*>(pc) - (index > 0 ? 1 : 0);
   char name[kMaxName] = "";
   Dl_info info = {};
@@ -81,7 +81,7 @@ void PrintFrame(int out, int index, void* pc) {
   dprintf(out, "\n");
 }
 
-// Prints frames begin .. end - 1, of a recursion only its first round. `equal` compares two of them by index.
+// Prints frames begin .. end - 1, folding recursion. `equal` compares two frames by index.
 template <typename Equal, typename Print>
 void PrintFolded(int out, int begin, int end, const Equal& equal, const Print& print) {
   int printed = 0;
@@ -120,7 +120,8 @@ bool Find(const char* name, Function* function) {
   return *function != nullptr;
 }
 
-// By Python's public functions (3.9 and newer). They want the interpreter's lock, but no other thread is in this copy.
+// Uses Python's public functions (3.9 and newer). They require the interpreter's lock, but this copy has no other
+// thread.
 void PrintPythonStack(int out) {
   using Object = void*;
   int (*is_initialized)();
@@ -141,8 +142,8 @@ void PrintPythonStack(int out) {
     return;
   }
   const Object thread = this_thread();
-  if (thread == nullptr) return;  // it never ran Python
-  // A thread that waits in native code has given the lock away, and is no current one.
+  if (thread == nullptr) return;  // this thread never ran Python
+  // A thread that waits in native code has released the lock and is not the current one.
   if (!has_lock()) make_current(thread);
   Object frame = frame_of(thread);
   if (frame == nullptr) return;
@@ -168,10 +169,11 @@ void PrintPythonStack(int out) {
 
 // ---- in the crashed process: system calls alone ----
 
-// Runs `print` in a copy of this process and waits for it. Whatever it has printed until it ends or crashes stays.
+// Runs `print` in a copy of this process and waits for it. Output that was written before the copy ends or crashes is
+// kept.
 template <typename Print>
 void InCopy(const Print& print) {
-  // Not fork(), which waits for locks that may be held. The copy's end makes no SIGCHLD.
+  // Not fork(), which waits for locks that may be held. The copy sends no SIGCHLD when it ends.
   const long copy = syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);
   if (copy == 0) {
     for (const Signal& fatal : kFatal) signal(fatal.number, SIG_DFL);
@@ -188,7 +190,7 @@ void InCopy(const Print& print) {
   }
 }
 
-// Text put together without the C library's formatting.
+// Text builder without the C library's formatting.
 class Text {
  public:
   Text& operator<<(const char* text) {
@@ -221,7 +223,7 @@ void Write(int fd, const char* data, size_t size) {
   }
 }
 
-// The inside of a JSON string.
+// Writes the inside of a JSON string.
 void WriteEscaped(int fd, const char* data, size_t size) {
   char buffer[4096];
   size_t used = 0;
@@ -249,7 +251,7 @@ void WriteEscaped(int fd, const char* data, size_t size) {
 
 void WriteText(int fd, const char* text) { Write(fd, text, strlen(text)); }
 
-// A form of torchrun's error files; the launcher knows it (launcher/core/error_file.h).
+// Writes a form of torchrun's error files that the launcher reads (launcher/report/error_file_format.h).
 void WriteErrorFile(int fd, const char* message, int stack) {
   WriteText(fd, R"({"message": {"message": ")");
   WriteEscaped(fd, message, strlen(message));
@@ -267,7 +269,7 @@ void WriteErrorFile(int fd, const char* message, int stack) {
 
 void Report(const char* message, const void* crashed_at) {
   const char* const path = getenv(kErrorFile);
-  // A worker leads a process group; what it has forked has inherited the handler, but not that.
+  // A worker leads a process group; a process that it forked has inherited the handler but leads none.
   if (path == nullptr || *path == '\0' || (getpid() != installed_in && getpid() != getpgrp())) return;
   const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file < 0) return;
@@ -304,14 +306,14 @@ uintptr_t StackPointer(const void* context) {
 #endif
 }
 
-// Whether the address lies where the current function's frame would be, which is not mapped.
+// True if the address lies where the current function's frame would be, which is not mapped.
 bool IsStackOverflow(const siginfo_t& info, const void* context) {
   constexpr uintptr_t kBelow = 64 << 10, kLargestFrame = 1 << 20;
   const uintptr_t stack = StackPointer(context), address = reinterpret_cast<uintptr_t>(info.si_addr);
   return stack != 0 && address + kBelow >= stack && address < stack + kLargestFrame;
 }
 
-// Why, in words that go behind "was killed by SIGSEGV: ".
+// Cause of the signal, worded to follow "was killed by SIGSEGV: ".
 Text Reason(const Signal& fatal, const siginfo_t& info, const void* context) {
   Text text;
   if (info.si_code <= 0 && info.si_pid != getpid()) {
@@ -334,12 +336,12 @@ void OnFatalSignal(int number, siginfo_t* info, void* context) {
   }
   Report(message.c_str(), ProgramCounter(context));
   errno = saved_errno;
-  // The default action holds again (SA_RESETHAND). A fault occurs again when the instruction is repeated, and a core
+  // The default action is restored (SA_RESETHAND). A fault occurs again when the instruction is repeated, and a core
   // dump then shows where; a signal that was sent has to be sent again.
   if (info->si_code <= 0) raise(number);
 }
 
-// The launcher asks where this process is. It names one of its own descriptors to write that to.
+// Answers the launcher's request for this process's stacks, which names one of the launcher's descriptors to write to.
 void OnStackRequest(int, siginfo_t* info, void* context) {
   if (info->si_code != SI_QUEUE || (info->si_uid != getuid() && info->si_uid != 0)) return;
   const int saved_errno = errno;
@@ -362,7 +364,7 @@ void OnStackRequest(int, siginfo_t* info, void* context) {
 void ReportCrashes(Symbolizer symbolizer) {
   symbolize_function = symbolizer;
   installed_in = getpid();
-  // Loads the unwinder, which is better done before a crash.
+  // Loads the unwinder now rather than during a crash.
   void* frame = nullptr;
   backtrace(&frame, 1);
   stack_t stack = {};

@@ -16,7 +16,8 @@ using Json = nlohmann::json;
 constexpr size_t kMaxCapabilityBytes = 32;
 constexpr double kMaxDeadlineSeconds = 1e9;
 
-// At most `max_bytes`, ending between two characters.
+// Truncates `text` to at most `max_bytes`, at a character boundary. base/text.h can do that too, but this folder is to
+// be usable without any other one.
 std::string Cut(absl::string_view text, size_t max_bytes) {
   if (text.size() > max_bytes) {
     size_t end = max_bytes;
@@ -32,13 +33,13 @@ std::string Line(const Json& object) {
   return line;
 }
 
-// JSON has no numbers for these.
+// Encodes non-finite numbers as strings, because JSON has no numbers for them.
 Json NumberToJson(double number) {
   if (std::isfinite(number)) return number;
   return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
 }
 
-// Reads the fields of one object. The first error stays.
+// Reads the fields of one object. The first error is kept.
 class Fields {
  public:
   Fields(const Json& object, absl::string_view type) : object_(object), type_(type) {}
@@ -48,7 +49,7 @@ class Fields {
   std::optional<int64_t> Integer(const char* name, int64_t most) {
     const Json* const value = Find(name);
     if (value == nullptr) return std::nullopt;
-    // An unsigned value that int64_t does not hold is a large one too.
+    // Unsigned values above the range of int64_t are out of range too.
     const bool fits = value->is_number_unsigned() && value->get<uint64_t>() <= static_cast<uint64_t>(most);
     if (fits) return value->get<int64_t>();
     Fail(name, absl::StrCat("must be an integer from 0 to ", most));
@@ -60,7 +61,7 @@ class Fields {
     return Integer(name, most).value_or(0);
   }
 
-  // False if it is left out.
+  // False if the field is missing.
   bool Flag(const char* name) {
     const Json* const value = Find(name);
     if (value == nullptr) return false;
@@ -69,7 +70,7 @@ class Fields {
     return false;
   }
 
-  // Seconds.
+  // The field "deadline", in seconds.
   absl::Duration RequiredDeadline() {
     const Json* const value = Find("deadline");
     const double seconds = value != nullptr && value->is_number() ? value->get<double>() : -1;
@@ -78,7 +79,7 @@ class Fields {
     return absl::ZeroDuration();
   }
 
-  // Not cut: another address would be another host.
+  // Never truncated: a truncated address would be another host.
   std::string RequiredAddress(const char* name) {
     const std::string address = Text(name, kMaxAddressBytes + 1);
     if (!address.empty() && address.size() <= kMaxAddressBytes) return address;
@@ -119,7 +120,7 @@ class Fields {
   }
 
  private:
-  // A field that is null counts as left out.
+  // A null field counts as missing.
   const Json* Find(const char* name) const {
     const auto found = object_.find(name);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
@@ -249,15 +250,15 @@ LinkReForm ReadReForm(Fields* fields) {
 
 }  // namespace
 
-std::string EncodeLine(const WorkerLine& line) {
+std::string EncodeMessage(const WorkerLinkMessage& line) {
   return std::visit([](const auto& value) { return Line(ToJson(value)); }, line);
 }
 
-std::string EncodeLine(const LauncherLine& line) {
+std::string EncodeMessage(const LauncherLinkMessage& line) {
   return std::visit([](const auto& value) { return Line(ToJson(value)); }, line);
 }
 
-absl::StatusOr<std::optional<WorkerLine>> DecodeWorkerLine(absl::string_view line) {
+absl::StatusOr<std::optional<WorkerLinkMessage>> DecodeWorkerMessage(absl::string_view line) {
   const absl::StatusOr<Json> object = ParseObject(line);
   if (!object.ok()) return object.status();
   const std::string& type = (*object)["type"].get_ref<const std::string&>();
@@ -269,7 +270,7 @@ absl::StatusOr<std::optional<WorkerLine>> DecodeWorkerLine(absl::string_view lin
     hello.rank = fields.RequiredInteger("rank", kMaxInt32);
     hello.pid = fields.RequiredInteger("pid", kMaxInt32);
     hello.capabilities = fields.Texts("capabilities", kMaxCapabilities, kMaxCapabilityBytes);
-    return Result<WorkerLine>(fields, std::move(hello));
+    return Result<WorkerLinkMessage>(fields, std::move(hello));
   }
   if (type == "progress") {
     Fields fields(*object, "progress");
@@ -278,14 +279,14 @@ absl::StatusOr<std::optional<WorkerLine>> DecodeWorkerLine(absl::string_view lin
     progress.samples = fields.Integer("samples", kMaxInt64);
     progress.phase = fields.Text("phase", kMaxPhaseBytes);
     progress.loss = fields.Number("loss");
-    return Result<WorkerLine>(fields, std::move(progress));
+    return Result<WorkerLinkMessage>(fields, std::move(progress));
   }
   if (type == "suspended") {
     Fields fields(*object, "suspended");
     LinkSuspended suspended;
     suspended.round = fields.RequiredInteger("round", kMaxInt64);
     suspended.step = fields.Integer("step", kMaxInt64);
-    return Result<WorkerLine>(fields, suspended);
+    return Result<WorkerLinkMessage>(fields, suspended);
   }
   if (type == "re-formed") {
     Fields fields(*object, "re-formed");
@@ -293,24 +294,24 @@ absl::StatusOr<std::optional<WorkerLine>> DecodeWorkerLine(absl::string_view lin
     formed.round = fields.RequiredInteger("round", kMaxInt64);
     formed.step = fields.RequiredInteger("step", kMaxInt64);
     formed.source = fields.Integer("source", kMaxInt32);
-    return Result<WorkerLine>(fields, formed);
+    return Result<WorkerLinkMessage>(fields, formed);
   }
   if (type == "checkpointed") {
     Fields fields(*object, "checkpointed");
     const LinkCheckpointed checkpointed{fields.RequiredInteger("step", kMaxInt64)};
-    return Result<WorkerLine>(fields, checkpointed);
+    return Result<WorkerLinkMessage>(fields, checkpointed);
   }
   if (type == "failed") {
     Fields fields(*object, "failed");
     LinkFailed failed;
     failed.round = fields.RequiredInteger("round", kMaxInt64);
     failed.message = fields.Text("message", kMaxReasonBytes);
-    return Result<WorkerLine>(fields, std::move(failed));
+    return Result<WorkerLinkMessage>(fields, std::move(failed));
   }
   return std::nullopt;
 }
 
-absl::StatusOr<std::optional<LauncherLine>> DecodeLauncherLine(absl::string_view line) {
+absl::StatusOr<std::optional<LauncherLinkMessage>> DecodeLauncherMessage(absl::string_view line) {
   const absl::StatusOr<Json> object = ParseObject(line);
   if (!object.ok()) return object.status();
   const std::string& type = (*object)["type"].get_ref<const std::string&>();
@@ -319,12 +320,12 @@ absl::StatusOr<std::optional<LauncherLine>> DecodeLauncherLine(absl::string_view
     LinkStop stop;
     stop.deadline = fields.RequiredDeadline();
     stop.reason = fields.Text("reason", kMaxReasonBytes);
-    return Result<LauncherLine>(fields, std::move(stop));
+    return Result<LauncherLinkMessage>(fields, std::move(stop));
   }
   if (type == "checkpoint-now") {
     Fields fields(*object, "checkpoint-now");
     const LinkCheckpointNow checkpoint{fields.RequiredDeadline()};
-    return Result<LauncherLine>(fields, checkpoint);
+    return Result<LauncherLinkMessage>(fields, checkpoint);
   }
   if (type == "suspend") {
     Fields fields(*object, "suspend");
@@ -333,12 +334,12 @@ absl::StatusOr<std::optional<LauncherLine>> DecodeLauncherLine(absl::string_view
     suspend.at_step_end = fields.Flag("at_step_end");
     suspend.reason = fields.Text("reason", kMaxReasonBytes);
     suspend.blame = fields.Integer("blame", kMaxInt32);
-    return Result<LauncherLine>(fields, std::move(suspend));
+    return Result<LauncherLinkMessage>(fields, std::move(suspend));
   }
   if (type == "re-form") {
     Fields fields(*object, "re-form");
     LinkReForm form = ReadReForm(&fields);
-    return Result<LauncherLine>(fields, std::move(form));
+    return Result<LauncherLinkMessage>(fields, std::move(form));
   }
   return std::nullopt;
 }

@@ -7,21 +7,21 @@
 
 namespace ddprun {
 
-// Where this rank is. Numbers are not negative.
+// Training position of this rank. Numbers must not be negative.
 struct StepProgress {
-  int64_t step = 0;                // that it is in, as the trainer counts them
-  std::optional<int64_t> samples;  // that it has trained on
-  std::string phase;               // "forward", "backward", "checkpoint" ...; at most 64 bytes count
-  std::optional<double> loss;      // one that the host has: Tensor::item() would wait for the GPU
+  int64_t step = 0;                // current step, as the trainer counts steps
+  std::optional<int64_t> samples;  // samples this rank has trained on
+  std::string phase;               // "forward", "backward", "checkpoint" ...; truncated to 64 bytes
+  std::optional<double> loss;      // a value on the host: Tensor::item() would wait for the GPU
 };
 
-// Tells the launcher, so that its failure summary says where this rank was when it failed ("last reported step 120,
-// phase backward, 350ms before it ended"). The last report counts.
+// Reports the position to the launcher, whose failure summary then says where this rank was when it failed ("last
+// reported step 120, phase backward, 350ms before it ended"). The last report counts.
 //
 //   ddprun::ReportProgress({.step = step, .phase = "backward"});
 //
-// Does nothing under another launcher or none. Never blocks: beyond 500 reports a second, or while the launcher is
-// behind, newer ones take the place of older ones. Thread-safe. ProgressLine::Update reports the step by itself.
+// Does nothing without a launcher that supports it. Never blocks: beyond 500 reports a second, or while the launcher is
+// behind, newer reports replace older ones. Thread-safe. ProgressLine::Update also reports the step.
 void ReportProgress(const StepProgress& progress);
 
 }  // namespace ddprun

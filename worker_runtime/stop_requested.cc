@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "absl/strings/numbers.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/process_group/values.h"
@@ -23,7 +23,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kDefaultGraceSeconds = 30;
 
-// When the first signal came, on the steady clock; 0: not yet.
+// Arrival of the first signal on the steady clock; 0: none yet.
 std::atomic<int64_t> signalled_nanoseconds = 0;
 
 int64_t SteadyNanoseconds() {
@@ -54,9 +54,9 @@ double GraceSeconds() {
   return text != nullptr && absl::SimpleAtod(text, &seconds) && seconds >= 0 ? seconds : kDefaultGraceSeconds;
 }
 
-// Until this process is killed.
+// Seconds until this process is killed.
 double SecondsLeft() {
-  // The launcher knows better than its grace, which another reason to kill may shorten.
+  // The launcher's deadline takes precedence over its grace: another reason to kill may shorten it.
   if (const std::optional<SteadyTime> stop_at = LauncherLink::OfProcess().StopAt(); stop_at.has_value()) {
     return std::max(0.0, absl::ToDoubleSeconds(*stop_at - SteadyNow()));
   }

@@ -9,22 +9,22 @@
 
 namespace ddprun {
 
-// Whether the job is being stopped (SIGTERM from the launcher, because of a signal, SLURM's preemption or time limit),
-// and when the worker is killed: the same answer on all ranks in the same step, although the signal reaches them at
-// different times. Collective; costs a round trip, so call it every few steps.
+// Returns the time at which the worker is killed if the job is being stopped (SIGTERM from the launcher, because of a
+// signal, SLURM's preemption or time limit), else nullopt. The answer is the same on all ranks in the same step,
+// although the signal reaches them at different times. Collective; costs a round trip, so call it every few steps.
 //
 //   absl::StatusOr<std::optional<absl::Time>> stop = ddprun::StopRequested(*worker.group);
 //   if (!stop.ok()) return stop.status();
 //   if (stop->has_value()) return checkpoints.Save(progress);   // before **stop
 //
 // The first call makes the process wait for SIGTERM instead of ending by it, unless a handler is set: call it once
-// before the first step, and regularly from then on. The time to save is what the launcher says over the worker link;
-// for a signal of somebody else DDPRUN_STOP_GRACE, 30 s if not set. The earliest deadline of all ranks counts. Errors:
-// those of ProcessGroup's operations.
+// before the first step, and regularly from then on. The deadline is the one that the launcher sends over the worker
+// link; for a signal from another sender it is DDPRUN_STOP_GRACE after the signal, 30 s if not set. The earliest
+// deadline of all ranks counts. Errors: those of ProcessGroup's operations.
 absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group);
 
-// What this rank knows by itself: how long until it is killed, infinite if nobody has said so. Not collective: other
-// ranks may not know yet, so agree before acting on it.
+// Time until this process is killed, as far as this rank knows; infinite if no stop was announced. Not collective:
+// other ranks may not know yet, so agree before acting on it.
 absl::Duration TimeUntilStop();
 
 }  // namespace ddprun

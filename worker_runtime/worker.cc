@@ -30,9 +30,7 @@
 namespace ddprun {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kBadEnvironment = 2;
-constexpr absl::Duration kLetTheCauseGoFirst = absl::Milliseconds(500);
+constexpr absl::Duration kDelayAfterPeerFailure = absl::Milliseconds(500);
 
 [[noreturn]] void End(int code) {
   for (std::ostream* stream : {&std::cout, &std::cerr, &std::clog}) stream->flush();
@@ -46,12 +44,12 @@ void SetThreads() {
   if (text != nullptr && absl::SimpleAtoi(text, &threads) && threads > 0) at::set_num_threads(threads);
 }
 
-// Before main: nothing has drawn from the generator, whose seed is random.
+// Initialized before main, when the generator still has its initial random seed.
 const uint64_t seed_at_start = at::detail::getDefaultCPUGenerator().current_seed();
 
-// Workers that are forked from one process (--preload) have a copy of its generator. One that main has seeded is seeded
-// alike without --preload.
-void SeedApart() {
+// Gives this process a random seed of its own. Workers that are forked from one process (--preload) have a copy of its
+// generator. A generator that main has seeded keeps its seed, as it would without --preload.
+void SeedAfterFork() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   if (generator.current_seed() == seed_at_start) generator.seed();
@@ -59,7 +57,7 @@ void SeedApart() {
 
 absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   DDPRUN_ASSIGN_OR_RETURN(worker.device, ChooseDevice(worker.env, options.device));
-  if (!options.seed.has_value()) SeedApart();
+  if (!options.seed.has_value()) SeedAfterFork();
   // Only now: seeding looks for CUDA, and LibTorch looks once.
   if (options.seed.has_value()) {
     DDPRUN_RETURN_IF_ERROR(TorchTry("torch::manual_seed", [&] {
@@ -75,22 +73,22 @@ absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef
     returned = body(worker);
     return absl::OkStatus();
   });
-  // The body may have replaced its group after a failure, and then it is the new one that tells and ends.
+  // The body may have replaced its group after a failure; the new group then explains errors and is shut down.
   if (worker.group == nullptr) return status.ok() ? returned : status;
   status = status.ok() ? returned : worker.group->Explain("training", status);
   return status.ok() ? worker.group->Shutdown() : status;
 }
 
-// Reports to the launcher before the other ranks are told, so that their consequential errors arrive later.
-void TellFailure(const Worker& worker, const absl::Status& status) {
-  SayLastWords(worker.env.rank, worker.env.error_file, status);
+// Reports to the launcher before the group is aborted, so that the other ranks' consequential errors arrive later.
+void ReportFailure(const Worker& worker, const absl::Status& status) {
+  ReportWorkerError(worker.env.rank, worker.env.error_file, status);
   if (worker.group != nullptr) {
     worker.group->Abort(status.message());
     worker.group->AwaitReaders();
   }
-  // The rank that is to blame ends at this moment too. It should be the first of which the launcher hears, which then
-  // stops this one.
-  if (absl::IsUnavailable(status)) poll(nullptr, 0, absl::ToInt64Milliseconds(kLetTheCauseGoFirst));
+  // The rank that caused the error ends at the same time. The launcher should see that exit first; it then stops this
+  // worker.
+  if (absl::IsUnavailable(status)) poll(nullptr, 0, absl::ToInt64Milliseconds(kDelayAfterPeerFailure));
 }
 
 }  // namespace
@@ -106,24 +104,24 @@ ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device
 void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   WaitToBeForked();
   SetEnvironment(options);
-  // A reader of our output that goes away must not end a training.
+  // Writing to a pipe whose reader has exited must not end the training.
   signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
   if (!env.ok()) {
     const char* const file = getenv(worker_contract::kErrorFile);
     const char* const rank = getenv(worker_contract::kRank);
     int number = 0;
-    SayLastWords(rank != nullptr && absl::SimpleAtoi(rank, &number) ? number : 0, file == nullptr ? "" : file,
-                 env.status());
-    End(kBadEnvironment);
+    ReportWorkerError(rank != nullptr && absl::SimpleAtoi(rank, &number) ? number : 0, file == nullptr ? "" : file,
+                      env.status());
+    End(worker_contract::kExitUsage);
   }
   SetThreads();
-  SayLastWordsOnCrash(env->rank);
-  LauncherLink::OfProcess();  // the launcher knows from the start that this worker can be told of a stop
+  InstallCrashReporter(env->rank);
+  LauncherLink::OfProcess();  // connects early, so that the launcher can announce a stop to this worker
   Worker worker{.env = *env};
   const absl::Status status = Run(worker, options, body);
-  if (!status.ok()) TellFailure(worker, status);
-  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kNoUseRestarting : kFailed);
+  if (!status.ok()) ReportFailure(worker, status);
+  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kExitNonRestartable : worker_contract::kExitFailed);
 }
 
 }  // namespace ddprun

@@ -17,14 +17,14 @@
 namespace ddprun {
 
 struct WorkerOptions {
-  // Where this worker computes, in the words of ChooseDevice (process_group/choose_device.h): "cpu", "cuda" (the GPU of
-  // its local rank), "auto" (that GPU if the host has one), or one GPU as in "cuda:1". A GPU becomes the current device
-  // of the thread that runs the body.
+  // Device on which this worker computes, as in ChooseDevice (process_group/choose_device.h): "cpu", "cuda" (the GPU of
+  // its local rank), "auto" (that GPU if the host has one), or a specific GPU as in "cuda:1". A GPU becomes the current
+  // device of the thread that runs the body.
   std::string device = "cpu";
 
-  // Given to torch::manual_seed before the body runs; the same on all ranks, as in Python's scripts. For random numbers
-  // that differ between ranks (dropout), seed with seed + rank once the model is made. Not set: each process starts
-  // with a random seed of its own.
+  // Passed to torch::manual_seed before the body runs; the same on all ranks, as in Python's scripts. For random
+  // numbers that differ between ranks (dropout), seed with seed + rank once the model is made. Not set: each process
+  // starts with a random seed of its own.
   std::optional<uint64_t> seed = std::nullopt;
 
   // As in ProcessGroupOptions.
@@ -32,17 +32,17 @@ struct WorkerOptions {
   absl::Duration timeout = absl::Minutes(30);
   std::string interface = "";
 
-  // The body forms its groups itself, round after round: `Worker::group` is nullptr when it begins. Set by
-  // RunElasticWorker (elastic/elastic_worker.h).
+  // The body forms its groups itself, one per round: `Worker::group` is nullptr when it begins. Set by RunElasticWorker
+  // (elastic/elastic_worker.h).
   bool elastic = false;
 };
 
-// Sets what LibTorch reads from the environment when it uses NCCL, unless the user has set it. RunWorker and
+// Sets the environment variables that LibTorch reads when it uses NCCL, unless the user has set them. RunWorker and
 // RunElasticWorker call it.
 // REQUIRES: the process has no other thread.
 void SetEnvironment(const WorkerOptions& options);
 
-// What the options say about process groups.
+// Options of the process group that follow from `options`.
 ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device& device);
 
 // The argument of a training function.
@@ -66,8 +66,8 @@ struct Worker {
 // invalid. A worker that failed only because a peer died waits half a second for the launcher to stop it, so that the
 // launcher sees the peer's exit first.
 //
-// With ddprun --preload, workers are forked from here (docs/operations.md, "Preloading"): what `main` does before is
-// done once per node, without a rank.
+// With ddprun --preload, workers are forked at this call (docs/operations.md, "Preloading"): code in `main` before it
+// runs once per node, without a rank.
 [[noreturn]] void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
 }  // namespace ddprun

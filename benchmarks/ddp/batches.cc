@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/utils.h>
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 namespace {
 
 constexpr int64_t kTokens = 200'000;
@@ -34,4 +34,4 @@ Batch Batches::Get(int64_t step, int rank, int world) const {
   return {x.to(at::kFloat) / 128, rows.select(1, length).remainder(kClasses)};
 }
 
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks

@@ -5,15 +5,15 @@
 
 #include <cstdint>
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 
 struct Batch {
   at::Tensor x;
   at::Tensor y;
 };
 
-// Sequences of a random text, and what comes next: a function of step and rank, the same as in step_trainer.py.
-// Sets LibTorch's default generator to another seed. Thread-compatible.
+// Sequences of a random text with their next tokens: a function of step and rank, as in step_trainer.py. Reseeds
+// LibTorch's default generator. Thread-compatible.
 class Batches {
  public:
   static constexpr int64_t kClasses = 16;
@@ -31,12 +31,12 @@ class Batches {
 
   const int64_t batch_;
   const bool tokens_;
-  const int64_t starts_;  // places in the text where a sequence may begin
+  const int64_t starts_;  // positions in the text where a sequence may start
   const at::Tensor text_;
-  const at::Tensor within_;   // 0 to length of a sequence with what comes next
+  const at::Tensor within_;   // offsets 0 to the sequence length, inclusive
   const at::Tensor samples_;  // 0 to batch - 1
 };
 
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 #endif  // DDPRUN_BENCHMARKS_DDP_BATCHES_H_

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 
 inline double ClockSeconds(clockid_t clock) {
   timespec time;
@@ -11,11 +11,11 @@ inline double ClockSeconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Seconds of CLOCK_MONOTONIC, which all processes of a machine share (Python's time.monotonic).
+// Seconds of CLOCK_MONOTONIC, which all processes on a machine share (Python's time.monotonic).
 inline double Now() { return ClockSeconds(CLOCK_MONOTONIC); }
-// Seconds of CPU that all threads of this process have used.
+// CPU seconds used by all threads of this process.
 inline double CpuSeconds() { return ClockSeconds(CLOCK_PROCESS_CPUTIME_ID); }
 
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 #endif  // DDPRUN_BENCHMARKS_DDP_CLOCKS_H_

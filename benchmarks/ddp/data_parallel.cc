@@ -1,12 +1,12 @@
-// One process that trains the GPT as torch::nn::parallel::data_parallel does: in every step it makes a replica of the
-// model per part of the batch, runs each forward in a thread of its own, and adds the replicas' gradients up on the
-// model. data_parallel itself wants CUDA devices to scatter to; replicate, which copies the model and links the
-// gradients, is LibTorch's here too. With --replicas=1 the model runs without any of this.
+// Trains the GPT in one process as torch::nn::parallel::data_parallel does: every step makes a replica of the model per
+// part of the batch, runs each forward in its own thread, and accumulates the replicas' gradients in the model.
+// data_parallel itself requires CUDA devices to scatter to; replicate, which copies the model and links the gradients,
+// is LibTorch's own here as well. With --replicas=1 the model runs without any of this.
 //
-// Backward is one call on the calling thread, as in LibTorch, where a CPU's part of the graph has no threads of its
-// own; the kernels inside it, and those of the optimizer, use as many threads as there are replicas.
+// Backward is one call on the calling thread, as in LibTorch, where the CPU part of the graph has no threads of its
+// own; its kernels, and those of the optimizer, use as many threads as there are replicas.
 //
-// Obeys the command "steps N" of step_trainer.py. Its answer says too how many seconds a step went into replicas.
+// Accepts the command "steps N" of step_trainer.py. The answer also reports the seconds per step spent on replicas.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <stdio.h>
@@ -14,10 +14,8 @@
 #include <torch/nn/parallel/data_parallel.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -28,16 +26,16 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "benchmarks/ddp/batches.h"
+#include "benchmarks/ddp/benchmark_net.h"
 #include "benchmarks/ddp/clocks.h"
-#include "benchmarks/ddp/net.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/optim/adamw.h"
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 namespace {
 
-// A GPT that can be copied. As with torch::nn::Cloneable the copy is built as any other, initialisation included,
-// before it takes over the parameters.
+// A GPT that can be copied. As with torch::nn::Cloneable the copy is first constructed normally, including
+// initialization, before it takes over the parameters.
 class ReplicableGpt : public GptNet {
  public:
   explicit ReplicableGpt(const gpt::Config& config) : GptNet(config), config_(config) {}
@@ -74,7 +72,7 @@ class Trainer {
     return loss.item<double>();
   }
 
-  // Seconds that went into making replicas since the last call.
+  // Returns the seconds spent on making replicas since the last call.
   double TakeReplicating() { return std::exchange(replicating_, 0.0); }
 
  private:
@@ -127,7 +125,7 @@ absl::Status Train(const gpt::Config& config, int64_t batch, int replicas) {
 }
 
 }  // namespace
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 int main(int argc, char** argv) {
   CLI::App app("Trains the GPT with replicas of the model in one process.");
@@ -143,7 +141,7 @@ int main(int argc, char** argv) {
   app.add_option("--replicas", replicas)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status =
-      ddprun::TorchTry("training", [&] { return ddprun::bench::Train(config, batch, replicas); });
+      ddprun::TorchTry("training", [&] { return ddprun::benchmarks::Train(config, batch, replicas); });
   if (status.ok()) return 0;
   fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 1;

@@ -4,7 +4,7 @@ import statistics
 
 
 def quartiles(values):
-    """(p25, median, p75); of few values the median stands for all."""
+    """(p25, median, p75); of fewer than three values the median stands for all."""
     if len(values) < 3:
         middle = statistics.median(values)
         return middle, middle, middle
@@ -13,7 +13,7 @@ def quartiles(values):
 
 
 def ratios(ours, theirs):
-    """Pairs of the same round: what disturbs the machine for longer than a round disturbs both."""
+    """Ratios of the same round: a disturbance of the machine that outlasts a round affects both sides."""
     return [a / b for a, b in zip(ours, theirs)]
 
 

@@ -1,4 +1,4 @@
-"""Two network namespaces with a link of limited rate between them."""
+"""Two network namespaces connected by a link of limited rate."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ def ip(*words):
 
 @contextlib.contextmanager
 def slow_link():
-    """A Place whose ranks 0 and 1 see each other over RATE. RuntimeError says why there can't be one."""
+    """A Place whose ranks 0 and 1 are connected at RATE. RuntimeError says why it is not available."""
     spaces = [f"{DEVICE}_{os.getpid()}_{i}" for i in range(2)]
     try:
         try:

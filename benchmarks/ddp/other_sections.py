@@ -1,4 +1,4 @@
-"""The sections of ddp.py about starting, memory, checkpoints and samplers: each takes a Setup and prints its table."""
+"""Sections of ddp.py on starting, memory, checkpoints and samplers: each takes a Setup and prints its table."""
 
 import json
 import pathlib
@@ -32,7 +32,7 @@ def launch(trainer, launcher, programs):
 
 
 def start(setup):
-    """From the launcher's exec to the first optimizer step, C++ beside Python."""
+    """Time from the launcher's exec to the first optimizer step, C++ and Python."""
     flags = setup.model_flags("gpt")
     ddprun = [str(setup.ddprun)]
     starts = {
@@ -78,7 +78,7 @@ def memory(setup):
         figures = {}
         for language in ("Python", "C++"):
             trainer = Trainer(language, language, setup.model_flags(model), setup.world)
-            # One after the other: PSS depends on who else has a page.
+            # One after the other: PSS depends on which other processes share a page.
             with started([trainer], setup.programs, setup.folder) as ranks:
                 pid = ranks[language].processes[0].pid
                 figures[language] = (*resident_megabytes(pid), cuda_libraries(pid))
@@ -111,7 +111,7 @@ def sampler(setup):
             "C++": [str(setup.programs / "sampler"), str(samples)],
         }
         runs = 1 if samples > 10**7 else min(setup.runs, 5)
-        # A list of n Python integers and the tensor it is made from.
+        # Memory of a list of n Python integers and of the tensor it is made from.
         skipped = samples * 56 > available_bytes()
         if skipped:
             del programs["Python"]
@@ -151,7 +151,7 @@ def available_bytes():
 
 
 def checkpoint(setup):
-    """How long saving keeps the training loop: in the background, in the foreground, and Python's torch.save."""
+    """How long saving blocks the training loop: in the background, in the foreground, and with Python's torch.save."""
     rows = []
     for name, flags, steps in checkpoint_models(setup):
         folder = pathlib.Path(setup.folder) / name.replace(" ", "_")
@@ -166,12 +166,12 @@ def checkpoint(setup):
         }
         usual, saves = {}, {kind: [] for kind in kinds}
         with started(trainers, setup.programs, setup.folder) as ranks:
-            for i in range(setup.runs + 1):  # the first save makes folder and buffers
+            for i in range(setup.runs + 1):  # the first save creates folder and buffers
                 for kind, (language, word) in kinds.items():
                     say(f"checkpoint {i} of {setup.runs}: {name}, {kind}")
                     usual[language] = statistics.median(ranks[language].ask(f"steps {steps}")[0]["seconds"])
                     answer = ranks[language].ask(f"save {word} {steps}")[0]
-                    # What the steps that follow take more than those before.
+                    # Additional time that the steps after the save take, compared with those before.
                     answer["slower"] = sum(answer["seconds"]) - usual[language] * steps
                     if i > 0:
                         saves[kind].append(answer)

@@ -1,7 +1,6 @@
-// The twin of sampler.py: one epoch of one rank by ddprun's DistributedSampler. `sampler SAMPLES` prints one line of
-// JSON.
+// Counterpart of sampler.py: one epoch of one rank with ddprun's DistributedSampler. `sampler SAMPLES` prints one line
+// of JSON.
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <chrono>
 #include <fstream>

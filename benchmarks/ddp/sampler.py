@@ -1,7 +1,6 @@
-"""One epoch of one rank by Python's DistributedSampler: `sampler.py SAMPLES` prints one line of JSON.
+"""One epoch of one rank with Python's DistributedSampler: `sampler.py SAMPLES` prints one line of JSON.
 
-{"seconds": from set_epoch to the last index, "megabytes": what that added to the process at its peak,
-"sum": of indices}
+{"seconds": from set_epoch to the last index, "megabytes": peak memory added to the process, "sum": of indices}
 """
 
 import json

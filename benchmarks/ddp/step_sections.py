@@ -1,4 +1,4 @@
-"""The sections of ddp.py that let trainers run in turn: each takes a Setup and prints its tables."""
+"""Sections of ddp.py that run trainers in turn: each takes a Setup and prints its tables."""
 
 from figures import milliseconds, print_table, show_ratio
 from link import RATE, slow_link
@@ -12,7 +12,7 @@ PYTHON_BEST = "Python, best"
 
 
 def show(steps, *references):
-    """The cells of one trainer: times, and ratios to the references of the same rounds."""
+    """The cells of one trainer: times, and ratios to the references in the same rounds."""
     cells = [milliseconds(steps.median), milliseconds(steps.best)]
     for reference in references:
         cells.append(show_ratio(steps.medians, reference.medians))
@@ -25,7 +25,7 @@ def show_ranks(world):
 
 
 def step(setup):
-    """Step time, C++ beside Python, with each one's defaults and each one's best settings."""
+    """Step time of C++ and Python, with the defaults and with the best settings of each."""
     aims = {"mlp": "0.45, and 0.2 with shared memory", "gpt": "0.90", "cnn": "0.90", "embedding": "0.60"}
     for model in ("mlp", "cnn", "embedding") if setup.quick else aims:
         flags = setup.model_flags(model)
@@ -50,7 +50,7 @@ def step(setup):
 
 
 def buckets(setup):
-    """Bucket sizes, and what overlapping communication with backward is worth."""
+    """Bucket sizes, and the gain from overlapping communication with backward."""
     bucket_table(setup, LOOPBACK, "loopback")
     if setup.quick:
         return
@@ -100,7 +100,7 @@ def bucket_table(setup, place, where):
 
 
 def hook(setup):
-    """The all-reduce through shared memory against Gloo."""
+    """The all-reduce through shared memory compared with Gloo."""
     sizes = [("mlp", 2)] if setup.quick else [("mlp", 2), ("gpt", 2), ("gpt", 4)]
     rows = []
     for model, world in sizes:
@@ -117,7 +117,7 @@ def hook(setup):
 
 
 def zero(setup):
-    """The optimizer's state divided among the ranks (ZeRO-1) against AdamW on each."""
+    """The optimizer's state sharded across the ranks (ZeRO-1) compared with AdamW on each rank."""
     large = ("--layers", "4", "--width", "512", "--batch", "1")
     sizes = [("GPT", (), "gpt"), ("GPT of 13 M parameters", large, "gpt"), ("MLP", (), "mlp")]
     rows = []
@@ -145,7 +145,7 @@ def zero(setup):
 
 
 def dataparallel(setup):
-    """Replicas in one process (DataParallel) against a process per rank (DDP), with the same total batch."""
+    """Replicas in one process (DataParallel) compared with a process per rank (DDP), with the same total batch."""
     batch = 8
     flags = (*setup.gpt_sizes, "--batch", str(batch))
     whole = (*setup.gpt_sizes, "--batch", str(2 * batch))
@@ -158,7 +158,7 @@ def dataparallel(setup):
     ]
     with started(trainers, setup.programs, setup.folder) as ranks:
         steps = in_turn(ranks, setup.rounds, setup.steps("gpt"))
-        # Pages that several processes share are counted once.
+        # PSS counts pages shared by several processes once.
         memory = {name: sum(resident_megabytes(p.pid)[1] for p in one.processes) for name, one in ranks.items()}
         making = ranks[replicas].ask(f"steps {setup.steps('gpt')}")[0]["replicating"]
     print_table(

@@ -1,5 +1,5 @@
-// The twin of step_trainer.py on the worker runtime: the same flags, models, batches, commands and answers, which are
-// explained there. The kinds of "save" are "sync" and "async".
+// Counterpart of step_trainer.py on the worker runtime, with the same flags, models, batches, commands and answers,
+// which are documented there. The kinds of "save" are "sync" and "async".
 #include <ATen/ATen.h>
 #include <stdio.h>
 #include <torch/utils.h>
@@ -21,8 +21,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "benchmarks/ddp/batches.h"
+#include "benchmarks/ddp/benchmark_net.h"
 #include "benchmarks/ddp/clocks.h"
-#include "benchmarks/ddp/net.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
@@ -30,7 +30,7 @@
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/worker.h"
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 namespace {
 
 struct Flags {
@@ -60,16 +60,16 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--bucket-cap-mb", flags.bucket_cap_mb);
   app.add_flag("--measure-bucket-cap", flags.measure_bucket_cap);
   app.add_flag("--bucket-view", flags.bucket_view);
-  app.add_flag("--zero", flags.zero, "divide the optimizer's state among the ranks");
+  app.add_flag("--zero", flags.zero, "shard the optimizer's state across the ranks");
   app.add_option("--sync", flags.sync)->check(CLI::IsMember({"overlap", "none"}));
   app.add_option("--hook", flags.hook)->check(CLI::IsMember({"none", "shared-memory"}));
-  app.add_option("--checkpoints", flags.checkpoints, "folder for the command save");
+  app.add_option("--checkpoints", flags.checkpoints, "folder for the save command");
   app.add_option("--steps", flags.steps);
 }
 
 struct Run {
   std::vector<double> seconds;  // per step
-  double cpu = 0;               // seconds, of all threads
+  double cpu = 0;               // seconds, all threads
   double loss = 0;              // of the last step
 };
 
@@ -83,7 +83,7 @@ uint64_t FolderBytes(const std::string& folder) {
 
 using Ddp = DistributedDataParallel<Net>;
 
-// Everything that one rank trains with.
+// One rank's model, data and optimizer.
 class Trainer {
  public:
   static absl::StatusOr<Trainer> Create(const Flags& flags, const Worker& worker) {
@@ -109,7 +109,7 @@ class Trainer {
 
   double Step() {
     const auto [x, y] = batches_.Get(done_++, worker_.env.rank, worker_.env.world_size);
-    // With views set_to_none would only make the reducer copy again.
+    // With gradients as views, set_to_none would only make the reducer copy again.
     ddp_->zero_grad(/*set_to_none=*/!flags_.bucket_view);
     const at::Tensor loss = ForwardAndBackward(x, y);
     optimizer_->step();
@@ -128,7 +128,7 @@ class Trainer {
     return run;
   }
 
-  // Saves, trains `count` steps, and waits until the checkpoint is on the disk.
+  // Saves, trains `count` steps, and waits until the checkpoint is on disk.
   absl::StatusOr<std::string> Save(const std::string& kind, int count) {
     std::unique_ptr<Checkpointer>& checkpointer = checkpointers_[kind];
     const std::string folder = absl::StrCat(flags_.checkpoints, "/", kind);
@@ -149,7 +149,7 @@ class Trainer {
                            Json(run.seconds), FolderBytes(folder), written);
   }
 
-  // The answer to a command.
+  // Executes a command and returns the answer.
   absl::StatusOr<std::string> Obey(const std::string& line) {
     std::istringstream words(line);
     std::string word;
@@ -182,7 +182,7 @@ class Trainer {
     }
   }
 
-  // Of the moments that this rank keeps.
+  // Size of the optimizer moments stored on this rank.
   int64_t StateBytes() const {
     int64_t bytes = 0;
     for (const auto& [parameter, state] : optimizer_->state()) {
@@ -232,12 +232,12 @@ absl::Status Train(const Flags& flags, Worker& worker) {
 }
 
 }  // namespace
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a small model and says how long the steps took.");
-  ddprun::bench::Flags flags;
-  ddprun::bench::AddFlags(app, flags);
+  CLI::App app("Trains a small model and reports the step times.");
+  ddprun::benchmarks::Flags flags;
+  ddprun::benchmarks::AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
-  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) { return ddprun::bench::Train(flags, worker); });
+  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) { return ddprun::benchmarks::Train(flags, worker); });
 }

@@ -1,9 +1,10 @@
-"""The twin of step_trainer.cc in Python's DistributedDataParallel: the same flags, models, batches and answers.
+"""Counterpart of step_trainer.cc with Python's DistributedDataParallel: the same flags, models, batches and answers.
 
 One process per rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. With --steps N it trains N
-steps and ends. Without, it obeys commands on standard input, one a line, and answers each with one line of JSON:
+steps and exits. Otherwise it executes commands from standard input, one per line, and answers each with one line of
+JSON:
 
-    steps N         trains N steps            {"seconds": [per step], "cpu": seconds, "loss": of the last one}
+    steps N         trains N steps            {"seconds": [per step], "cpu": seconds, "loss": of the last step}
     save KIND N     saves, trains N steps     {"held": seconds, "seconds": [per step], "bytes": size of the checkpoint}
     state           nothing                   {"bytes": of the optimizer's moments on this rank}
     cap             nothing (C++ only)        {"mb": bucket_cap_mb, as set or measured; 0: the default}
@@ -43,9 +44,9 @@ def read_flags():
     parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
     parser.add_argument("--bucket-cap-mb", type=float)
     parser.add_argument("--bucket-view", action="store_true")
-    parser.add_argument("--zero", action="store_true", help="divide the optimizer's state among the ranks")
+    parser.add_argument("--zero", action="store_true", help="shard the optimizer's state across the ranks")
     parser.add_argument("--sync", choices=["overlap", "none"], default="overlap")
-    parser.add_argument("--checkpoints", default="", help="folder for the command save")
+    parser.add_argument("--checkpoints", default="", help="folder for the save command")
     parser.add_argument("--steps", type=int, default=0)
     return parser.parse_args()
 
@@ -90,7 +91,7 @@ class Embedding(nn.Module):
 
 
 class Batches:
-    """Sequences of a random text, and what comes next: a function of step and rank."""
+    """Sequences of a random text with their next tokens: a function of step and rank."""
 
     def __init__(self, flags, rank, world):
         torch.manual_seed(7)
@@ -149,7 +150,7 @@ class Trainer:
 
     def step(self):
         x, y = self.batches.get(self.done)
-        # With views set_to_none would only make the reducer copy again.
+        # With gradients as views, set_to_none would only make the reducer copy again.
         self.optimizer.zero_grad(set_to_none=not self.flags.bucket_view)
         with self.ddp.no_sync() if self.flags.sync == "none" else contextlib.nullcontext():
             loss = self.loss(self.ddp(x), y)
@@ -167,7 +168,7 @@ class Trainer:
         return {"seconds": seconds, "cpu": time.process_time() - cpu, "loss": loss}
 
     def save(self, kind, steps):
-        """kind: "plain" is torch.save; "durable" adds what it takes for the file to be there after a power failure."""
+        """kind: "plain" is torch.save; "durable" also syncs the file, so that it survives a power failure."""
         torch.distributed.barrier()
         began = time.perf_counter()
         size = 0

@@ -17,7 +17,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = str(ROOT / ".venv/bin/python")
-GIVE_UP = 300.0  # seconds for an answer that should take a few
+GIVE_UP = 300.0  # seconds; timeout of an answer that usually takes a few
 WARM_UP_STEPS = 10
 
 
@@ -28,7 +28,7 @@ class Trainer:
     flags: tuple = ()
     world: int = 2
     program: str = "step_trainer"
-    trains_alike: bool = True  # False: its losses need not be those of the others
+    trains_alike: bool = True  # False: its losses may differ from those of the others
 
     def command(self, programs):
         if self.language == "Python":
@@ -42,7 +42,7 @@ class Place:
 
     address: str = "127.0.0.1"
     interface: str = "lo"
-    prefixes: tuple = ((),)  # of the command, by rank; the last one for all further ranks
+    prefixes: tuple = ((),)  # prefixes of the command, by rank; the last one applies to all further ranks
 
     def prefix(self, rank):
         return list(self.prefixes[min(rank, len(self.prefixes) - 1)])
@@ -52,7 +52,7 @@ LOOPBACK = Place()
 
 
 def free_port():
-    """Below those that the kernel gives to connections: PyTorch binds it only seconds later."""
+    """A port below the ephemeral range, because PyTorch binds it only seconds later."""
     while True:
         with contextlib.suppress(OSError), socket.socket() as s:
             s.bind(("127.0.0.1", random.randrange(20000, 32000)))
@@ -64,7 +64,7 @@ def environment():
 
 
 class Ranks:
-    """The ranks of one trainer. They wait for commands on their standard inputs, and end with it."""
+    """The ranks of one trainer. They read commands from standard input, and exit when it is closed."""
 
     def __init__(self, trainer, programs, folder, place=LOOPBACK):
         self.trainer = trainer
@@ -91,7 +91,7 @@ class Ranks:
                 )
 
     def ask(self, command):
-        """One answer per rank."""
+        """Sends a command to all ranks; returns one answer per rank."""
         for process in self.processes:
             try:
                 process.stdin.write(f"{command}\n".encode())
@@ -112,7 +112,7 @@ class Ranks:
         return line
 
     def fail(self, what):
-        raise RuntimeError(f"trainer {self.trainer.name!r} {what}; it said:\n{self.log.read_text()[-2000:]}")
+        raise RuntimeError(f"trainer {self.trainer.name!r} {what}; log:\n{self.log.read_text()[-2000:]}")
 
     def close(self):
         for process in self.processes:
@@ -129,19 +129,19 @@ class Ranks:
 
 @contextlib.contextmanager
 def started(trainers, programs, folder, place=LOOPBACK):
-    """{name: Ranks}, all of them alive, with the first steps behind them and the same losses."""
+    """{name: Ranks} of live trainers that have completed their first steps with the same losses."""
     ranks = {}
     try:
         losses = {}
         for trainer in trainers:
-            # One after the other: what one measures at its start (measure_bucket_cap) is not to be disturbed.
+            # One after the other: measurements at the start (measure_bucket_cap) must not be disturbed.
             say(f"first steps of {trainer.name}")
             ranks[trainer.name] = Ranks(trainer, programs, folder, place)
             answers = ranks[trainer.name].ask(f"steps {WARM_UP_STEPS}")
             losses[trainer.name] = statistics.mean(answer["loss"] for answer in answers)
         alike = [losses[trainer.name] for trainer in trainers if trainer.trains_alike]
         if alike and max(alike) - min(alike) > 1e-4 * max(alike):
-            raise RuntimeError(f"the trainers do not do the same: their losses are {losses}")
+            raise RuntimeError(f"the trainers are not equivalent: their losses are {losses}")
         yield ranks
     finally:
         say("")
@@ -151,7 +151,7 @@ def started(trainers, programs, folder, place=LOOPBACK):
 
 @dataclasses.dataclass
 class Steps:
-    """What a trainer's rounds gave, in seconds; the medians are over the steps of rank 0 in one round."""
+    """Results of a trainer's rounds, in seconds; the medians are over the steps of rank 0 in one round."""
 
     medians: list = dataclasses.field(default_factory=list)
     cpu: list = dataclasses.field(default_factory=list)  # per step, all ranks together
@@ -165,13 +165,13 @@ class Steps:
         return min(self.medians)
 
     def add(self, answers, count):
-        # The first step of a round finds the others' data in the caches.
+        # Skip the first step of a round: the caches still hold the data of other trainers.
         self.medians.append(statistics.median(answers[0]["seconds"][1:] or answers[0]["seconds"]))
         self.cpu.append(sum(answer["cpu"] for answer in answers) / count)
 
 
 def in_turn(ranks, rounds, steps):
-    """{name: Steps}: every trainer runs `steps` steps a round, each round begins with another one."""
+    """{name: Steps}: every trainer runs `steps` steps per round; the order rotates."""
     result = {name: Steps() for name in ranks}
     names = list(ranks)
     for i in range(rounds):
@@ -184,7 +184,7 @@ def in_turn(ranks, rounds, steps):
 
 
 def resident_megabytes(pid):
-    """(VmRSS, PSS): all of the process' pages, and the same with each shared page divided by its users."""
+    """(VmRSS, PSS): all of the process's pages, and the same with each shared page divided by its users."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
     resident = int(re.search(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)[1])
@@ -193,6 +193,6 @@ def resident_megabytes(pid):
 
 
 def say(text):
-    """Progress, where somebody looks at it."""
+    """Prints progress if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{text[:100]:<100}" + ("" if text else "\r"), end="", file=sys.stderr, flush=True)

@@ -6,13 +6,13 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/random_id.h"
+#include "base/random_id.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::benchmarks {
 namespace {
 
-using namespace rendezvous;  // NOLINT: the whole file speaks of its messages
+using namespace rendezvous;  // NOLINT: the whole file uses its messages
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 

@@ -10,53 +10,54 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/endpoint.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "rendezvous/client/client_stream.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/wire/channel_security.h"
 
 namespace ddprun::benchmarks {
 
-// Thousands of launchers in one process, each with a connection and a Session stream of its own. They have no workers
-// and no stores: a launcher joins, beats as often as the server asks for, takes what it is assigned, answers StopRound
-// with Ready at once, and closes its stream after Finish. A stream that ends otherwise counts as lost and is not opened
-// again. One thread runs them all. Thread-safe.
+// Simulates thousands of launchers in one process, each with its own connection and Session stream. They have no
+// workers and no stores: a launcher joins, sends heartbeats at the interval the server requests, accepts assignments,
+// answers StopRound with Ready at once, and closes its stream after Finish. A stream that ends otherwise counts as lost
+// and is not reopened. One thread runs all launchers. Thread-safe.
 class Fleet {
  public:
-  // What has happened to all launchers together, and when the newest event of a kind came.
+  // Event counts of all launchers together, with the time of the newest event of each kind.
   struct Tally {
     struct Kind {
       int64_t count = 0;
       SteadyTime last = SteadyTime::InfinitePast();
     };
     Kind joined;    // the Join was sent
-    Kind welcomed;  // and accepted
+    Kind welcomed;  // the Join was accepted
     Kind assigned;
-    Kind told;      // StopRound
-    Kind finished;  // and the stream has ended
+    Kind told;      // StopRound was received
+    Kind finished;  // the stream has ended after a Finish
     Kind lost;
     int64_t beats = 0;
-    std::string trouble;  // of the first one lost
+    std::string trouble;  // of the first launcher lost
   };
 
   explicit Fleet(const Endpoint& server);
-  // Cuts the streams that are left.
+  // Cancels the remaining streams.
   ~Fleet();
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
-  // Begins to connect a launcher and returns its number. The settings and names are those of `join`; node id and
-  // incarnation are chosen here.
+  // Starts connecting a launcher and returns its number. Settings and names come from `join`; node id and incarnation
+  // are chosen here.
   int64_t Start(rendezvous::Join join);
 
-  // A worker of this launcher, or of all of a job, fails or ends well. No effect on one without an assignment.
+  // Simulates that a worker of this launcher fails, or that all workers of a job succeed. Ignored without an
+  // assignment.
   void Fail(int64_t launcher);
   void Succeed(const std::string& job_id);
 
   Tally tally() const;
-  // Waits until so many of a kind were counted; false if they are not at `deadline`.
+  // Waits until `count` events of a kind were counted; returns false at `deadline`.
   bool Await(Tally::Kind Tally::*kind, int64_t count, SteadyTime deadline);
 
  private:
@@ -71,7 +72,7 @@ class Fleet {
 
   void Run();
   void Post(std::function<void()> call);
-  // All further ones on the queue's thread.
+  // All methods below run on the queue's thread.
   void Connect(int64_t number, rendezvous::Join join);
   void OnMessage(int64_t number, const rendezvous::ServerMessage& message);
   void OnOver(int64_t number, const absl::Status& status);
@@ -91,7 +92,7 @@ class Fleet {
   int64_t started_ ABSL_GUARDED_BY(mutex_) = 0;
   Tally tally_ ABSL_GUARDED_BY(mutex_);
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: it uses all other members
 };
 
 }  // namespace ddprun::benchmarks

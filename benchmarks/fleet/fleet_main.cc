@@ -1,5 +1,5 @@
-// fleet: one job of many launchers at a rendezvousd that runs. Prints "NAME VALUE" lines; benchmarks/fleet.py makes a
-// table of them.
+// fleet: runs one job with many launchers against a running rendezvousd. Prints "NAME VALUE" lines; benchmarks/fleet.py
+// turns them into a table.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -12,15 +12,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/endpoint.h"
+#include "base/file_limit.h"
+#include "base/random_id.h"
 #include "benchmarks/fleet/fleet.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/random_id.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::benchmarks {
 namespace {
 
-// Not yet welcomed at the same time: all at once would measure how connections queue.
+// Maximum number of launchers waiting for their Welcome: connecting all at once would measure connection queueing.
 constexpr int64_t kConnecting = 256;
 
 struct Options {
@@ -31,7 +31,7 @@ struct Options {
   double limit = 120;
 };
 
-// Of another process of this host.
+// Resource usage of another process on this host.
 struct Usage {
   double cpu_seconds = 0;
   int64_t resident_kb = 0;
@@ -46,7 +46,7 @@ Usage UsageOf(int pid) {
   if (name_end == std::string::npos) return usage;
   std::istringstream fields(text.substr(name_end + 2));
   std::string field;
-  for (int i = 3; fields >> field; ++i) {  // proc(5) counts from 1; the name is the second
+  for (int i = 3; fields >> field; ++i) {  // proc(5) counts from 1; the name is field 2
     if (i == 14 || i == 15) usage.cpu_seconds += std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
     if (i == 20) usage.threads = std::stoll(field);
     if (i == 24) usage.resident_kb = std::stoll(field) * sysconf(_SC_PAGESIZE) / 1024;
@@ -71,13 +71,13 @@ class Measurement {
     job_.mutable_settings()->set_max_nodes(options.nodes);
     job_.mutable_settings()->set_min_nodes(options.nodes);
     job_.mutable_settings()->set_max_restarts(3);
-    *job_.mutable_heartbeat_timeout() = job_.settings().heartbeat_timeout();  // goes by what Welcome says
+    *job_.mutable_heartbeat_timeout() = job_.settings().heartbeat_timeout();  // uses the timeout of the Welcome
   }
 
   bool Run() {
     const Usage empty = UsageOf(options_.pid);
     const SteadyTime begin = SteadyNow();
-    // All but one, then the last.
+    // All but one, then the last one, so that its join can be timed.
     for (int i = 0; i + 1 < options_.nodes; ++i) {
       if (!Await(&Fleet::Tally::welcomed, i - kConnecting)) return false;
       StartLauncher(i);
@@ -106,7 +106,7 @@ class Measurement {
     return false;
   }
 
-  // The job runs, and nothing happens but heartbeats.
+  // Measures the running job while only heartbeats are sent.
   void Hold(const Usage& empty) {
     absl::SleepFor(absl::Seconds(std::min(options_.hold, 2.0)));  // let the launch settle
     const Usage before = UsageOf(options_.pid);
@@ -149,14 +149,14 @@ class Measurement {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Many launchers without workers, with a real stream each, as one job at one rendezvousd.", "fleet");
+  CLI::App app("Many launchers without workers, each with a real stream, as one job on one rendezvousd.", "fleet");
   app.add_option("--server", options.server, "ADDRESS:PORT of the rendezvousd")->required();
   app.add_option("--nodes", options.nodes, "Launchers")->check(CLI::Range(2, 100000))->capture_default_str();
-  app.add_option("--pid", options.pid, "The rendezvousd's process, whose CPU and memory are read")->required();
+  app.add_option("--pid", options.pid, "Process ID of rendezvousd, whose CPU and memory are measured")->required();
   app.add_option("--hold", options.hold, "Seconds of heartbeats alone")->capture_default_str();
-  app.add_option("--limit", options.limit, "Give up after so many seconds")->capture_default_str();
+  app.add_option("--limit", options.limit, "Give up after this many seconds")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  const absl::StatusOr<Endpoint> server = rendezvous::ParseHostPort(options.server);
+  const absl::StatusOr<Endpoint> server = ParseEndpoint(options.server);
   if (!server.ok()) {
     absl::FPrintF(stderr, "fleet: --server: %s\n", server.status().message());
     return 2;

@@ -1,15 +1,15 @@
-// soak: job after job at a rendezvousd that runs, many at a time, of two launchers each. Every second job restarts
-// once. Prints a line "jobs COUNT" when so many have ended; benchmarks/soak.py looks at the server each time.
+// soak: runs jobs of two launchers each against a running rendezvousd, many at a time. Every second job restarts once.
+// Prints a line "jobs COUNT" after each wave; benchmarks/soak.py then samples the server.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "base/endpoint.h"
+#include "base/file_limit.h"
+#include "base/random_id.h"
 #include "benchmarks/fleet/fleet.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/random_id.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::benchmarks {
 namespace {
@@ -20,7 +20,7 @@ struct Options {
   std::string server;
   int jobs = 10'000;
   int at_once = 50;
-  double limit = 60;  // of one wave
+  double limit = 60;  // for one wave
 };
 
 class Soak {
@@ -86,15 +86,18 @@ class Soak {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Job after job, of two launchers without workers each, at one rendezvousd.", "soak");
+  CLI::App app("Runs job after job, each with two launchers without workers, on one rendezvousd.", "soak");
   app.add_option("--server", options.server, "ADDRESS:PORT of the rendezvousd")->required();
-  app.add_option("--jobs", options.jobs, "Jobs in all")->check(CLI::Range(1, 10'000'000))->capture_default_str();
-  app.add_option("--at-once", options.at_once, "Of these at a time")
+  app.add_option("--jobs", options.jobs, "Total number of jobs")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--at-once", options.at_once, "Jobs that run at the same time")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
-  app.add_option("--limit", options.limit, "Give up if these take so many seconds")->capture_default_str();
+  app.add_option("--limit", options.limit, "Give up if a wave takes longer than this many seconds")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  const absl::StatusOr<Endpoint> server = rendezvous::ParseHostPort(options.server);
+  const absl::StatusOr<Endpoint> server = ParseEndpoint(options.server);
   if (!server.ok()) {
     absl::FPrintF(stderr, "soak: --server: %s\n", server.status().message());
     return 2;

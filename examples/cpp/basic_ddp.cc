@@ -7,7 +7,6 @@
 #include <torch/utils.h>
 
 #include <CLI/CLI.hpp>
-#include <string>
 
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"

@@ -25,7 +25,7 @@
 
 namespace {
 
-// A model, its optimizer, and the checkpointer of both.
+// A model with its optimizer and checkpointer.
 struct Job {
   examples::ToyModel model;
   std::unique_ptr<ddprun::AdamW> optimizer;
@@ -57,7 +57,7 @@ absl::Status SaveAndLoad(ddprun::Worker& worker, const std::string& folder) {
   DDPRUN_ASSIGN_OR_RETURN(const ddprun::CheckpointInfo info, loaded.checkpointer->Resume());
   const std::vector<at::Tensor> before = trained.model->parameters(), after = loaded.model->parameters();
   for (size_t i = 0; i < before.size(); ++i) {
-    if (!at::equal(before[i], after[i])) return absl::InternalError("what was loaded is not what was saved");
+    if (!at::equal(before[i], after[i])) return absl::InternalError("the loaded parameters differ from the saved ones");
   }
   examples::Say(absl::StrCat("rank ", worker.env.rank, " has loaded step ", info.progress.step, " onto ",
                              after[0].device().str(), ": the same parameters"));

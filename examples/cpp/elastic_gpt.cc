@@ -1,23 +1,21 @@
-// The GPT of train_gpt, in a training that loses no step when workers die: survivors keep their processes, and a worker
-// that is started for a dead one gets the state from them.
+// The GPT of train_gpt, with training that loses no step when workers die: survivors keep their processes, and a
+// replacement worker gets the training state from them.
 //
 //   ddprun --standalone --nproc-per-node=2 --max-restarts=3 --no-python elastic_gpt --snapshot=/tmp/gpt
 //
-// Kill a worker: the losses are, bit for bit, those without the kill.
+// Kill a worker: the losses are bit for bit the same as without the kill.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/gpt/model.h"
-#include "examples/cpp/gpt/text.h"
 #include "examples/cpp/gpt/text_dataset.h"
+#include "examples/cpp/gpt/training_text.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/elastic/elastic_trainer.h"
 #include "worker_runtime/nn/clip_grad_norm.h"
@@ -41,25 +39,25 @@ struct Flags {
 };
 
 Flags ReadFlags(int argc, char** argv) {
-  CLI::App app("Trains a small GPT on workers that may die, join and leave.");
+  CLI::App app("Trains a small GPT elastically: workers may die, join and leave.");
   app.get_formatter()->column_width(36);
   app.option_defaults()->always_capture_default();
   Flags flags;
   app.add_option("--text", flags.text, "file to learn from, or a folder of files");
-  app.add_option("--steps", flags.train.steps, "optimizer steps in all")->check(examples::AtLeast(1));
+  app.add_option("--steps", flags.train.steps, "total optimizer steps")->check(examples::AtLeast(1));
   app.add_option("--batch-size,--batch", flags.batch_size, "blocks per step")->check(examples::AtLeast(1));
-  app.add_flag("--keep-global-batch", flags.keep_global_batch, "--batch-size is of all ranks together, not of each");
-  app.add_option("--block-size", flags.model.block_size, "characters that the model sees at once");
+  app.add_flag("--keep-global-batch", flags.keep_global_batch, "--batch-size is the global batch size, not per rank");
+  app.add_option("--block-size", flags.model.block_size, "context length in characters");
   app.add_option("--n-layer", flags.model.n_layer, "transformer blocks");
   app.add_option("--n-head", flags.model.n_head, "attention heads");
   app.add_option("--n-embd", flags.model.n_embd, "width, a multiple of --n-head");
-  app.add_option("--dropout", flags.model.dropout, "share of activations that are dropped in training");
-  app.add_option("--lr", flags.lr, "learning rate at its highest")->check(examples::Positive());
-  app.add_option("--seed", flags.seed, "of weights, dropout and the order of samples");
+  app.add_option("--dropout", flags.model.dropout, "dropout probability in training");
+  app.add_option("--lr", flags.lr, "peak learning rate")->check(examples::Positive());
+  app.add_option("--seed", flags.seed, "seed of weights, dropout and the order of samples");
   app.add_option("--snapshot", flags.train.checkpoint.folder, "folder to save to and to resume from");
   app.add_option("--snapshot-every", flags.train.checkpoint_every, "steps between snapshots")
       ->check(examples::AtLeast(1));
-  app.add_option("--held-out", flags.held_out, "blocks that are not learned from: the model is evaluated on them");
+  app.add_option("--held-out", flags.held_out, "blocks held out from training for evaluation");
   app.add_option("--evaluate-every", flags.train.evaluate_every, "steps between evaluations")
       ->check(examples::AtLeast(1));
   app.add_option("--log-every", flags.log_every, "steps between lines of output")->check(examples::AtLeast(1));
@@ -69,7 +67,7 @@ Flags ReadFlags(int argc, char** argv) {
   return flags;
 }
 
-// The mean loss of blocks `first` to the last, of which each rank takes its share. Collective.
+// Mean loss of the blocks from `first` to the last, divided among the ranks. Collective.
 absl::StatusOr<double> HeldOutLoss(gpt::Model& model, const ddprun::TextDataset& dataset, int64_t first,
                                    ddprun::ElasticWorker& worker) {
   at::Tensor sum = at::zeros({1}, at::TensorOptions(at::kDouble));
@@ -82,7 +80,7 @@ absl::StatusOr<double> HeldOutLoss(gpt::Model& model, const ddprun::TextDataset&
   return sum.item<double>() / static_cast<double>(dataset.block_count() - first);
 }
 
-// Where the time went, from the launcher's word that the round is over. The first time is CLOCK_MONOTONIC's.
+// Prints how long each phase of a recovery took, starting at the suspend request. The first time is CLOCK_MONOTONIC's.
 void SayRecovery(int rank, const ddprun::RecoveryTimes& times) {
   std::string text = absl::StrFormat("rank %d: round %d goes on after step %d", rank, times.round, times.step);
   if (times.suspended.has_value()) {

@@ -1,7 +1,6 @@
 #include "examples/cpp/example_main.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +31,7 @@ CLI::Validator AtLeast(int least) {
   const auto check = [least](const std::string& value) -> std::string {
     double number = 0;
     if (absl::SimpleAtod(value, &number) && number >= least) return "";
-    return absl::StrCat("it is ", value, ", but must be a number from ", least, " on");
+    return absl::StrCat("it is ", value, ", but must be ", least, " or more");
   };
   return CLI::Validator(check, absl::StrCat(">=", least));
 }
@@ -54,7 +53,7 @@ void UsageError(absl::string_view message) {
 void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
   app.add_option("--backend", flags->backend, "gloo (CPU), nccl (GPU), or auto: nccl where there is a GPU")
       ->capture_default_str();
-  app.add_option("--spawn", flags->spawn, "start this many workers itself; 0: a launcher did")
+  app.add_option("--spawn", flags->spawn, "number of workers to start; 0: started by a launcher")
       ->check(AtLeast(0))
       ->capture_default_str();
 }

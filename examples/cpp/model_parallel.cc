@@ -7,7 +7,6 @@
 #include <torch/optim/sgd.h>
 
 #include <CLI/CLI.hpp>
-#include <string>
 
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
@@ -44,7 +43,7 @@ absl::Status Train(ddprun::Worker& worker, int steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a toy model of which each rank has two halves on two devices.");
+  CLI::App app("Trains a toy model that each rank splits over two devices.");
   int steps = 2;
   examples::CommonFlags common{.backend = "gloo"};
   app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();

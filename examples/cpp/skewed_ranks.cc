@@ -52,15 +52,17 @@ absl::Status Train(ddprun::Worker& worker, const Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a toy model on ranks of which one is slower than the others.");
+  CLI::App app("Trains a toy model with one slow rank.");
   Flags flags;
-  app.add_option("--slow-rank", flags.slow_rank, "the rank that is late")->capture_default_str();
-  app.add_option("--delay", flags.delay, "how late it is, seconds")->check(examples::AtLeast(0))->capture_default_str();
-  app.add_option("--timeout", flags.timeout, "how long the others wait, seconds")
+  app.add_option("--slow-rank", flags.slow_rank, "the slow rank")->capture_default_str();
+  app.add_option("--delay", flags.delay, "its delay per step, seconds")
+      ->check(examples::AtLeast(0))
+      ->capture_default_str();
+  app.add_option("--timeout", flags.timeout, "timeout of collectives, seconds")
       ->check(examples::Positive())
       ->capture_default_str();
   app.add_option("--steps", flags.steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
-  app.add_option("--spawn", flags.spawn, "start this many workers itself; 0: a launcher did")
+  app.add_option("--spawn", flags.spawn, "number of workers to start; 0: started by a launcher")
       ->check(examples::AtLeast(0));
   examples::ParseFlags(app, argc, argv);
   return examples::Run(flags.spawn, {.seed = 1, .timeout = absl::Seconds(flags.timeout)},

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "examples/cpp/example_main.h"
-#include "examples/cpp/gpt/trainer.h"
+#include "examples/cpp/gpt/gpt_trainer.h"
 #include "worker_runtime/base/status_macros.h"
 
 namespace {
@@ -31,17 +31,17 @@ Flags ReadFlags(int argc, char** argv) {
   Flags flags;
   gpt::TrainOptions& train = flags.train;
   app.add_option("--text", train.text, "file to learn from, or a folder of files");
-  app.add_option("--steps", train.steps, "optimizer steps in all")->check(examples::AtLeast(1));
+  app.add_option("--steps", train.steps, "total optimizer steps")->check(examples::AtLeast(1));
   app.add_option("--batch-size,--batch", train.batch_size, "blocks per rank and step")->check(examples::AtLeast(1));
-  app.add_option("--block-size", train.model.block_size, "characters that the model sees at once");
+  app.add_option("--block-size", train.model.block_size, "context length in characters");
   app.add_option("--n-layer", train.model.n_layer, "transformer blocks");
   app.add_option("--n-head", train.model.n_head, "attention heads");
   app.add_option("--n-embd", train.model.n_embd, "width, a multiple of --n-head");
-  app.add_option("--dropout", train.model.dropout, "share of activations that are dropped in training");
-  app.add_option("--lr", train.lr, "learning rate at its highest")->check(examples::Positive());
+  app.add_option("--dropout", train.model.dropout, "dropout probability in training");
+  app.add_option("--lr", train.lr, "peak learning rate")->check(examples::Positive());
   app.add_option("--weight-decay", train.weight_decay, "of linear layers' weights")->check(examples::AtLeast(0));
   app.add_option("--optimizer", flags.optimizer, "AdamW's kernel: fused, foreach or loop");
-  app.add_option("--seed", train.seed, "of weights, dropout and the order of samples");
+  app.add_option("--seed", train.seed, "seed of weights, dropout and the order of samples");
   app.add_option("--snapshot", train.snapshot, "folder to save to and to resume from");
   app.add_option("--snapshot-every", train.snapshot_every, "steps between snapshots")->check(examples::AtLeast(1));
   app.add_option("--log-every", train.log_every, "steps between lines of output")->check(examples::AtLeast(1));

@@ -1,15 +1,15 @@
-"""A DDP loop that goes on in the same process when another worker dies.
+"""A DDP loop that continues in the same process when another worker dies.
 
     export PYTHONPATH=packaging/wheel    # not where the wheel is installed
     bin/ddprun --standalone --nproc-per-node=2 --max-restarts=3 examples/python/elastic_reform.py
 
-Kill a worker with SIGKILL: the others keep their processes, a new one takes its place and gets the training state from
-them, and no step is lost.
+Kill a worker with SIGKILL: the others keep their processes, a replacement gets the training state from them, and no
+step is lost.
 
-Limits: Gloo only, and Linux. Buffers that the forward pass changes (BatchNorm's) would have to be saved and rolled
-back with the step; this model has none. With more than two ranks the sums of gradients are the same bits again only if
-DDP's buckets are, which it lays out anew in each process group: a model of one bucket (1 MB) has no choice. A rank that
-still connects to the store of a round that is over notices it only when the launcher kills it.
+Limits: Gloo only, and Linux. Buffers that the forward pass changes (BatchNorm's) would have to be saved and rolled back
+with the step; this model has none. With more than two ranks the sums of gradients are bitwise reproducible only if
+DDP's buckets are, which it lays out anew in each process group; this model fits into one bucket (1 MB). A rank that is
+still connecting to the store of an ended round notices it only when the launcher kills it.
 """
 
 import gc
@@ -26,7 +26,7 @@ from ddprun import worker
 
 
 def stream_sockets():
-    """The process's connections: file descriptors by the kernel's name of the socket."""
+    """The process's TCP connections: file descriptors by the kernel's name of the socket."""
     found = {}
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -46,13 +46,13 @@ def stream_sockets():
 class Group:
     """The process group of a round, which another thread can abort.
 
-    Gloo's own abort does nothing. What it waits for are its connections, and a group waits for the store as well while
-    it is being formed: these are shut down.
+    Gloo's own abort does nothing. Therefore abort() shuts down the connections for which it waits: the group's own and,
+    while the group is being formed, those to the store.
     """
 
     def __init__(self):
-        self.before = set()  # sockets that are not the group's
-        self.own = None  # those that are; None: it is being formed
+        self.before = set()  # sockets that existed before the group
+        self.own = None  # the group's sockets; None: it is being formed
         self.left = threading.Event()
         self.left.set()
 
@@ -64,7 +64,7 @@ class Group:
         self.own = set(stream_sockets()) - self.before
 
     def abort(self, suspend):
-        """Returns when the main thread has left the group."""
+        """Shuts the group's connections down until the main thread has left the group."""
         while True:
             for name, fd in stream_sockets().items():
                 if name not in self.before if self.own is None else name in self.own:
@@ -83,16 +83,16 @@ class Group:
 
 
 class Training:
-    """What all ranks have alike after each step."""
+    """The training state, which is identical on all ranks after each step."""
 
     def __init__(self):
         torch.manual_seed(1)
         self.model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
-        self.step = None  # optimizer steps; None: this process has not got the state of the job yet
+        self.step = None  # optimizer steps; None: this process does not have the job's state yet
 
     def agree(self):
-        """All ranks take the newest state that one of them has. Returns the rank that has it, or None."""
+        """All ranks adopt the newest state that any rank has. Returns the rank that had it, or None."""
         steps = [None] * dist.get_world_size()
         dist.all_gather_object(steps, self.step)
         newest = max((step for step in steps if step is not None), default=None)
@@ -109,17 +109,17 @@ class Training:
         return source
 
     def train(self, steps):
-        """Until `steps` are done, or the launcher wants the round to end."""
+        """Trains until `steps` are done or the launcher ends the round."""
         model = DDP(self.model)
         while self.step < steps and worker.suspend_requested() is None:
             worker.report_progress(self.step)
-            # The same numbers for whoever has this rank in this step.
+            # Any process with this rank draws these numbers in this step.
             numbers = torch.Generator().manual_seed(self.step * 1000 + dist.get_rank())
             inputs = torch.randn(32, 64, generator=numbers)
             self.optimizer.zero_grad()
             loss = torch.nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
             loss.backward()
-            # From here on no other rank is needed: a step is done whole or not at all.
+            # No other rank is needed from here on: a step is done entirely or not at all.
             self.optimizer.step()
             self.step += 1
             line = f"rank {dist.get_rank()} pid {os.getpid()} step {self.step} loss {loss.item()!r}\n"
@@ -140,7 +140,7 @@ def main(steps):
         except (RuntimeError, OSError) as failure:
             if isinstance(failure, torch.OutOfMemoryError):
                 raise
-            # Without what the traceback holds: DDP has to be gone before its process group.
+            # Drop the traceback's references: DDP must be destroyed before its process group.
             error = failure.with_traceback(None)
         gc.collect()
         group.leave()

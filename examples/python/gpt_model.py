@@ -1,7 +1,7 @@
-"""A GPT with minGPT's architecture and names of modules; the twin of examples/cpp/gpt/model.h.
+"""A GPT with minGPT's architecture and module names; the counterpart of examples/cpp/gpt/model.h.
 
-Both draw the same random numbers in the same order and evaluate in the same order, so that the same seed gives the same
-bits in C++ and in Python: weights, logits, and the parameters after a training step.
+Both draw the same random numbers and evaluate in the same order, so that the same seed gives bitwise identical weights,
+logits, and parameters after a training step in C++ and in Python.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 @dataclasses.dataclass
 class Config:
     vocab_size: int = 128
-    block_size: int = 128  # tokens that the model sees at once
+    block_size: int = 128  # context length in tokens
     n_layer: int = 4
     n_head: int = 4
     n_embd: int = 128  # a multiple of n_head
@@ -23,7 +23,7 @@ class Config:
 
 
 class CausalSelfAttention(nn.Module):
-    """Every position looks at itself and at those before it."""
+    """Every position attends to itself and to earlier ones."""
 
     def __init__(self, config):
         super().__init__()
@@ -46,7 +46,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """The same small network at every position."""
+    """Applies the same small network at every position."""
 
     def __init__(self, config):
         super().__init__()
@@ -114,7 +114,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def generate(self, tokens, count, temperature=1.0, top_k=0):
-        """Continues tokens (int64 [batch, time], time >= 1) by `count` drawn tokens; top_k 0: of all of them."""
+        """Continues tokens (int64 [batch, time], time >= 1) by `count` sampled tokens; top_k 0: from all tokens."""
         for _ in range(count):
             logits = self(tokens[:, -self.config.block_size :])[:, -1] / temperature
             if top_k > 0:
@@ -125,7 +125,7 @@ class GPT(nn.Module):
 
 
 def loss(logits, targets):
-    """Mean cross entropy of logits [batch, time, vocab_size] against the tokens that came next."""
+    """Mean cross entropy of logits [batch, time, vocab_size] and the next tokens."""
     return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
 
 

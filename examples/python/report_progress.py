@@ -1,9 +1,9 @@
-"""A training loop that tells ddprun where it is, and saves when the job is stopped.
+"""A training loop that reports its progress to ddprun, and saves when the job is stopped.
 
     PYTHONPATH=packaging/wheel bin/ddprun --standalone --nproc-per-node=2 examples/python/report_progress.py
 
-(without PYTHONPATH where the wheel is installed). Kill a worker: the failure summary says in which step and phase it
-was. Stop the launcher with Ctrl-C: the workers save first.
+(without PYTHONPATH if the wheel is installed). Kill a worker: the failure summary names the step and phase it was in.
+Stop the launcher with Ctrl-C: the workers save first.
 """
 
 import sys
@@ -16,7 +16,7 @@ from ddprun import worker
 
 
 def stop_requested():
-    """The same answer on all ranks, which learn of a stop at different times."""
+    """Returns the same answer on all ranks, which learn of a stop at different times."""
     stop = torch.tensor(worker.stop_requested() is not None, dtype=torch.int32)
     dist.all_reduce(stop, op=dist.ReduceOp.MAX)
     return bool(stop)

@@ -2,7 +2,7 @@
 
     bin/ddprun --standalone --nproc-per-node=2 examples/python/toy_elastic.py
 
-Start it on several machines with --nnodes and --rdzv-endpoint; nothing in here changes.
+Start it on several machines with --nnodes and --rdzv-endpoint; the script stays the same.
 """
 
 import os

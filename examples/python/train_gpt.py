@@ -1,4 +1,4 @@
-"""Trains a small character-level GPT with DistributedDataParallel, and goes on where it was after a restart.
+"""Trains a small character-level GPT with DistributedDataParallel, and resumes after a restart.
 
 On one machine with two workers, or on two machines:
 
@@ -6,10 +6,10 @@ On one machine with two workers, or on two machines:
     bin/ddprun --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=node0:29400 --max-restarts=3 \
         examples/python/train_gpt.py --snapshot=/shared/gpt.pt
 
-It does what examples/cpp/train_gpt.cc does, and prints the same losses; its snapshots are PyTorch's own. Nothing here
-knows which launcher started it: ranks and addresses come from the environment (torchrun works as well).
-The text is --text FILE, or the licence texts that every Debian machine has. The snapshot is written by rank 0; a
-restart loads it if rank 0 finds it, so with several machines it should lie in a folder that they share.
+It does the same as examples/cpp/train_gpt.cc and prints the same losses; its snapshots are PyTorch's own. The script
+does not depend on the launcher: ranks and addresses come from the environment (torchrun works as well). The text is
+--text FILE, or the license texts that every Debian machine has. Rank 0 writes the snapshot; a restart loads it if rank
+0 finds it, so with several machines it should be in a shared folder.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import gpt_model
 
 
 def say(text):
-    """Prints one line by one write, so that the lines of several workers never mix."""
+    """Prints one line with one write, so that lines of several workers never mix."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -40,7 +40,7 @@ def say(text):
 
 
 class CharDataset(Dataset):
-    """A text cut into blocks; the target of each character is the one after it."""
+    """A text split into blocks; the target of each character is the next one."""
 
     def __init__(self, text, block_size):
         self.chars = sorted(set(text))
@@ -61,7 +61,7 @@ def read_text(path):
         return pathlib.Path(path).read_bytes().decode("utf-8")
     licences = sorted(p for p in pathlib.Path("/usr/share/common-licenses").glob("*") if not p.is_symlink())
     if not licences:
-        raise SystemExit("train_gpt.py: there is no /usr/share/common-licenses here: give a text with --text FILE")
+        raise SystemExit("train_gpt.py: /usr/share/common-licenses does not exist: give a text with --text FILE")
     return "".join(p.read_bytes().decode("utf-8") for p in licences)
 
 
@@ -77,7 +77,7 @@ class Trainer:
         self.sampler = DistributedSampler(self.dataset, seed=args.seed, drop_last=True)
         self.batches_per_epoch = self.sampler.num_samples // args.batch
         if self.batches_per_epoch == 0:
-            raise SystemExit("train_gpt.py: the text is too short for this --batch and --block-size on so many workers")
+            raise SystemExit("train_gpt.py: the text is too short for this --batch, --block-size and number of workers")
         config = gpt_model.Config(
             len(self.dataset.chars), args.block_size, args.n_layer, args.n_head, args.n_embd, args.dropout
         )
@@ -86,12 +86,12 @@ class Trainer:
         decay, no_decay = gpt_model.group_parameters(model)
         groups = [{"params": decay, "weight_decay": args.weight_decay}, {"params": no_decay, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95))
-        # Where the training stands: optimizer steps in all, the epoch, and how far all ranks together are in it.
+        # Progress: total optimizer steps, the epoch, and the samples of this epoch used by all ranks together.
         self.step = self.epoch = self.samples_in_epoch = 0
         self.load_snapshot()
 
     def load_snapshot(self):
-        # Rank 0 reads and tells the others, so that all begin at the same step, wherever they run.
+        # Rank 0 reads and broadcasts, so that all ranks start at the same step, wherever they run.
         snapshot = None
         if self.rank == 0 and self.args.snapshot and os.path.exists(self.args.snapshot):
             snapshot = torch.load(self.args.snapshot, map_location="cpu", weights_only=True)
@@ -101,7 +101,7 @@ class Trainer:
         if snapshot is None:
             return
         if snapshot["chars"] != self.dataset.chars or snapshot["shape"] != self.shape():
-            raise SystemExit("train_gpt.py: the snapshot is of another text or model: remove it or give its settings")
+            raise SystemExit("train_gpt.py: the snapshot is from another text or model: remove it, or use its settings")
         self.model.module.load_state_dict(snapshot["model"])
         self.optimizer.load_state_dict(snapshot["optimizer"])
         self.step, self.epoch = snapshot["step"], snapshot["epoch"]
@@ -110,7 +110,7 @@ class Trainer:
             say(f"resumed from the snapshot: step {self.step}, epoch {self.epoch}")
 
     def save_snapshot(self):
-        """All of the state or none: a reader sees the old file until the new one is whole and on the disk."""
+        """Atomic: a reader sees the old file until the new one is complete and on disk."""
         if self.rank != 0 or not self.args.snapshot:
             return
         partial = self.args.snapshot + ".partial"
@@ -136,11 +136,11 @@ class Trainer:
         return [self.args.block_size, self.args.n_layer, self.args.n_head, self.args.n_embd]
 
     def batches(self):
-        """The rest of this epoch. Every rank draws its own part of an order that seed and epoch decide."""
+        """The rest of this epoch. Every rank draws its own part of an order determined by seed and epoch."""
         self.sampler.set_epoch(self.epoch)
         done = self.samples_in_epoch // self.world
         rest = Subset(self.dataset, list(self.sampler)[done:])
-        # A generator of its own: else the loader draws a number from that of dropout in every epoch.
+        # A separate generator: otherwise the loader would draw from dropout's generator in every epoch.
         return DataLoader(rest, batch_size=self.args.batch, drop_last=True, generator=torch.Generator())
 
     def train(self):
@@ -159,7 +159,7 @@ class Trainer:
             self.samples_in_epoch = 0
 
     def train_step(self, x, y):
-        # Warm up over the first steps, then fall along a cosine to a tenth.
+        # Warm up over the first steps, then decay along a cosine to a tenth.
         done = self.step / self.args.steps
         rate = min((self.step + 1) / 20, 0.55 + 0.45 * math.cos(math.pi * done))
         for group in self.optimizer.param_groups:
@@ -174,7 +174,7 @@ class Trainer:
         return loss.detach()
 
     def report(self, loss, steps_per_second):
-        # Each rank has the loss of its own batch; their average is that of the whole global batch.
+        # Each rank has the loss of its own batch; the average is the loss of the global batch.
         average = loss.clone()
         dist.all_reduce(average)
         average = average.item() / self.world
@@ -187,7 +187,7 @@ class Trainer:
             )
 
     def sample(self, length):
-        """Rank 0 shows what the model writes by now."""
+        """Rank 0 prints a sample of generated text."""
         if self.rank == 0 and length > 0:
             start = torch.zeros((1, 1), dtype=torch.long, device=self.device)
             numbers = self.model.module.eval().generate(start, length, temperature=0.7)[0].tolist()
@@ -198,9 +198,9 @@ class Trainer:
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", help="file to learn from (default: /usr/share/common-licenses)")
-    parser.add_argument("--steps", type=int, default=400, help="optimizer steps in all")
+    parser.add_argument("--steps", type=int, default=400, help="total optimizer steps")
     parser.add_argument("--batch-size", "--batch", dest="batch", type=int, default=16, help="blocks per rank and step")
-    parser.add_argument("--block-size", type=int, default=64, help="characters that the model sees at once")
+    parser.add_argument("--block-size", type=int, default=64, help="context length in characters")
     parser.add_argument("--n-layer", type=int, default=2)
     parser.add_argument("--n-head", type=int, default=4)
     parser.add_argument("--n-embd", type=int, default=64)

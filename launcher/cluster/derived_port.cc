@@ -8,7 +8,7 @@ namespace {
 constexpr double kGoldenRatio = 0.6180339887498949;  // (sqrt(5) - 1) / 2
 constexpr double kSquareRoot = 0.41421356237309515;  // sqrt(2) - 1
 
-// The first number from `share` of n on that has no divisor in common with n, so that n steps reach every port.
+// Smallest number from about `share` * n on that is coprime to n, so that n steps reach every port.
 uint64_t Stride(uint64_t n, double share) {
   uint64_t stride = 1 + static_cast<uint64_t>(share * static_cast<double>(n - 1));
   while (std::gcd(stride, n) != 1) ++stride;

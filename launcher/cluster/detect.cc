@@ -16,8 +16,8 @@ absl::StatusOr<ClusterEnvironment> DetectCluster(const EnvironmentLookup& enviro
     if (result.obstacle.empty() && StartedByMpirun(environment)) {
       result.obstacle =
           absl::StrCat("mpirun started this within ", result.description,
-                       ", by a step of its own that leaves nodes out: write srun with one task for each node, "
-                       "as in srun --ntasks=N --ntasks-per-node=1 ddprun ..., in place of mpirun");
+                       ", in its own step that omits nodes: use srun with one task per node instead of mpirun, "
+                       "as in srun --ntasks=N --ntasks-per-node=1 ddprun ...");
     }
     return result;
   }

@@ -17,7 +17,7 @@ constexpr int64_t kMaxHosts = rendezvous::kMaxNodes;
 struct Range {
   int64_t first = 0;
   int64_t last = 0;
-  size_t width = 1;  // digits, filled up with zeros
+  size_t width = 1;  // number of digits, padded with zeros
 };
 
 // One or more ranges in brackets, after some text: "node[1-3,7]".
@@ -27,14 +27,14 @@ struct Bracket {
   int64_t count = 0;
 };
 
-// A name between two commas.
+// A name between commas.
 struct Pattern {
   std::vector<Bracket> brackets;
   std::string text_after;
   int64_t count = 1;
 };
 
-// Reads one list from left to right.
+// Parses one list from left to right.
 class Reader {
  public:
   explicit Reader(absl::string_view list) : list_(list) {}
@@ -68,7 +68,7 @@ class Reader {
     return absl::InvalidArgumentError(absl::StrCat("the host list has more than ", kMaxHosts, " hosts"));
   }
 
-  // What is no bracket and no comma.
+  // Reads text up to a bracket or comma.
   absl::StatusOr<std::string> ReadText() {
     const size_t start = position_;
     while (!AtEnd() && !Sees(',') && !Sees('[')) {
@@ -104,7 +104,7 @@ class Reader {
     return pattern;
   }
 
-  // "1-3,07]": what follows a '['.
+  // Reads the part after a '[': "1-3,07]".
   absl::StatusOr<Bracket> ReadRanges() {
     Bracket bracket;
     do {
@@ -153,7 +153,7 @@ std::string Padded(int64_t number, size_t width) {
   return digits.size() >= width ? digits : std::string(width - digits.size(), '0') + digits;
 }
 
-// Appends to each of `names` every number of `bracket`.
+// Appends every number of `bracket` to each of `names`.
 std::vector<std::string> Multiplied(const std::vector<std::string>& names, const Bracket& bracket) {
   std::vector<std::string> product;
   product.reserve(names.size() * bracket.count);

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "launcher/cluster/variables.h"
-#include "launcher/core/options.h"
+#include "launcher/config/options.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
@@ -13,7 +13,7 @@ namespace {
 constexpr char kIndex[] = "JOB_COMPLETION_INDEX";
 constexpr char kGiveEndpoint[] = "with several nodes, give --rdzv-endpoint";
 
-// Fills in what the pod's name, of which `domain` is the part from the first dot on, tells.
+// Fills in what follows from the pod's name. `domain` is the rest of the full name, from the first dot on.
 void AddName(const std::string& name, const std::string& domain, const std::string& source, int index,
              ClusterEnvironment& result) {
   absl::string_view job = name;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/cluster/variables.h"
-#include "launcher/core/options.h"
+#include "launcher/config/options.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
@@ -19,10 +19,10 @@ struct Family {
   const char* size;
   const char* local_size;
   const char* program;
-  const char* one_per_node;  // how to start it
+  const char* one_per_node;  // command that starts one process per node
 };
 
-// Hydra's come last: MVAPICH sets them too.
+// Hydra last, because MVAPICH sets its variables too.
 constexpr Family kFamilies[] = {
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun",
      "mpirun --map-by ppr:1:node"},

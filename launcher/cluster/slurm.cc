@@ -12,12 +12,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/counted.h"
 #include "launcher/cluster/derived_port.h"
 #include "launcher/cluster/host_list.h"
 #include "launcher/cluster/slurm_gpus.h"
 #include "launcher/cluster/task_counts.h"
 #include "launcher/cluster/variables.h"
-#include "rendezvous/base/counted.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
@@ -27,17 +27,17 @@ using rendezvous::kMaxNodes;
 
 constexpr int64_t kMaxJob = 0xffffffff;
 constexpr int64_t kMaxStep = 0xffffffff;
-constexpr int64_t kFirstOwnStep = 0xfffffff0;  // from here on: the batch script, salloc's shell, ...
+constexpr int64_t kFirstOwnStep = 0xfffffff0;  // reserved numbers from here on: the batch script, salloc's shell, ...
 constexpr int64_t kMaxEndTime = int64_t{1} << 40;
 constexpr size_t kMaxSwitchesBytes = rendezvous::kMaxTopologyBytes / 2;
 
 constexpr char kStale[] =
-    "the SLURM_STEP_ variables do not fit this node and SLURM_NNODES, as if another step had passed them on: not used";
+    "the SLURM_STEP_ variables do not match this node and SLURM_NNODES; ignored as inherited from another step";
 
-// The nodes that share the work: of a step, or of a job without one.
+// Nodes of a step, or of a job without one.
 struct Nodes {
   std::vector<std::string> hosts;
-  std::string source;  // the variable that says how many
+  std::string source;  // the variable with their number
 };
 
 struct Job {
@@ -46,13 +46,13 @@ struct Job {
   int restart = 0;
   std::optional<absl::Time> end_time;
   std::optional<std::string> node;  // this one
-  std::optional<int64_t> nnodes;    // SLURM_NNODES: the step's, or else the job's
+  std::optional<int64_t> nnodes;    // SLURM_NNODES: the step's, else the job's
 };
 
 struct Step {
   uint32_t id = 0;
   Nodes nodes;
-  std::vector<int> tasks;  // of each node; empty if not known
+  std::vector<int> tasks;  // per node; empty if unknown
   std::string tasks_source;
 };
 
@@ -106,7 +106,7 @@ bool Has(const std::vector<std::string>& hosts, const std::string& host) {
   return std::find(hosts.begin(), hosts.end(), host) != hosts.end();
 }
 
-// The step's variables, whether or not they are of the step that this process is in. Nullopt: there is none.
+// The step's variables, even if they belong to another step than this process. Nullopt: there is none.
 absl::StatusOr<std::optional<Step>> ReadStep(const EnvironmentLookup& environment) {
   Step step;
   const auto id = NumberVariable(environment, "SLURM_STEP_ID", 0, kMaxStep);
@@ -148,13 +148,13 @@ absl::StatusOr<std::optional<Step>> ReadStep(const EnvironmentLookup& environmen
   return std::optional(std::move(step));
 }
 
-// Whether this process is in the step that the variables speak of (see slurm.h).
+// True if this process is in the step that the variables describe (see slurm.h).
 bool IsIn(const Step& step, const Job& job) {
   if (job.nnodes.has_value() && *job.nnodes != step.nodes.hosts.size()) return false;
   return !job.node.has_value() || Has(step.nodes.hosts, *job.node);
 }
 
-// This node's place among `hosts`.
+// Position of this node in `hosts`.
 absl::StatusOr<std::optional<Found<int>>> ReadIndex(const EnvironmentLookup& environment, const Job& job,
                                                     const std::vector<std::string>& hosts) {
   const auto id = NumberVariable(environment, "SLURM_NODEID", 0, kMaxNodes);
@@ -171,8 +171,7 @@ absl::StatusOr<std::optional<Found<int>>> ReadIndex(const EnvironmentLookup& env
   return Found<int>{static_cast<int>(**id), Assignment("SLURM_NODEID", absl::StrCat(**id))};
 }
 
-// The address that SLURM_NODE_ALIASES ("name:address:host,...", an IPv6 address in brackets) has for `host`; else its
-// name.
+// Address of `host` in SLURM_NODE_ALIASES ("name:address:host,...", an IPv6 address in brackets); else its name.
 absl::StatusOr<std::string> AddressOf(const EnvironmentLookup& environment, const std::string& host) {
   const std::optional<std::string> aliases = Variable(environment, "SLURM_NODE_ALIASES");
   if (!aliases.has_value()) return host;
@@ -187,13 +186,13 @@ absl::StatusOr<std::string> AddressOf(const EnvironmentLookup& environment, cons
   return host;
 }
 
-// "s0.s4" of SLURM_TOPOLOGY_ADDR=s0.s4.node7; empty if there are no switches.
+// "s0.s4" for SLURM_TOPOLOGY_ADDR=s0.s4.node7; empty if there are no switches.
 absl::StatusOr<std::string> ReadSwitches(const EnvironmentLookup& environment, const Job& job) {
   const std::optional<std::string> address = Variable(environment, "SLURM_TOPOLOGY_ADDR");
   const std::optional<std::string> pattern = Variable(environment, "SLURM_TOPOLOGY_ADDR_PATTERN");
   if (!address.has_value() || !pattern.has_value() || !absl::StrContains(*pattern, '.')) return "";
   if (address->size() > kMaxSwitchesBytes) return BadVariable("SLURM_TOPOLOGY_ADDR", *address, "it is too long");
-  // A node's name may have dots of its own.
+  // A node's name may contain dots.
   const std::string node = absl::StrCat(".", job.node.value_or(""));
   if (absl::EndsWith(*address, node) && node.size() > 1) return address->substr(0, address->size() - node.size());
   const size_t dot = address->rfind('.');
@@ -204,7 +203,7 @@ absl::StatusOr<std::string> ReadSwitches(const EnvironmentLookup& environment, c
   return address->substr(0, dot);
 }
 
-// What holds for every process that is on a node of the job.
+// Fills in what is common to all processes on a node of the job.
 absl::Status AddNodes(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes,
                       ClusterEnvironment& result) {
   result.hosts = nodes.hosts;
@@ -227,11 +226,11 @@ absl::Status AddNodes(const EnvironmentLookup& environment, const Job& job, cons
 }
 
 std::string HowToCall(size_t nnodes) {
-  // --ntasks-per-node alone is not enough: srun takes the number of tasks over from sbatch.
+  // --ntasks-per-node alone is not enough: srun inherits the number of tasks from sbatch.
   return absl::StrCat("write srun --ntasks=", nnodes, " --ntasks-per-node=1 ddprun ...");
 }
 
-// A line, if a node has several tasks.
+// One line if a node has several tasks; else empty.
 std::string TasksObstacle(const Step& step) {
   const std::vector<std::string>& hosts = step.nodes.hosts;
   const std::string and_so =
@@ -271,7 +270,7 @@ absl::Status AddStep(const EnvironmentLookup& environment, const Job& job, const
   return absl::OkStatus();
 }
 
-// A batch script, or salloc's shell on a node.
+// Handles a batch script, or salloc's shell on a node.
 absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes,
                          ClusterEnvironment& result) {
   result.description = absl::StrCat("SLURM job ", job.name, " without a step");
@@ -279,7 +278,7 @@ absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, c
                                         *job.node, ", one of ");
   const auto components = NumberVariable(environment, "SLURM_HET_SIZE", 1, kMaxNodes);
   if (!components.ok()) return components.status();
-  if (components->value_or(1) > 1) {  // SLURM_JOB_NODELIST has the first one's nodes only
+  if (components->value_or(1) > 1) {  // SLURM_JOB_NODELIST has only the first component's nodes
     result.obstacle = absl::StrCat(here, "its ", **components, " components: write srun --het-group=0-",
                                    **components - 1, " ddprun ..., with one task on each node");
     return absl::OkStatus();
@@ -293,11 +292,11 @@ absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, c
   return absl::OkStatus();
 }
 
-// A machine that is no node of the job: nothing is known of it.
+// Result for a machine that is not a node of the job.
 ClusterEnvironment Outside(const Job& job, const Nodes& nodes) {
   ClusterEnvironment result;
   result.starter = ClusterEnvironment::Starter::kSlurm;
-  result.description = absl::StrCat("a shell of SLURM job ", job.name, ", on no node of it");
+  result.description = absl::StrCat("a shell of SLURM job ", job.name, ", not on one of its nodes");
   const std::string text =
       absl::StrCat("this machine is not a node of SLURM job ", job.name, " (", Counted(nodes.hosts.size(), "node"),
                    "): to run there, ", HowToCall(nodes.hosts.size()));

@@ -9,14 +9,14 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "launcher/cluster/variables.h"
-#include "launcher/core/flag_value.h"
+#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int64_t kMaxKillWait = 65533;  // of SLURM
+constexpr int64_t kMaxKillWait = 65533;  // SLURM's limit
 
-// The text up to a '#' that no '\' stands before.
+// Text before the first '#' that is not escaped by '\'.
 absl::string_view WithoutComment(absl::string_view line) {
   size_t hash = line.find('#');
   while (hash != absl::string_view::npos && hash > 0 && line[hash - 1] == '\\') hash = line.find('#', hash + 1);
@@ -32,8 +32,8 @@ void Apply(absl::string_view key, absl::string_view value, SlurmConf& conf) {
   }
 }
 
-// The first KEY=VALUE of `line`, with blanks around the '=' and quotes around the value if there are any, goes into
-// `conf`. Returns what comes after it; nothing, if there is no '=' any more.
+// Applies the first KEY=VALUE of `line`, which may have blanks around the '=' and quotes around the value, to `conf`.
+// Returns the rest of the line; empty if there is no further '='.
 absl::string_view TakePair(absl::string_view line, SlurmConf& conf) {
   const size_t equals = line.find('=');
   if (equals == absl::string_view::npos) return "";
@@ -59,9 +59,9 @@ SlurmConf ParseSlurmConf(absl::string_view text) {
   return conf;
 }
 
-std::vector<std::string> SlurmConfPlaces(const EnvironmentLookup& environment) {
+std::vector<std::string> SlurmConfPaths(const EnvironmentLookup& environment) {
   if (const std::optional<std::string> given = Variable(environment, "SLURM_CONF"); given.has_value()) return {*given};
-  // A package's, that of a node which gets it from the controller, and of installations by hand.
+  // In order: packages, nodes that fetch it from the controller (configless), manual installations.
   return {"/etc/slurm/slurm.conf",
           "/run/slurm/conf/slurm.conf",
           "/var/spool/slurmd/conf-cache/slurm.conf",

@@ -6,29 +6,29 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "launcher/core/cluster_environment.h"
-#include "launcher/core/environment_lookup.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/config/environment_lookup.h"
 
 namespace ddprun::launcher {
 
-// What a launcher has to know of slurm.conf.
+// Settings of slurm.conf that a launcher needs.
 struct SlurmConf {
-  absl::Duration kill_wait = absl::Seconds(30);  // KillWait: from SIGTERM to SIGKILL
-  // Only with ProctrackType=proctrack/linuxproc. With proctrack/cgroup, the default, signals other than SIGKILL go to
-  // the task itself, with proctrack/pgid to its process group. To pass one on that the workers have got already does
-  // less harm than to take it for delivered.
+  absl::Duration kill_wait = absl::Seconds(30);  // KillWait: time between SIGTERM and SIGKILL
+  // True only with ProctrackType=proctrack/linuxproc. Signals other than SIGKILL go to the task itself with
+  // proctrack/cgroup, the default, and to its process group with proctrack/pgid. Forwarding a signal that the workers
+  // already received does less harm than not delivering it.
   bool signals_every_process = false;
 };
 
-// Reads the text of a slurm.conf: KEY=VALUE, several on a line, keys in any case, "#" begins a comment, "\" at its end
-// continues a line. As in SLURM the last of equal keys counts. Whatever can't be read is passed over, and so is what
-// lies in files that it includes: the defaults are better than no launcher.
+// Parses the text of a slurm.conf: KEY=VALUE, several per line, case-insensitive keys, "#" starts a comment, "\" at the
+// end of a line continues it. As in SLURM the last of equal keys counts. Unreadable parts and included files are
+// skipped: a launcher with defaults is better than none.
 SlurmConf ParseSlurmConf(absl::string_view text);
 
-// Where slurm.conf may lie, the likeliest first: only $SLURM_CONF if it is set, as for SLURM itself.
-std::vector<std::string> SlurmConfPlaces(const EnvironmentLookup& environment);
+// Candidate paths of slurm.conf, the most likely first: only $SLURM_CONF if it is set, as in SLURM itself.
+std::vector<std::string> SlurmConfPaths(const EnvironmentLookup& environment);
 
-// Puts it into what DetectSlurm found.
+// Merges `conf` into the result of DetectSlurm.
 void MergeSlurmConf(const SlurmConf& conf, BatchSystem& batch);
 
 }  // namespace ddprun::launcher

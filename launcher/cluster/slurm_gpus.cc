@@ -7,16 +7,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/counted.h"
 #include "launcher/cluster/variables.h"
-#include "rendezvous/base/counted.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr int kMaxGpus = 4096;
 
-// How many devices a list such as "0,1" or "GPU-8b1f,MIG-77aa" names. As for the drivers, the list ends at the first
-// entry that is no device.
+// Number of devices in a list such as "0,1" or "GPU-8b1f,MIG-77aa". As in the drivers, the list ends at the first entry
+// that is not a device.
 int CountDevices(const std::string& list) {
   int count = 0;
   for (const absl::string_view device : absl::StrSplit(list, ',')) {
@@ -26,7 +26,7 @@ int CountDevices(const std::string& list) {
   return count;
 }
 
-// What SLURM gave the step (or, without one, the job) on this node.
+// GPUs that SLURM gave the step (or, without one, the job) on this node.
 absl::StatusOr<std::optional<Found<int>>> Given(const EnvironmentLookup& environment, bool in_step) {
   const absl::StatusOr<std::optional<int64_t>> number = NumberVariable(environment, "SLURM_GPUS_ON_NODE", 0, kMaxGpus);
   if (!number.ok()) return number.status();
@@ -39,7 +39,7 @@ absl::StatusOr<std::optional<Found<int>>> Given(const EnvironmentLookup& environ
   return Found<int>{CountDevices(*list), Assignment(name, *list)};
 }
 
-// What the task may see of it, if that is said. An empty value says that it may see none.
+// GPUs visible to the task, if restricted. An empty value means none.
 std::optional<Found<int>> Visible(const EnvironmentLookup& environment) {
   for (const char* const name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
     const std::optional<std::string> list = environment(name);
@@ -48,7 +48,7 @@ std::optional<Found<int>> Visible(const EnvironmentLookup& environment) {
   return std::nullopt;
 }
 
-// ", from --gpus-per-task", if that can be told.
+// ", from --gpus-per-task", if that can be determined.
 std::string BindingOption(const EnvironmentLookup& environment) {
   const std::optional<std::string> bind = Variable(environment, "SLURMD_TRES_BIND");
   const std::optional<std::string> per_task = Variable(environment, "SLURM_TRES_PER_TASK");

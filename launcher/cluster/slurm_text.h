@@ -6,11 +6,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-// What SLURM's files and tools say, as values.
+// Parsers for the output of SLURM's tools.
 namespace ddprun::launcher {
 
-// The end of the time of job `job` from what `squeue -h -o "%A %e %l"` printed ("1234 2026-11-21T17:43:10 2:00:00", in
-// local time `zone`). Absent if the job is not there, or has no end ("1234 NONE UNLIMITED", or a year from now).
+// Time limit of job `job`, as an absolute time, from the output of `squeue -h -o "%A %e %l"` ("1234 2026-11-21T17:43:10
+// 2:00:00", in local time `zone`). Absent if the job is not listed or unlimited ("1234 NONE UNLIMITED"; an unlimited
+// running job shows an end a year from now).
 std::optional<absl::Time> ReadEndTime(absl::string_view squeue, absl::string_view job, absl::TimeZone zone);
 
 }  // namespace ddprun::launcher

@@ -6,7 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "launcher/core/flag_value.h"
+#include "base/text.h"
+#include "launcher/config/flag_value.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {

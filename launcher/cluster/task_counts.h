@@ -8,7 +8,7 @@
 
 namespace ddprun::launcher {
 
-// One number for each node from SLURM's short form: "2(x3),1" is 2, 2, 2, 1. Numbers from 1 to 1'000'000, at most
+// Expands SLURM's short form of one number per node: "2(x3),1" is 2, 2, 2, 1. Numbers from 1 to 1'000'000, at most
 // kMaxNodes of them. InvalidArgument: one line, without the variable's name.
 absl::StatusOr<std::vector<int>> ExpandTaskCounts(absl::string_view text);
 

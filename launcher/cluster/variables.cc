@@ -2,8 +2,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/core/flag_value.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
+#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 namespace {

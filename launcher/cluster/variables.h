@@ -7,20 +7,20 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/core/environment_lookup.h"
+#include "launcher/config/environment_lookup.h"
 
-// Reading the variables of whatever started this launcher. Every error is InvalidArgument: one line with the
-// variable's name, its value and what is wrong.
+// Reads environment variables set by the system that started this launcher. Every error is InvalidArgument: one line
+// with the variable's name, its value and what is wrong.
 namespace ddprun::launcher {
 
-// Its value; absent if it is unset, empty, or "(null)", which SLURM writes for nothing.
+// Value of a variable; absent if unset, empty, or "(null)", which SLURM writes for no value.
 std::optional<std::string> Variable(const EnvironmentLookup& environment, const std::string& name);
 
-// Its value as a whole number from `min` to `max`, both included; absent as above.
+// Value as an integer from `min` to `max`, inclusive; absent as above.
 absl::StatusOr<std::optional<int64_t>> NumberVariable(const EnvironmentLookup& environment, const std::string& name,
                                                       int64_t min, int64_t max);
 
-// "NAME=value", for Found::source and for texts. Long values are cut.
+// "NAME=value", for Found::source and for messages. Long values are truncated.
 std::string Assignment(absl::string_view name, absl::string_view value);
 
 // "NAME=value: what is wrong".

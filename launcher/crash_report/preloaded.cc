@@ -1,10 +1,11 @@
-// libddprun_crash.so: a Python worker that crashes in native code leaves an error file with its stack. The launcher
-// preloads this library into workers that run Python. Programs in C++ call worker_contract/crash_report themselves.
+// libddprun_crash.so: makes a Python worker that crashes in native code leave an error file with its stack. The
+// launcher preloads this library into workers that run Python. C++ programs call worker_contract/crash_report
+// themselves.
 //
-// It also keeps a Python worker from hanging in pthread_join: see below.
+// It also keeps a Python worker from hanging in pthread_join (see below).
 //
-// In Python the library removes itself from LD_PRELOAD, so that the worker's environment and the programs that it
-// starts are as they would be without it. In other programs, as scripts that choose a Python, it does nothing.
+// In Python the library removes itself from LD_PRELOAD, so that the worker's environment and its child processes are as
+// without it. In other programs, such as scripts that choose a Python, it does nothing.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -20,14 +21,14 @@ constexpr char kPreload[] = "LD_PRELOAD=";
 constexpr char kName[] = "libddprun_crash.so";
 constexpr long kShortJoinNanoseconds = 100'000'000;
 
-// In place: nothing is allocated before the program's own start.
+// In place, so that nothing is allocated before the program starts.
 void LeavePreload() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (strncmp(*entry, kPreload, sizeof kPreload - 1) != 0) continue;
     char* const list = *entry + sizeof kPreload - 1;
     char* library = list;
     size_t size = strcspn(library, ":");
-    // It may stand behind a sanitizer.
+    // It may follow a sanitizer's library.
     while (size < sizeof kName - 1 || strncmp(library + size - (sizeof kName - 1), kName, sizeof kName - 1) != 0) {
       if (library[size] == '\0') return;
       library += size + 1;
@@ -45,8 +46,8 @@ void LeavePreload() {
   }
 }
 
-// The Python state of the calling thread if it holds the interpreter's lock, else null. PyGILState_Check would not do:
-// it is always true before the start of Python, and in a process with subinterpreters.
+// Python state of the calling thread if it holds the interpreter's lock, else null. PyGILState_Check is not sufficient:
+// it is always true before Python starts, and in a process with subinterpreters.
 void* LockedThread() {
   using Get = void* (*)();
   Get current = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "PyThreadState_GetUnchecked"));  // Python 3.13
@@ -65,10 +66,11 @@ __attribute__((constructor)) void Load() {
 
 }  // namespace
 
-// Replaces the C library's. A thread that joins another one while it holds the interpreter's lock waits for ever if the
-// other needs the lock to end. PyTorch does so: DistributedDataParallel's reducer, when it is freed, may be the last
-// owner of a ProcessGroupGloo, whose destructor joins a thread that frees the tensors of the last collective. So a join
-// that takes long gives the lock away meanwhile. A short one keeps it, since its caller may count on that.
+// Replaces the C library's pthread_join. A thread that joins another one while it holds the interpreter's lock waits
+// forever if the other needs the lock to end. PyTorch does so: when DistributedDataParallel's reducer is freed, it may
+// be the last owner of a ProcessGroupGloo, whose destructor joins a thread that frees the tensors of the last
+// collective. So a join that takes long releases the lock meanwhile. A short one keeps it, since its caller may rely on
+// that.
 extern "C" __attribute__((visibility("default"))) int pthread_join(pthread_t thread, void** result) {
   const auto next = reinterpret_cast<int (*)(pthread_t, void**)>(dlsym(RTLD_NEXT, "pthread_join"));
   if (LockedThread() == nullptr) return next(thread, result);

@@ -18,15 +18,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/core/rank_environment.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/fork_server/environment_changes.h"
 #include "launcher/fork_server/fork_server_source.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "worker_contract/fork_server.h"
+#include "worker_contract/fork_protocol.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -35,7 +35,7 @@ constexpr size_t kMaxMessage = 64 * 1024;
 constexpr size_t kMaxReasonBytes = 500;
 // A worker's stdout, stderr and gate.
 constexpr size_t kMostFds = 3;
-// Requests are sent in bursts, with these descriptors each.
+// Room for bursts of requests with these descriptors each.
 constexpr int kSocketBytes = 4 << 20;
 
 absl::StatusOr<UniqueFd> SourceFile() {
@@ -57,8 +57,8 @@ size_t CommandLineBytes(const std::vector<std::string>& argv) {
   return bytes;
 }
 
-// The interpreter's command line: "-" in place of the script, then the numbers of the descriptors that it needs, filled
-// up to the size of the workers' command line, which they write over it.
+// Command line of the interpreter: "-" instead of the script, then the numbers of the descriptors that it needs, padded
+// to the size of the workers' command line, which they write over it.
 std::vector<std::string> ServerArgv(const ForkServer::Settings& settings, int socket, int workers_stdin) {
   const size_t flags_end = settings.script - (settings.is_module ? 1 : 0);
   std::vector<std::string> argv(settings.worker_argv.begin(), settings.worker_argv.begin() + flags_end);
@@ -72,11 +72,11 @@ std::vector<std::string> ServerArgv(const ForkServer::Settings& settings, int so
   return argv;
 }
 
-// What changes while a process computes or waits for data: CPU time and page faults that had to read.
+// Values that change while a process computes or waits for data: CPU time and page faults that required reading.
 std::string ProgressOf(pid_t pid) {
   const std::string stat = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
   const std::vector<std::string> fields = absl::StrSplit(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)), ' ');
-  // Of proc(5) from field 2 on: 12 majflt, 14 utime, 15 stime, 16 and 17 those of children.
+  // Fields of proc(5), from field 2 on: 12 majflt, 14 utime, 15 stime, 16 and 17 those of children.
   constexpr size_t kFields[] = {10, 12, 13, 14, 15};
   std::string progress;
   for (const size_t field : kFields) absl::StrAppend(&progress, field < fields.size() ? fields[field] : "", " ");
@@ -109,11 +109,12 @@ absl::Status ForkServer::StartServer() {
   if (!child.ok()) return child.status();
   child->gate.Open();
   server_ = *std::move(child);
-  if (absl::Status status = TellSetup(); !status.ok()) return status;
+  if (absl::Status status = SendSetup(); !status.ok()) return status;
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
-  absl::Status watched = loop_->AddFd(
-      channel_.get(), EPOLLIN, [this](uint32_t events) { (events & EPOLLOUT) != 0 ? AskForWaiting() : OnReadable(); });
+  absl::Status watched = loop_->AddFd(channel_.get(), EPOLLIN, [this](uint32_t events) {
+    (events & EPOLLOUT) != 0 ? SendPendingRequests() : OnReadable();
+  });
   if (watched.ok()) watched = loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnProgressTimer(); });
   if (watched.ok()) WatchProgress();
   return watched;
@@ -135,7 +136,7 @@ absl::StatusOr<Child> ForkServer::SpawnInterpreter(int socket) {
 }
 
 absl::StatusOr<Child> ForkServer::SpawnProgram(int socket) {
-  // What it prints before RunWorker is every worker's to print: kept until then.
+  // Output before RunWorker belongs to every worker, so it is kept until then.
   const UniqueFd out(memfd_create("output", MFD_CLOEXEC)), err(memfd_create("output", MFD_CLOEXEC));
   if (!out.valid() || !err.valid()) return ErrnoStatus(errno, "memfd_create");
   SpawnRequest request;
@@ -154,11 +155,11 @@ absl::Status ForkServer::Died() {
   if (const std::optional<int> error = server_.gate.TakeError()) {
     return ExplainExecError(settings_.worker_argv.front(), *error);
   }
-  return absl::UnavailableError(settings_.is_program && !ready_ ? "the program ended before it came to RunWorker"
+  return absl::UnavailableError(settings_.is_program && !ready_ ? "the program ended before reaching RunWorker"
                                                                 : "the fork server died");
 }
 
-absl::Status ForkServer::TellSetup() {
+absl::Status ForkServer::SendSetup() {
   std::vector<std::string> fields = {"setup",
                                      absl::StrCat(getpid()),
                                      settings_.modules,
@@ -175,7 +176,7 @@ std::vector<ForkServer::Ticket> ForkServer::Fork(const std::vector<Request>& req
     tickets.push_back(++last_ticket_);
     waiting_[last_ticket_].request = request;
   }
-  AskForWaiting();
+  SendPendingRequests();
   return tickets;
 }
 
@@ -186,7 +187,7 @@ bool ForkServer::Cancel(Ticket ticket) {
   return true;
 }
 
-void ForkServer::AskForWaiting() {
+void ForkServer::SendPendingRequests() {
   if (!ready_) return;
   absl::Status status;
   for (auto& [ticket, waiting] : waiting_) {
@@ -196,10 +197,10 @@ void ForkServer::AskForWaiting() {
     waiting.asked = true;
   }
   if (status.ok() && !waiting_.empty()) status = SendMessage("go", {});
-  const bool full = absl::IsAborted(status);  // then the rest is sent when the server has read
+  const bool full = absl::IsAborted(status);  // the rest is sent when the server has read
   (void)loop_->ModifyFd(channel_.get(), full ? EPOLLIN | EPOLLOUT : EPOLLIN);
   if (status.ok() || full) return WatchProgress();
-  // Whoever asks is not told from within the call.
+  // Do not call back from within the caller's call.
   loop_->Post([this, alive = alive_, status] {
     if (*alive && !ended_) End(status);
   });
@@ -241,7 +242,7 @@ absl::Status ForkServer::SendMessage(absl::string_view message, const std::vecto
   if (sent >= 0) return absl::OkStatus();
   if (errno == EAGAIN) return absl::AbortedError("the fork server's socket is full");
   if (errno == EPIPE || errno == ECONNRESET) return Died();
-  return ErrnoStatus(errno, "asking the fork server");
+  return ErrnoStatus(errno, "sending to the fork server");
 }
 
 void ForkServer::OnReadable() {
@@ -271,10 +272,10 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
   if (kind == "ready") {
     Log(LogLevel::kInfo,
         absl::StrCat("--preload: fork server ", server_.pid,
-                     settings_.is_program ? " came to RunWorker" : " imported " + field(2), " in ", field(1), " s"));
+                     settings_.is_program ? " reached RunWorker" : " imported " + field(2), " in ", field(1), " s"));
     ready_ = true;
     WatchProgress();
-    return AskForWaiting();
+    return SendPendingRequests();
   }
   if (kind == "started" || kind == "unforked") {
     Ticket ticket = 0;
@@ -289,18 +290,18 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
     Log(LogLevel::kWarning,
         absl::StrCat("--preload leaves out ", field(1), ": ", field(2), "; workers import it themselves"));
     absl::StrAppend(&left_out_, left_out_.empty() ? "" : ",", field(1));
-    return StartAgain();
+    return ReplaceServer();
   }
   if (kind == "changed") {
     Log(LogLevel::kInfo, absl::StrCat("--preload: loading again, because ", field(1), " has changed"));
-    return StartAgain();
+    return ReplaceServer();
   }
 }
 
 void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
   const auto found = waiting_.find(ticket);
   if (found == waiting_.end()) {
-    kill(-pid, SIGKILL);  // it is no longer wanted
+    kill(-pid, SIGKILL);  // cancelled meanwhile
     return;
   }
   Child child{pid, OpenPidfd(pid), std::move(found->second.gate)};
@@ -309,14 +310,14 @@ void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
   events_.on_started(ticket, std::move(child));
 }
 
-void ForkServer::StartAgain() {
+void ForkServer::ReplaceServer() {
   KillServer();
   for (auto& [ticket, waiting] : waiting_) waiting.asked = false;
   if (absl::Status status = StartServer(); !status.ok()) End(status);
 }
 
 void ForkServer::End(absl::Status why) {
-  // Workers that it has forked may have said so; nobody can after this.
+  // Workers already forked may have reported their start; after the shutdown no more reports can arrive.
   shutdown(channel_.get(), SHUT_RD);
   ended_ = true;
   const std::shared_ptr<bool> alive = alive_;
@@ -341,10 +342,10 @@ void ForkServer::KillServer() {
   if (channel_.valid()) loop_->RemoveFd(channel_.get());
   channel_.reset();
   if (!server_.pidfd.valid()) return;
-  // It leads a session of its own, with what its imports have started.
+  // It leads its own session, which includes processes started by its imports.
   kill(-server_.pid, SIGKILL);
   SignalPidfd(server_.pidfd.get(), SIGKILL);
-  // Not waited for: it may take seconds (a file system, much memory). ReapDeadOrphans reaps it.
+  // Not waited for, since it may take seconds (a file system, much memory). ReapDeadOrphans reaps it.
   server_ = Child{};
 }
 
@@ -361,7 +362,7 @@ void ForkServer::OnProgressTimer() {
   if (read(timer_.get(), &expirations, sizeof expirations) < 0) return;
   if (settings_.is_program && !ready_) {
     return End(absl::DeadlineExceededError(
-        absl::StrCat("the program did not come to RunWorker within ", absl::FormatDuration(settings_.stall_limit))));
+        absl::StrCat("the program did not reach RunWorker within ", absl::FormatDuration(settings_.stall_limit))));
   }
   std::string progress = ProgressOf(server_.pid);
   if (progress != progress_) {

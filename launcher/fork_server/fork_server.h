@@ -16,72 +16,73 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "launcher/os/event_loop.h"
-#include "launcher/os/spawn.h"
+#include "launcher/os/spawn_process.h"
 #include "launcher/os/start_gate.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
 
-// A process that forks workers, which therefore start without loading again what it has loaded. For workers in Python
-// one that imports modules once (fork_server.py, which has the protocol); for a program that links the worker runtime
-// the program itself, which waits in RunWorker (worker_contract/fork_server.h). Workers become children of this
-// process, which must be a subreaper, and are like those of CreateChild: own session, parent-death signal, limits,
-// signals, descriptors, and a gate that they wait at before they run anything of their own. Requests made while the
-// modules are imported wait for that. A server whose modules have changed on disk since then is replaced.
+// A process that forks workers, which therefore start without repeating the work of loading. For Python workers it is
+// an interpreter that imports modules once (fork_server.py, which describes the protocol); for a program that links the
+// worker runtime it is the program itself, which waits in RunWorker (worker_contract/fork_protocol.h). Workers become
+// children of this process, which must be a subreaper, and have the same properties as those of CreateChild: own
+// session, parent-death signal, limits, signals, descriptors, and a gate at which they wait before running user code.
+// Requests made during the imports are queued. A server whose modules have changed on disk since then is replaced.
 //
 // Belongs to the loop's thread, which must be the main thread (see CreateChild).
 class ForkServer {
  public:
   struct Settings {
     std::vector<std::string>
-        worker_argv;          // the interpreter's path, its flags, the script or -m and a module, arguments
-    bool is_program = false;  // the worker runtime's, see LinksWorkerRuntime; then the next three mean nothing
-    size_t script = 0;        // the index of the script's or module's name in it
+        worker_argv;          // path of the interpreter, its flags, the script or -m and a module, arguments
+    bool is_program = false;  // links the worker runtime, see IsLinkedWithWorkerRuntime; then the next three are unused
+    size_t script = 0;        // index of the script's or module's name in worker_argv
     bool is_module = false;
-    std::string modules;                   // MODULE,... to import; "auto": the imports that the script begins with
-    std::vector<std::string> environment;  // that the modules are imported with, see CommonEnvironment
+    std::string modules;                   // MODULE,... to import; "auto": the leading imports of the script
+    std::vector<std::string> environment;  // environment during the imports, see CommonEnvironment
     std::vector<int> ignored_signals;
-    // An import that has not computed nor read for so long hangs. A program has to come to RunWorker within it.
+    // An import that has used no CPU and read no data for this long hangs. A program must reach RunWorker within this
+    // time.
     absl::Duration stall_limit = absl::Seconds(30);
   };
-  // One worker to fork. The caller keeps ownership of the descriptors, which must stay open until it is started; -1:
-  // those of this process.
+  // One worker to fork. The caller keeps ownership of the descriptors, which must stay open until the worker is
+  // started; -1: those of this process.
   struct Request {
-    std::vector<std::string> environment;  // the complete one
+    std::vector<std::string> environment;  // the complete environment
     int stdout_fd = -1;
     int stderr_fd = -1;
-    std::vector<int> cpus;  // to which it is bound; empty: to none
+    std::vector<int> cpus;  // CPUs that it is bound to; empty: unbound
   };
-  // Of one request; never 0.
+  // Identifies a request; never 0.
   using Ticket = int64_t;
   struct Events {
     // The worker exists, and waits for its gate to be opened.
     std::function<void(Ticket ticket, Child child)> on_started;
-    // There is no server any more, and these requests are not going to be served. Not OK: why. OK: there was nothing to
-    // import. Never called from within Fork.
+    // The server has ended, and these requests will not be served. `why` is OK if there was nothing to import. Never
+    // called from within Fork.
     std::function<void(const absl::Status& why, const std::vector<Ticket>& not_started)> on_ended;
   };
 
-  // Starts the interpreter. Errors: those of CreateChild, or that descriptors have run out.
+  // Starts the interpreter or program. Errors: those of CreateChild, or that no descriptor is left.
   static absl::StatusOr<std::unique_ptr<ForkServer>> Start(Settings settings, EventLoop* loop, Events events);
-  // Kills the server. Its workers go on.
+  // Kills the server. Its workers continue.
   ~ForkServer();
   ForkServer(const ForkServer&) = delete;
   ForkServer& operator=(const ForkServer&) = delete;
 
-  // Asks for these workers; the answer has one ticket for each.
+  // Requests these workers; returns one ticket for each.
   std::vector<Ticket> Fork(const std::vector<Request>& requests);
-  // Takes a request back. False if it is too late: its worker is about to be started.
+  // Cancels a request. False if it is too late because the worker is about to be started.
   bool Cancel(Ticket ticket);
 
-  // The server's process, a child of this one: keep it out of SweepOrphans. 0: there is none.
+  // Pid of the server, a child of this process: exclude it from KillOrphans. 0: there is none.
   pid_t pid() const { return server_.pid > 0 ? server_.pid : 0; }
 
  private:
   struct Waiting {
     Request request;
-    bool asked = false;  // the server has been told
-    StartGate gate;      // if it has
+    bool asked = false;  // sent to the server
+    StartGate gate;      // valid once sent
   };
 
   ForkServer(Settings settings, EventLoop* loop, Events events);
@@ -89,18 +90,18 @@ class ForkServer {
   absl::StatusOr<Child> SpawnInterpreter(int socket);
   absl::StatusOr<Child> SpawnProgram(int socket);
   absl::Status Died();
-  absl::Status TellSetup();
-  void AskForWaiting();
+  absl::Status SendSetup();
+  void SendPendingRequests();
   absl::Status Ask(Ticket ticket, Waiting* waiting);
-  // Does not wait. ABORTED: the socket is full.
+  // Does not block. ABORTED: the socket is full.
   absl::Status SendMessage(absl::string_view message, const std::vector<int>& fds);
   void OnReadable();
-  // False if there is no message, or no server, any more.
+  // False if no message is left, or the server has ended.
   bool ReadMessage();
   void OnMessage(const std::vector<std::string>& fields);
   void OnStarted(Ticket ticket, pid_t pid);
-  // The server has ended and says that another one can be started.
-  void StartAgain();
+  // Replaces the server, which has ended with the request to start another one.
+  void ReplaceServer();
   void End(absl::Status why);
   void KillServer();
   void WatchProgress();
@@ -109,10 +110,10 @@ class ForkServer {
   Settings settings_;
   EventLoop* const loop_;
   const Events events_;
-  std::string left_out_;  // MODULE,... that can't be imported ahead
+  std::string left_out_;  // MODULE,... that can't be imported in advance
   Child server_;
   UniqueFd channel_;
-  UniqueFd timer_;  // while a server owes us an answer
+  UniqueFd timer_;  // armed while an answer of the server is pending
   std::string progress_;
   bool ready_ = false;
   bool ended_ = false;

@@ -1,27 +1,27 @@
 """The fork server of one node: imports modules once and forks the Python workers of every round.
 
-ddprun starts it as `python -u - "SOCKET STDIN ..."` with this file as standard input; STDIN is the descriptor of what
-is the workers' standard input. SOCKET is one of a SOCK_SEQPACKET socket to the launcher; a message is a list of fields
-separated by NUL:
+ddprun starts it as `python -u - "SOCKET STDIN ..."` with this file as standard input. STDIN is the number of the
+descriptor that becomes the workers' standard input. SOCKET is that of a SOCK_SEQPACKET socket to the launcher; a
+message is a list of fields separated by NUL:
 
     launcher -> server
       setup LAUNCHER_PID auto|MODULE,... LEFT_OUT,... script|module INDEX ARGV...   once; ARGV[INDEX] names the script
-      start TICKET CPU,... NAME=VALUE|NAME ...    with the worker's stdout, stderr and gate; no CPU: as they are; NAME
+      start TICKET CPU,... NAME=VALUE|NAME ...    with the worker's stdout, stderr and gate; no CPU: unchanged; NAME
                                               alone: unset it
-      go                                      forks all workers that were asked for since the last one
+      go                                      forks all workers requested since the last one
     server -> launcher
       ready SECONDS MODULE,...                the modules are imported
       nothing                                 --preload=auto found no module to import; the server ends
       leave MODULE REASON                     start again without this module; the server ends
       failed REASON                           no worker can be forked from here; the server ends
-      changed FILE                            a file of an imported module is not the one that was imported; it ends
-      started TICKET PID                      sent by the worker itself, a child of the launcher by then; it goes on
-                                              once it has read a byte from its gate, and ends if there is none
+      changed FILE                            a file of an imported module has changed since its import; the server ends
+      started TICKET PID                      sent by the worker itself, then already a child of the launcher; it
+                                              continues once it has read a byte from its gate, and exits at end-of-file
       unforked TICKET REASON                  this worker could not be forked
 
-A worker runs the script as `python -u SCRIPT` would, one frame below this file's (which is called "<stdin>", so nobody
-looks for its source), and ends with os._exit after the exit handlers and after flushing the files that are open:
-nothing else of the interpreter or of native libraries is torn down.
+A worker runs the script as `python -u SCRIPT` would, one frame below this file's (which is called "<stdin>", so that
+its source is never looked up), and ends with os._exit after the exit handlers and after flushing open files: nothing
+else of the interpreter or of native libraries is torn down.
 """
 
 PRISTINE_MAIN = dict(globals())
@@ -45,33 +45,32 @@ import threading
 import time
 import traceback
 import types
-import _thread
 
 PR_SET_PDEATHSIG = 1
 MAX_MESSAGE = 8 << 20
-FLUSH_SECONDS = 60  # a buffer is some kilobytes, but a shared file system may be slow
-# Of the launcher's process group or of a batch system, which warns all processes: the launcher decides what they mean.
+FLUSH_SECONDS = 60  # buffers hold some kilobytes, but a shared file system may be slow
+# Signals to the launcher's process group, or of a batch system to all processes: the launcher decides what they mean.
 HELD_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 RANK_VARIABLES = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
 }  # fmt: skip
-# Modules that read the rank when they are imported only to keep it as `rank_zero_only.rank`, unless it is there
-# already, and how they find it. Lightning's, and its metrics'.
+# Modules of Lightning and its metrics that read the rank on import only to store it as `rank_zero_only.rank`, unless it
+# is already set; and how they determine it.
 KEPT_RANKS = {
     "lightning.fabric.utilities.rank_zero": lambda module: module["_get_rank"]() or 0,
     "lightning_fabric.utilities.rank_zero": lambda module: module["_get_rank"]() or 0,
     "torchmetrics.utilities.prints": lambda module: int(os.environ.get("LOCAL_RANK", 0)),
 }
 DEVICE = re.compile(r"/dev/(nvidia|kfd|dri/|neuron|accel|habanalabs|davinci)")
-# Variables that torch._dynamo and what it imports read when they are imported, which is otherwise late.
+# Variables that torch._dynamo and its dependencies read on import. A script that sets them would be too late.
 COMPILER_VARIABLE = re.compile(rb"TORCHDYNAMO|TORCHINDUCTOR|TORCH_COMPILE|TORCH_LOGS|TORCH_TRACE")
 
 libc = ctypes.CDLL(None)
 
 
 class Unusable(Exception):
-    """Workers must not be forked from here. `answer` is what the launcher is told."""
+    """Workers must not be forked from here. `answer` is the message to the launcher."""
 
     def __init__(self, *answer):
         super().__init__(*answer)
@@ -83,7 +82,7 @@ def send(channel, *fields):
 
 
 def receive(channel):
-    """The next message's fields, and the descriptors that came with it. No fields: the launcher is gone."""
+    """Returns the next message's fields, and the descriptors that came with it. No fields: the launcher is gone."""
     fds = array.array("i")
     message, ancillary, _, _ = channel.recvmsg(MAX_MESSAGE, socket.CMSG_SPACE(3 * fds.itemsize))
     for _, _, data in ancillary:
@@ -92,7 +91,7 @@ def receive(channel):
 
 
 class Setup:
-    """What all workers have in common."""
+    """Settings common to all workers."""
 
     def __init__(self, launcher, modules, left_out, kind, index, *argv):
         self.launcher = int(launcher)
@@ -104,7 +103,7 @@ class Setup:
         self.argv = self.orig_argv[int(index) :]
 
     def set_path(self):
-        """sys.path[0] as Python sets it for the script or with -m."""
+        """Sets sys.path[0] as Python does for the script or with -m."""
         if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
             return
         sys.path[0] = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.argv[0]))
@@ -114,7 +113,7 @@ class Setup:
 
 
 def module_file(name):
-    """The file that `python -m name` would run, found without importing anything; None if there is none."""
+    """Returns the file that `python -m name` would run, found without importing anything; None if there is none."""
     path, spec = None, None
     for part in name.split("."):
         spec = importlib.machinery.PathFinder.find_spec(part, path)
@@ -127,7 +126,7 @@ def module_file(name):
 
 
 def read_source(setup):
-    """The script's text; empty if there is none that could be read: the workers are to say so."""
+    """Returns the script's text; empty if it can't be read, which the workers will report."""
     file = module_file(setup.argv[0]) if setup.is_module else setup.argv[0]
     if file is None:
         return b""
@@ -139,12 +138,12 @@ def read_source(setup):
 
 
 def is_source(script):
-    """Not standard input, a folder, an archive or compiled code, all of which Python can run."""
+    """False for standard input, a folder, an archive or compiled code, all of which Python can run."""
     return script != "-" and not script.endswith(".pyc") and pkgutil.get_importer(script) is None
 
 
 def leading_imports(source):
-    """(module, names) of the imports before the first other statement; empty for what is no Python source."""
+    """Returns (module, names) of the imports before the first other statement; empty if it is not Python source."""
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError):
@@ -162,7 +161,7 @@ def leading_imports(source):
 
 
 def is_local(module):
-    """Whether the module lies beside the script (with -m: in the working directory)."""
+    """True if the module is located beside the script (with -m: in the working directory)."""
     return importlib.machinery.PathFinder.find_spec(module.partition(".")[0], sys.path[:1]) is not None
 
 
@@ -182,7 +181,7 @@ def modules_to_import(setup):
 
 
 class WatchedEnviron(type(os.environ)):
-    """os.environ while modules are imported: they must not look for the rank, which is known only after the fork."""
+    """os.environ during the imports: modules must not read the rank, which is known only after the fork."""
 
     def __getitem__(self, name):
         if name in RANK_VARIABLES and importing:
@@ -195,7 +194,7 @@ class WatchedEnviron(type(os.environ)):
 
 
 class OpenRank:
-    """Stands where a module keeps the rank while modules are imported. It can be kept, not used."""
+    """Placeholder for the rank that a module stores during the imports. It can be stored, but not used."""
 
     def used(self, *_):
         leave(f"{name_of(sys._getframe(1))} uses the rank when it is imported")
@@ -205,7 +204,7 @@ class OpenRank:
 
 
 importing = ""  # the module of the script's list that is being imported
-open_ranks = {}  # name of a module of KEPT_RANKS -> its globals
+open_ranks = {}  # module name in KEPT_RANKS -> its globals
 
 
 def name_of(frame):
@@ -213,18 +212,18 @@ def name_of(frame):
 
 
 def leave(reason):
-    # Not an exception: the module might catch it.
+    # Not an exception, which the module might catch.
     send(channel, "leave", importing.partition(".")[0], reason)
     os._exit(0)
 
 
 def keep_rank_open(frame):
-    """Whether this reader only keeps the rank, in a way that is known: it is then given when a worker is forked."""
+    """True if this reader only stores the rank in a known way: it is then set when a worker is forked."""
     name = name_of(frame)
     if name not in KEPT_RANKS or "rank_zero_only" not in frame.f_globals:
         return False
     module = frame.f_globals
-    # Read by the module's own statement, or by a function that this calls: not on somebody else's behalf.
+    # Read by the module's own top-level statement, or by a function that it calls, but not on behalf of another module.
     statement = frame if frame.f_code.co_name == "<module>" else frame.f_back
     if statement is None or statement.f_code.co_name != "<module>" or statement.f_globals is not module:
         return False
@@ -259,7 +258,7 @@ def thread_name(thread):
 
 
 def open_device():
-    """An open device file of an accelerator; empty if there is none."""
+    """Returns an open device file of an accelerator; empty if there is none."""
     for fd in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{fd}")
@@ -289,7 +288,7 @@ def import_all(wanted):
         check_open_ranks()
         importing = ""
         if names is None and os.environ != environment:
-            # torch._dynamo sets TORCHINDUCTOR_CACHE_DIR: not before the script would have come to it.
+            # torch._dynamo sets TORCHINDUCTOR_CACHE_DIR, which must not happen before the script's own import.
             os.environ.clear()
             os.environ.update(environment)
         device = open_device()
@@ -300,7 +299,7 @@ def import_all(wanted):
     importing = ""
     os.environ.__class__ = WatchedEnviron.__bases__[0]
     if len(thread_ids()) > 1:
-        # Some libraries (OpenBLAS) end their threads before a fork, and start them when they are needed again.
+        # Some libraries (OpenBLAS) end their threads before a fork, and restart them on demand.
         trial = os.fork()
         if trial == 0:
             os._exit(0)
@@ -314,7 +313,7 @@ def import_all(wanted):
 
 
 def file_stamps():
-    """(mtime, size) of the files that the imported modules came from."""
+    """Returns (mtime, size) of the files of the imported modules."""
     stamps = {}
     for module in list(sys.modules.values()):
         file = getattr(getattr(module, "__spec__", None), "origin", None)
@@ -349,7 +348,7 @@ def set_environment(entries):
 
 
 def set_command_line(argv):
-    """Shows `argv` in /proc/PID/cmdline, where ddprun left room for it."""
+    """Shows `argv` in /proc/PID/cmdline, where ddprun has reserved room for it."""
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b") ")[2].split()
     begin, end = int(fields[45]), int(fields[46])
@@ -358,15 +357,14 @@ def set_command_line(argv):
 
 
 def make_distinct():
-    """What a starting process has for itself and must not be alike in all workers. Python's own `random` is seeded
-    anew by the fork."""
+    """Renews per-process state that must differ between workers. Python's own `random` is reseeded by the fork."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.default_generator.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
-    # Python does so itself only since 3.12.
+    # Only Python 3.12 and later do this themselves.
     if hasattr(threading.main_thread(), "_set_native_id"):
         threading.main_thread()._set_native_id()
     process = sys.modules.get("multiprocessing.process")
@@ -378,7 +376,7 @@ def become_worker(setup, ticket, cpus, entries, fds, captured):
     os.setsid()
     if cpus:
         os.sched_setaffinity(0, map(int, cpus.split(",")))
-    # Only now: it would fire when the parent that forked this process ends.
+    # Only now, because the signal is sent when the parent that forked this process exits.
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != setup.launcher:
         os._exit(128 + signal.SIGKILL)
@@ -390,7 +388,7 @@ def become_worker(setup, ticket, cpus, entries, fds, captured):
     os.close(gate)
     for target, (fd, capture) in enumerate(zip(fds, captured), 1):
         os.dup2(fd, target)
-        # The position in the file is shared with the other workers.
+        # pread, because the file offset is shared with the other workers.
         write_all(target, os.pread(capture.fileno(), os.fstat(capture.fileno()).st_size, 0))
         capture.close()
         os.close(fd)
@@ -426,7 +424,7 @@ def read_script(file):
 
 
 def exit_code_of(exit_request):
-    """As Python does with an uncaught SystemExit."""
+    """Returns the exit code as Python does for an uncaught SystemExit."""
     code = exit_request.code
     if code is None:
         return 0
@@ -441,7 +439,7 @@ def report(error):
     error.__traceback__ = error.__traceback__.tb_next
     arguments = type(error), error, error.__traceback__
     sys.last_type, sys.last_value, sys.last_traceback = arguments
-    sys.last_exc = error  # of Python 3.12
+    sys.last_exc = error  # Python 3.12 and later
     try:
         sys.excepthook(*arguments)
         return 1
@@ -458,8 +456,8 @@ def report(error):
 
 
 def flush_open_files():
-    """What Python does by freeing all files: it flushes them, and closes those of Python classes (gzip and the like),
-    which have an end to write. A file comes before the one that it writes to."""
+    """Flushes files as Python does when it frees them, and closes those of Python classes (gzip and the like), which
+    write a trailer. A file comes before the one that it writes to."""
     gc.unfreeze()
     streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
     layers = ([], [], [])
@@ -478,7 +476,7 @@ def flush_open_files():
 
 
 def flush_within(seconds):
-    """Flushes the open files. A thread of the script that hangs in writing a file has the file's lock for ever."""
+    """Flushes open files. A thread of the script that hangs while writing a file holds the file's lock forever."""
     done = _thread.allocate_lock()
     done.acquire()
 
@@ -490,11 +488,11 @@ def flush_within(seconds):
 
     _thread.start_new_thread(flush, ())
     if not done.acquire(timeout=seconds):
-        os.write(2, f"open files could not be flushed within {seconds} s; what they have buffered is lost\n".encode())
+        os.write(2, f"open files could not be flushed within {seconds} s; their buffered data is lost\n".encode())
 
 
 def end_worker(code, interrupted):
-    """Waits for threads, runs the exit handlers and flushes, in Python's order; then ends at once."""
+    """Waits for threads, runs the exit handlers and flushes, in Python's order; then exits immediately."""
     try:
         threading._shutdown()
     except BaseException:
@@ -502,7 +500,7 @@ def end_worker(code, interrupted):
     try:
         atexit._run_exitfuncs()
     except BaseException:
-        pass  # up to Python 3.9; it was shown
+        pass  # up to Python 3.9; it was printed
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not stream.closed:
@@ -521,8 +519,8 @@ def end_worker(code, interrupted):
 
 
 def fork_workers(batch):
-    """Forks them as children of the launcher, which adopts them when the process between has ended. Returns the
-    request of the worker that this process has become, None in the server."""
+    """Forks workers as children of the launcher, which adopts them when the intermediate process has exited. Returns
+    the request of the worker that this process has become, or None in the server."""
     gate, gate_keeper = os.pipe()
     between = os.fork()
     if between == 0:
@@ -545,7 +543,7 @@ def fork_workers(batch):
 
 
 def serve(stamps):
-    """Forks workers until the launcher is gone. Returns only in a worker, with what was asked for."""
+    """Forks workers until the launcher is gone. Returns only in a worker, with its request."""
     batch = []
     first = True
     while True:
@@ -574,7 +572,7 @@ def serve(stamps):
 
 
 def capture_output():
-    """What the imports print is every worker's to print: kept until then."""
+    """Captures the output of the imports, which every worker must repeat."""
     captured = []
     for fd in (1, 2):
         capture = os.fdopen(os.memfd_create("output"), "rb+", buffering=0)
@@ -584,14 +582,14 @@ def capture_output():
 
 
 def prepare():
-    """Imports, and tells the launcher how that went. Returns the stamps of all files."""
+    """Imports the modules, and reports the result to the launcher. Returns the stamps of all files."""
     wanted = modules_to_import(setup)
     if not wanted:
         raise Unusable("nothing")
     if not setup.is_module and not is_source(setup.argv[0]):
-        raise Unusable("failed", f"{setup.argv[0]} is no file with Python source")
+        raise Unusable("failed", f"{setup.argv[0]} is not a Python source file")
     if sys.flags.inspect:
-        raise Unusable("failed", "Python is told to stay interactive (PYTHONINSPECT)")
+        raise Unusable("failed", "Python is set to stay interactive (PYTHONINSPECT)")
     began = time.monotonic()
     import_all(wanted)
     stamps = file_stamps()
@@ -609,7 +607,7 @@ channel = socket.socket(fileno=channel_fd)
 channel.set_inheritable(False)
 os.dup2(stdin_fd, 0)
 os.close(stdin_fd)
-libc.clearerr(ctypes.c_void_p.in_dll(libc, "stdin"))  # it was read to its end
+libc.clearerr(ctypes.c_void_p.in_dll(libc, "stdin"))  # read to its end as this source
 setup = Setup(*receive(channel)[0][1:])
 setup.set_path()
 try:
@@ -634,7 +632,7 @@ except SystemExit as exit_request:
     code = exit_code_of(exit_request)
 except BaseException as error:
     uncaught = error
-# Outside of the handler: an exception in a hook has no context.
+# Outside of the handler, so that an exception in a hook has no context.
 if uncaught is not None:
     code = report(uncaught)
 end_worker(code, isinstance(uncaught, KeyboardInterrupt))

@@ -3,7 +3,7 @@
 
 namespace ddprun::launcher {
 
-// fork_server.py.
+// Content of fork_server.py.
 extern const char kForkServerSource[];
 
 }  // namespace ddprun::launcher

@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "launcher/os/unique_fd.h"
-#include "worker_contract/fork_server.h"
+#include "worker_contract/fork_protocol.h"
 
 namespace ddprun::launcher {
 
-bool LinksWorkerRuntime(const std::string& file) {
+bool IsLinkedWithWorkerRuntime(const std::string& file) {
   constexpr absl::string_view kElf = "\177ELF";
   const UniqueFd opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status = {};
@@ -24,7 +24,7 @@ bool LinksWorkerRuntime(const std::string& file) {
   void* const begin = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened.get(), 0);
   if (begin == MAP_FAILED) return false;
   madvise(begin, size, MADV_SEQUENTIAL);
-  // Put together here, so that a launcher does not contain it.
+  // Assembled here, so that the launcher's own binary does not contain it.
   const std::string mark = absl::StrCat(DDPRUN_FORK_SERVER_MARK_BEGIN, DDPRUN_FORK_SERVER_MARK_END);
   const bool found =
       memcmp(begin, kElf.data(), kElf.size()) == 0 && memmem(begin, size, mark.data(), mark.size()) != nullptr;

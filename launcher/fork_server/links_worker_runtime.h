@@ -5,9 +5,9 @@
 
 namespace ddprun::launcher {
 
-// Whether this file is a program that contains the worker runtime, and can therefore fork workers (--preload). Reads
-// the whole file. Other programs must not be started without a rank: they would do what they do.
-bool LinksWorkerRuntime(const std::string& file);
+// True if this file is a program that contains the worker runtime, and can therefore fork workers (--preload). Reads
+// the whole file. Other programs must not be started without a rank, because they would do their work.
+bool IsLinkedWithWorkerRuntime(const std::string& file);
 
 }  // namespace ddprun::launcher
 

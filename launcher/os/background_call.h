@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
 #include "launcher/os/event_loop.h"
-#include "rendezvous/base/mutex.h"
 
 namespace ddprun::launcher {
 
@@ -26,12 +26,12 @@ class BackgroundCall {
       : shared_(std::make_shared<Shared>()) {
     shared_->loop = loop;
     shared_->done = std::move(done);
-    sigset_t all, saved;  // no signal is for this thread
+    sigset_t all, saved;  // this thread handles no signals
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
     std::thread([shared = shared_, work = std::move(work)] {
       auto result = std::make_shared<Result>(work());
-      // Under the lock, so that the destructor waits for a call that is under way.
+      // The lock makes the destructor wait for this Post.
       MutexLock lock(&shared->mutex);
       if (shared->loop == nullptr) return;
       shared->loop->Post([shared, result] {
@@ -53,7 +53,7 @@ class BackgroundCall {
   struct Shared {
     std::function<void(Result)> done;  // the loop's thread only
     Mutex mutex;
-    EventLoop* loop ABSL_GUARDED_BY(mutex) = nullptr;  // null: nobody wants to know any more
+    EventLoop* loop ABSL_GUARDED_BY(mutex) = nullptr;  // null: the BackgroundCall was destroyed
   };
 
   const std::shared_ptr<Shared> shared_;

@@ -16,10 +16,10 @@ namespace {
 
 constexpr int kEndsPerCall = 1024;
 
-// REQUIRES: `pid` is a child that has ended and was not reaped (its pidfd is readable). Nothing is returned while a
-// debugger that traces it has not let go of it: the pidfd then reports it once more.
+// REQUIRES: `pid` is a child that has exited and was not reaped (its pidfd is readable). Returns nullopt while a
+// debugger that traces the child holds it; the pidfd becomes readable again later.
 std::optional<ProcessEnd> KillGroupAndReap(pid_t pid) {
-  // Fails if nobody is left in the group, or only processes that may not be killed by us.
+  // Fails if the group is empty, or has only processes that we may not kill.
   kill(-pid, SIGKILL);
   int status = 0;
   if (waitpid(pid, &status, WNOHANG) != pid) return std::nullopt;
@@ -45,7 +45,7 @@ ChildWatch::~ChildWatch() { loop_->RemoveFd(ready_.get()); }
 
 absl::Status ChildWatch::Watch(Child child) {
   epoll_event event{};
-  // Edge-triggered for the sake of the traced child that can't be reaped yet, see KillGroupAndReap.
+  // Edge-triggered because a traced child can't be reaped yet, see KillGroupAndReap.
   event.events = EPOLLIN | EPOLLET;
   event.data.u64 = child.pid;
   if (epoll_ctl(ready_.get(), EPOLL_CTL_ADD, child.pidfd.get(), &event) != 0) {
@@ -63,7 +63,7 @@ bool ChildWatch::Signal(pid_t pid, int signal) {
 
 bool ChildWatch::SignalGroup(pid_t pid, int signal) {
   if (pidfds_.count(pid) == 0) return false;
-  // A child that was created a moment ago may not lead its group yet.
+  // A newly created child may not lead its group yet.
   if (kill(-pid, signal) != 0 && errno == ESRCH) kill(pid, signal);
   return true;
 }

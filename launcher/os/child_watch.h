@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/process_end.h"
-#include "launcher/os/spawn.h"
+#include "launcher/os/spawn_process.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -35,9 +35,9 @@ class ChildWatch {
   // Takes over `child`, a direct child of this process that leads its own process group.
   absl::Status Watch(Child child);
 
-  // Signals one watched child, or its whole process group. Returns false, and does nothing, if it is not watched (its
-  // exit has been reported). A child that has died but was not reported yet may be signaled. A stopped child does not
-  // handle SIGTERM until it gets SIGCONT.
+  // Signals one watched child, or its whole process group. Returns false, and does nothing, if the child is not watched
+  // because its exit has been reported. A child that has exited but was not reported yet may be signaled. A stopped
+  // child does not handle SIGTERM until it receives SIGCONT.
   bool Signal(pid_t pid, int signal);
   bool SignalGroup(pid_t pid, int signal);
 
@@ -50,7 +50,7 @@ class ChildWatch {
   void OnReady();
 
   EventLoop* const loop_;
-  // An epoll instance of its own inside the loop's: it keeps the order in which the pidfds became readable.
+  // A nested epoll instance: it preserves the order in which the pidfds became readable.
   const UniqueFd ready_;
   const Callback callback_;
   std::unordered_map<pid_t, UniqueFd> pidfds_;

@@ -7,8 +7,8 @@
 
 namespace ddprun::launcher {
 
-// The path of a file that is installed with this program: next to its executable, or in ../lib from there.
-// InvalidArgument, with both paths, if it is in neither. Thread-safe.
+// Path of a file installed with this program: next to its executable, or in ../lib from there. InvalidArgument, with
+// both paths, if it is in neither. Thread-safe.
 absl::StatusOr<std::string> CompanionFile(const std::string& name);
 
 }  // namespace ddprun::launcher

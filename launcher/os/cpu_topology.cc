@@ -33,7 +33,7 @@ int ReadNumber(const std::string& file, int otherwise) {
   return absl::SimpleAtoi(Read(file), &number) ? number : otherwise;
 }
 
-// Of a list of CPUs; `otherwise` if the file has none.
+// Lowest CPU of the list in `file`; `otherwise` if it has none.
 int LowestIn(const std::string& file, int otherwise) {
   const std::optional<std::vector<int>> cpus = ParseCpuList(Read(file));
   return cpus && !cpus->empty() ? *std::min_element(cpus->begin(), cpus->end()) : otherwise;
@@ -66,7 +66,7 @@ std::map<int, int> NodesOfCpus(const std::string& root) {
   return nodes;
 }
 
-// The lowest CPU that shares the cache of the highest level that is not for instructions only.
+// Lowest CPU that shares the highest-level cache of `cpu`, instruction caches excluded.
 int CacheOf(const std::string& cpu_folder, int cpu) {
   int level = -1, result = cpu;
   for (const std::string& name : Entries(absl::StrCat(cpu_folder, "/cache"))) {
@@ -85,7 +85,7 @@ struct Gpu {
   int node;
 };
 
-// In the order of their addresses, which is CUDA's where all are alike.
+// Sorted by PCI address, which is CUDA's order if all GPUs are of the same model.
 std::vector<Gpu> Gpus(const std::string& root) {
   std::vector<Gpu> gpus;
   const std::string folder = absl::StrCat(root, "/proc/driver/nvidia/gpus");
@@ -119,12 +119,12 @@ absl::StatusOr<std::vector<int>> VisibleGpuNodes(const std::vector<Gpu>& gpus,
           std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& g) { return absl::StartsWith(g.uuid, name); });
       if (gpu == gpus.end()) {
         return absl::FailedPreconditionError(
-            absl::StrCat("CUDA_VISIBLE_DEVICES names ", name, ", of which is not known where it is"));
+            absl::StrCat("CUDA_VISIBLE_DEVICES names ", name, ", whose location is not known"));
       }
       nodes.push_back(gpu->node);
       continue;
     }
-    // The first entry that names no device ends the list.
+    // The first entry that is not a device ends the list, as in CUDA.
     if (!absl::SimpleAtoi(name, &index) || index < 0 || index >= static_cast<int>(gpus.size())) break;
     nodes.push_back(gpus[index].node);
   }
@@ -162,7 +162,7 @@ absl::StatusOr<CpuTopology> ReadCpuTopologyIn(const std::string& root, const std
 
 absl::StatusOr<CpuTopology> ReadCpuTopology(const std::optional<std::string>& visible_devices) {
   std::vector<int> allowed;
-  // The set must be as large as the kernel's, which may have been built for more than 1024 CPUs.
+  // The set must be at least as large as the kernel's, which may be built for more than 1024 CPUs.
   for (size_t words = 1024 / kBits; words <= 1024 * 1024 / kBits && allowed.empty(); words *= 2) {
     std::vector<unsigned long> mask(words);
     if (sched_getaffinity(0, words * sizeof(unsigned long), reinterpret_cast<cpu_set_t*>(mask.data())) != 0) continue;

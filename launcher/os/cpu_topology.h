@@ -8,20 +8,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/core/cpu_binding.h"
+#include "launcher/config/cpu_binding.h"
 
 namespace ddprun::launcher {
 
-// The CPUs that this process may use, and where they and the GPUs that its workers would see lie, as /sys and
-// /proc/driver/nvidia tell; no CUDA library is loaded. `visible_devices`: $CUDA_VISIBLE_DEVICES. Thread-safe.
-// Unavailable: /sys does not tell. FailedPrecondition: a visible device is a part of a GPU (MIG), or not known here.
+// Reads the CPUs that this process may use, and the location of these CPUs and of the GPUs visible to its workers, from
+// /sys and /proc/driver/nvidia, without loading CUDA libraries. `visible_devices`: $CUDA_VISIBLE_DEVICES. Thread-safe.
+// Unavailable: the CPUs can't be determined. FailedPrecondition: a visible device is a part of a GPU (MIG), or unknown.
 absl::StatusOr<CpuTopology> ReadCpuTopology(const std::optional<std::string>& visible_devices);
 
-// The same of a host whose /sys and /proc lie in `root`, for these CPUs.
+// Like ReadCpuTopology, with /sys and /proc below `root`, and for these CPUs.
 absl::StatusOr<CpuTopology> ReadCpuTopologyIn(const std::string& root, const std::vector<int>& allowed,
                                               const std::optional<std::string>& visible_devices);
 
-// As the kernel takes it: one bit for each CPU. Empty: no CPU.
+// Mask in the kernel's format: one bit per CPU. Empty if `cpus` is.
 std::vector<unsigned long> CpuMask(const std::vector<int>& cpus);
 
 }  // namespace ddprun::launcher

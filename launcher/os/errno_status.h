@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-// "<what>: <text of error_number>" with the status code that absl gives to that errno.
+// "<what>: <text of error_number>" with the status code that absl assigns to that errno.
 inline absl::Status ErrnoStatus(int error_number, absl::string_view what) {
   return absl::Status(absl::ErrnoToStatusCode(error_number), absl::StrCat(what, ": ", strerror(error_number)));
 }

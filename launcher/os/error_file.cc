@@ -34,7 +34,7 @@ std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder
 }  // namespace
 
 absl::Status WriteErrorFile(const std::string& path, const std::string& content) {
-  // Never waits, should somebody have put a pipe there.
+  // O_NONBLOCK, in case the path is a pipe.
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("can't write the error file '", path, "'"));
   for (size_t written = 0; written < content.size();) {
@@ -55,7 +55,7 @@ ErrorFolder::~ErrorFolder() {
 void ErrorFolder::Remove(absl::string_view launcher_id) { RemoveAt(ErrorFolderPath(launcher_id)); }
 
 void ErrorFolder::RemoveAt(const std::string& path) {
-  // What can't be read or removed stays.
+  // Entries that can't be read or removed stay.
   for (const std::filesystem::path& attempt : EntriesOf(path)) {
     for (const std::filesystem::path& rank : EntriesOf(attempt)) {
       unlink((rank / kErrorFileName).c_str());
@@ -81,7 +81,7 @@ std::string ErrorFolder::For(int attempt, int local_rank) {
 
 absl::StatusOr<ErrorFile> ErrorFile::CreateInMemory() {
   UniqueFd memory(memfd_create("ddprun-error", MFD_CLOEXEC));
-  if (!memory.valid()) return ErrnoStatus(errno, "memory for a worker's error report");
+  if (!memory.valid()) return ErrnoStatus(errno, "can't allocate memory for a worker's error report");
   std::string path = absl::StrCat("/proc/", getpid(), "/fd/", memory.get());
   return ErrorFile(std::move(path), std::move(memory));
 }
@@ -94,7 +94,7 @@ absl::StatusOr<ErrorFile> ErrorFile::AtPath(const std::string& path) {
 }
 
 std::string ErrorFile::Read() const {
-  // Never waits, should the worker have put a pipe there.
+  // O_NONBLOCK, in case the worker has put a pipe there.
   const UniqueFd opened(memory_.valid() ? -1 : open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const int fd = memory_.valid() ? memory_.get() : opened.get();
   std::string content;

@@ -6,19 +6,19 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/core/error_file.h"
 #include "launcher/os/unique_fd.h"
+#include "launcher/report/error_file_format.h"
 
 namespace ddprun::launcher {
 
 inline constexpr char kErrorFileName[] = "error.json";  // torchrun's
 
-// Writes `content` to the error file that an outer launcher named, which replaces what is there. InvalidArgument and
-// others, naming the file: it can't be written.
+// Writes `content` to the error file named by an outer launcher, replacing its content. InvalidArgument and others,
+// naming the file: it can't be written.
 absl::Status WriteErrorFile(const std::string& path, const std::string& content);
 
-// The folder of error files where none is given: made on demand in the temporary directory, a folder for each attempt
-// and rank in it, as with --log-dir. Destruction removes it. Thread-compatible.
+// Folder of error files if no --log-dir is given: created on demand in the temporary directory, with a folder for each
+// attempt and rank, as with --log-dir. The destructor removes it. Thread-compatible.
 class ErrorFolder {
  public:
   // `launcher_id` is unique (see RandomId).
@@ -27,10 +27,10 @@ class ErrorFolder {
   ErrorFolder(const ErrorFolder&) = delete;
   ErrorFolder& operator=(const ErrorFolder&) = delete;
 
-  // A rank's folder of this attempt; empty if none can be made (then error files are in memory).
+  // Folder of a rank in this attempt; empty if it can't be created (then error files are in memory).
   std::string For(int attempt, int local_rank);
 
-  // Removes the folder of a launcher, if it has one: the error files, and folders in which nobody else left anything.
+  // Removes the folder of a launcher, if any: error files, and folders that are then empty.
   static void Remove(absl::string_view launcher_id);
 
  private:
@@ -46,17 +46,17 @@ class ErrorFile {
  public:
   static constexpr size_t kMaxRead = kMaxErrorFileBytes;
 
-  // In memory. Its path is in /proc of this process: workers of the same user in the same pid namespace can open it. (A
-  // worker in its own container can't; use a real file.)
+  // Creates a file in memory. Its path is in /proc of this process: workers of the same user in the same pid namespace
+  // can open it. (A worker in its own container can't; use a real file.)
   static absl::StatusOr<ErrorFile> CreateInMemory();
 
-  // At `path`, in an existing directory. Not created: it exists only if a worker reports an error. An existing file is
-  // removed.
+  // Uses `path`, in an existing directory. The file is not created: it exists only if a worker reports an error. An
+  // existing file is removed.
   static absl::StatusOr<ErrorFile> AtPath(const std::string& path);
 
   const std::string& path() const { return path_; }
 
-  // What the worker has written so far, at most its first kMaxRead bytes; empty if nothing.
+  // Returns what the worker has written so far, at most its first kMaxRead bytes.
   std::string Read() const;
 
  private:

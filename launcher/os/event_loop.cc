@@ -78,7 +78,7 @@ absl::Status EventLoop::ModifyFd(int fd, uint32_t events) {
 void EventLoop::RemoveFd(int fd) {
   const auto found = id_of_fd_.find(fd);
   if (found == id_of_fd_.end()) return;
-  // Fails only if the descriptor was closed too early, and then the kernel has forgotten it already.
+  // Fails only if the descriptor was closed too early; the kernel has already removed it then.
   Control(epoll_.get(), EPOLL_CTL_DEL, fd, 0, 0);
   watches_.erase(found->second);
   id_of_fd_.erase(found);
@@ -132,7 +132,7 @@ void EventLoop::RunPosted() {
   }
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (quit_.load()) {
-      // What was posted before Quit but not run yet stays first in line for the next Run.
+      // Tasks posted before Quit but not run yet stay first in the queue for the next Run.
       MutexLock lock(&mutex_);
       posted_.insert(posted_.begin(), std::make_move_iterator(tasks.begin() + i), std::make_move_iterator(tasks.end()));
       break;
@@ -155,7 +155,7 @@ void EventLoop::ArmTimer() {
   itimerspec spec{};  // all zero disarms
   if (!(deadline == SteadyTime::InfiniteFuture())) {
     spec.it_value = absl::ToTimespec(deadline.since_start());
-    // Zero would disarm and negative is refused; both mean "at once".
+    // Zero would disarm the timer and a negative value is invalid; both mean "at once".
     if (deadline.since_start() <= absl::ZeroDuration()) spec.it_value = {0, 1};
   }
   if (timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr) == 0) armed_ = deadline;
@@ -168,12 +168,12 @@ void EventLoop::Dispatch(uint64_t id, uint32_t events) {
   }
   if (id == kTimerId) {
     DrainCounter(timer_.get());
-    armed_ = SteadyTime::InfiniteFuture();  // it has fired: an equal deadline must arm it again
+    armed_ = SteadyTime::InfiniteFuture();  // it has fired; an equal deadline must arm it again
     return;
   }
   const auto found = watches_.find(id);
   if (found == watches_.end()) return;
-  // Kept alive here: the callback may remove itself.
+  // The callback may remove itself.
   const std::shared_ptr<Watch> watch = found->second;
   watch->callback(events);
 }

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 
@@ -40,7 +40,7 @@ class EventLoop {
   // Changes the events of a watched `fd`. NotFound if it is not watched.
   absl::Status ModifyFd(int fd, uint32_t events);
 
-  // The callback of `fd` is not called any more, even if it is ready in this iteration. No-op if not watched.
+  // Stops calling the callback of `fd`, even if it is ready in this iteration. No-op if not watched.
   void RemoveFd(int fd);
 
   // The timer: `next_deadline` is called before every sleep (InfiniteFuture: no timer), `on_deadline` is called with

@@ -24,12 +24,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/log.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
-#include "launcher/os/spawn.h"
-#include "rendezvous/base/log.h"
+#include "launcher/os/spawn_process.h"
 #include "worker_contract/environment.h"
 
 extern char** environ;
@@ -37,22 +37,21 @@ extern char** environ;
 namespace ddprun::launcher {
 namespace {
 
-// argv[0] of a guard that was executed, with the launcher's id and process in argv[1] and argv[2] and the socket as its
-// standard input.
+// argv[0] of a replacement guard. argv[1] and argv[2] are the launcher's id and pid; the socket is its standard input.
 constexpr char kProgramName[] = "ddprun-guard";
-// For a guard to end after the goodbye.
+// Limit for the guard to exit after the goodbye message.
 constexpr int kGoodbyeMillis = 1000;
 
-// How long killed processes may take to die, and how often all are searched: bounds for what is stuck in the kernel.
+// Limits for killed processes to exit, and for the number of searches, in case processes are stuck in the kernel.
 constexpr int kDeathWaitMillis = 1000;
 constexpr int kSecondLookMillis = 100;
 constexpr int kMaxRounds = 30;
-// While the launcher hangs, the search goes on at this rate after the first few times.
+// While the launcher hangs, searches continue at the slower rate after this many.
 constexpr int kQuickLooks = 20;
 constexpr int kLaterLookMillis = 1000;
 constexpr int kMostGenerations = 1000;
 
-constexpr int kSocket = 3;  // where the guard keeps its end
+constexpr int kSocket = 3;  // descriptor number of the guard's end
 
 bool OwnedByUs(pid_t pid) {
   struct stat status;
@@ -64,8 +63,8 @@ bool IsReadable(int fd, int timeout_millis) {
   return poll(&waited, 1, timeout_millis) > 0;
 }
 
-// True if `launcher`, or the workers' parent in its place, created `pid` or one of its ancestors. Workers lead sessions
-// of their own; a child in the launcher's session was there before it (a shell's that has executed the launcher).
+// True if `pid` or one of its ancestors was created by `launcher`, or by the workers' parent on its behalf. Workers
+// lead their own sessions; a child in the launcher's session existed before it (of a shell that executed the launcher).
 bool DescendsFrom(pid_t pid, pid_t launcher, absl::FunctionRef<pid_t(pid_t)> parent_of) {
   for (int i = 0; i < kMostGenerations; ++i) {
     const pid_t parent = parent_of(pid);
@@ -76,13 +75,13 @@ bool DescendsFrom(pid_t pid, pid_t launcher, absl::FunctionRef<pid_t(pid_t)> par
   return false;
 }
 
-// Kills every process that names `id` or descends from process `launcher`; false if there was none. Descent is exact
-// while the launcher lives, which is the subreaper of all that its workers start: it finds a process that is still
-// inside execve, which shows the environment of its parent, and one that has overwritten its environment.
+// Kills every process that names `id` or descends from `launcher`; false if there was none. Descent is exact while the
+// launcher is alive, because it is the subreaper of everything that its workers start: it covers a process that is
+// still inside execve, which shows its parent's environment, and one that has overwritten its environment.
 bool KillRound(const std::string& id, pid_t launcher) {
   const pid_t self = getpid();
-  if (getppid() != launcher) launcher = 0;  // it is dead, and its number may mean another process
-  // Descendants first: one small file of each process tells them, and they are nearly always all there is.
+  if (getppid() != launcher) launcher = 0;  // dead; its pid may have been reused
+  // Descendants first: finding them takes one small file per process, and usually there are no others.
   std::vector<pid_t> processes = AllProcesses();
   auto others = processes.begin();
   if (launcher != 0) {
@@ -96,9 +95,9 @@ bool KillRound(const std::string& id, pid_t launcher) {
   for (auto it = processes.begin(); it != processes.end(); ++it) {
     const pid_t pid = *it;
     if (pid == self || pid == launcher || pid == 1 || !OwnedByUs(pid)) continue;
-    // Opened before the look at it, so that the signal goes to the very process that was looked at.
+    // Open the pidfd before inspecting the process, so that the signal goes to the inspected process.
     UniqueFd pidfd = OpenPidfd(pid);
-    if (!pidfd.valid() || IsReadable(pidfd.get(), 0)) continue;  // dead, and not reaped by a launcher that hangs
+    if (!pidfd.valid() || IsReadable(pidfd.get(), 0)) continue;  // dead, not reaped by the hanging launcher
     const bool descends = it < others && DescendsFrom(pid, launcher, ParentOf);
     if (!descends && !NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id)) continue;
     if (SignalPidfd(pidfd.get(), SIGKILL)) killed.push_back(std::move(pidfd));
@@ -110,8 +109,8 @@ bool KillRound(const std::string& id, pid_t launcher) {
   return !killed.empty();
 }
 
-// Until two searches in a row have found nothing: a process that is just about to execute another program shows no
-// environment for a moment.
+// Repeats until two searches in a row find nothing: a process that is about to execute another program briefly shows no
+// environment.
 void KillAll(const std::string& id) {
   bool found_before = true;
   for (int round = 0; round < kMaxRounds; ++round) {
@@ -122,23 +121,23 @@ void KillAll(const std::string& id) {
   }
 }
 
-// Leaves everything behind that the launcher was started with, but for `socket`.
+// Drops everything inherited from the launcher except `socket`.
 void Detach(int socket) {
   setsid();
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP}) {
     ::signal(signal, SIG_IGN);
   }
   prctl(PR_SET_NAME, kProgramName, 0, 0, 0);
-  // So that no file system is kept busy. It can't fail: the root is always there.
+  // Does not keep a file system busy. Can't fail, since the root always exists.
   if (chdir("/") != 0) return;
   dup2(socket, kSocket);
-  // 0, 1 and 2 stay taken, so that nothing opened later is mistaken for a standard stream.
+  // Descriptors 0, 1 and 2 stay open, so that no file opened later becomes a standard stream.
   const int null = open("/dev/null", O_RDWR);
   for (int fd = 0; fd < kSocket; ++fd) dup2(null, fd);
   syscall(SYS_close_range, kSocket + 1u, UINT_MAX, 0u);
 }
 
-// What the launcher says is either a time of the steady clock, in nanoseconds, or a goodbye of another size.
+// A message is either a time of the steady clock, in nanoseconds, or a goodbye of another size.
 using KillTime = int64_t;
 constexpr KillTime kNever = INT64_MAX;
 
@@ -168,8 +167,8 @@ int MillisUntil(KillTime time) {
     }
     if (MillisUntil(kill_time) != 0) continue;  // interrupted
     kill_time = kNever;
-    // A launcher that speaks again has seen to its workers, and may start others. Until then what it or its fork server
-    // was about to start is found by a later search.
+    // A launcher that sends again has handled its workers, and may start others. Until then, repeated searches find
+    // what it or its fork server was about to start.
     for (int looks = 0, pause = 0; !IsReadable(kSocket, pause); ++looks) {
       const bool found = KillRound(id, launcher);
       pause = found ? 0 : looks < kQuickLooks ? kSecondLookMillis : kLaterLookMillis;
@@ -219,8 +218,7 @@ void Guard::KillWorkersAt(SteadyTime time) {
   if (!socket_.valid()) return;
   const KillTime word = time == SteadyTime::InfiniteFuture() ? kNever : absl::ToInt64Nanoseconds(time.since_start());
   if (send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno != EAGAIN) return;
-  // It has not read for hundreds of words, and would act on one that is long out of date: another one is to take its
-  // place.
+  // The guard has not read hundreds of messages, and would act on outdated ones: replace it.
   SignalPidfd(process_.get(), SIGKILL);
 }
 
@@ -252,7 +250,7 @@ void Guard::OnDeath() {
   } else {
     Log(LogLevel::kError,
         absl::StrCat("the guard process ", dead, " was killed and can't be replaced: ", status.message(),
-                     "; if this launcher hangs or is killed, its workers may run on"));
+                     "; if this launcher hangs or is killed, its workers may keep running"));
   }
 }
 
@@ -281,7 +279,7 @@ void Guard::Dismiss() {
   Unwatch();
   if (!socket_.valid()) return;
   const char goodbye = 1;
-  // Fails if the guard was killed or is stopped and has not read for long, which does not matter now.
+  // Fails if the guard was killed, or is stopped and has not read for a long time; neither matters now.
   send(socket_.get(), &goodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   pollfd ended{process_.get(), POLLIN, 0};
   if (!process_.valid() || poll(&ended, 1, kGoodbyeMillis) <= 0) kill(pid_, SIGKILL);

@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/steady_time.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 
@@ -18,35 +18,36 @@ namespace ddprun::launcher {
 // (worker_contract/environment.h), which every worker must have. Its value is a list of launcher ids separated by ':',
 // the outermost launcher first, so that the guard of an outer launcher also finds the processes of an inner one.
 
-// The variable's value for workers of launcher `own_id`, whose own environment has the value `inherited` (empty if
-// it has none).
+// Value of the variable for workers of launcher `own_id`, whose own environment has the value `inherited` (empty if
+// unset).
 std::string LauncherIdForWorkers(absl::string_view inherited, absl::string_view own_id);
 
-// Whether the list `value` names launcher `id`.
+// True if the list `value` contains launcher `id`.
 bool NamesLauncher(absl::string_view value, absl::string_view id);
 
 // A small helper process that kills everything that a launcher started if the launcher is killed with SIGKILL,
-// including grandchildren in their own sessions (direct workers die by PR_SET_PDEATHSIG anyway). It sleeps on a socket
-// whose other end only the launcher holds. If that closes without a Dismiss, the guard kills every process of the same
-// user with the launcher's id in its environment, until none is left, removes the launcher's ErrorFolder, and exits.
+// including grandchildren in their own sessions (direct workers are killed by PR_SET_PDEATHSIG anyway). It sleeps on a
+// socket whose other end only the launcher holds. If that end closes without a Dismiss, the guard kills every process
+// of the same user with the launcher's id in its environment, until none is left, removes the launcher's ErrorFolder,
+// and exits.
 //
-// When the launcher hangs (SIGSTOP, a debugger) beyond the deadline that it was given, the guard kills the same
-// processes and all that descend from the launcher, whatever they execute or have not executed yet, and goes on
-// searching until the launcher sends another deadline. Children in the launcher's own session, which it had before it
-// was the launcher, are left alone.
+// When the launcher hangs (SIGSTOP, a debugger) beyond the given deadline, the guard kills the same processes and all
+// descendants of the launcher, whether or not they have called exec yet, and keeps searching until the launcher sends
+// another deadline. Children in the launcher's own session, which existed before the launcher was executed, are left
+// alone.
 //
-// Once the launcher is dead, the guard does not find processes that were started with a changed environment or that
+// After the launcher's death, the guard does not find processes that were started with a changed environment or that
 // have overwritten it (setproctitle).
 //
 // The guard has its own session, ignores the signals that end sessions, holds none of the launcher's files, and wakes
-// up only for messages. If it is killed, or stopped for so long that messages can't be delivered, it is replaced (see
-// Watch).
+// up only for messages. If it is killed, or is stopped long enough that messages can't be delivered, it is replaced
+// (see Watch).
 //
 // Belongs to the main thread.
 class Guard {
  public:
-  // Forks the guard for launcher `id` (a new one, see RandomId). Call before any thread exists and before gRPC is used.
-  // ResourceExhausted if there are no processes or descriptors left.
+  // Forks the guard for launcher `id` (unique, see RandomId). Call before any thread exists and before gRPC is used.
+  // ResourceExhausted if no process or descriptor is left.
   static absl::StatusOr<Guard> Start(const std::string& id);
 
   // A replacement guard is this program, executed again, because a process with threads can't fork. Call it first in
@@ -55,24 +56,24 @@ class Guard {
 
   Guard(Guard&&) = default;
   Guard& operator=(Guard&&) = delete;
-  // As Dismiss.
+  // Calls Dismiss.
   ~Guard();
 
-  // The guard's process, a child of this one: keep it out of SweepOrphans.
+  // Pid of the guard, a child of this process: exclude it from KillOrphans.
   pid_t pid() const { return pid_; }
 
-  // Sets the time at which the guard kills all workers, unless it is changed before; infinite: never. Does not block.
+  // Sets the time at which the guard kills all workers unless it is changed before; infinite: never. Does not block.
   void KillWorkersAt(SteadyTime time);
 
-  // From now on, if the guard dies, starts another one on the loop's thread with the same deadline, and logs a warning.
-  // Gives up, with an error in the log, after kMaxReplacements. REQUIRES: Unwatch is called before the loop is
+  // From now on, if the guard dies, starts a replacement on the loop's thread with the same deadline, and logs a
+  // warning. Gives up, and logs an error, after kMaxReplacements. REQUIRES: Unwatch is called before the loop is
   // destroyed, and this object is not moved until then.
   absl::Status Watch(EventLoop* loop);
   void Unwatch();
   static constexpr int kMaxReplacements = 16;
 
-  // Tells the guard to exit, and reaps it; a guard that does not exit within a second is killed. Call at the end, after
-  // all workers have exited.
+  // Tells the guard to exit, and reaps it; kills it if it does not exit within a second. Call at the end, after all
+  // workers have exited.
   void Dismiss();
 
  private:
@@ -83,8 +84,8 @@ class Guard {
 
   std::string id_;
   pid_t pid_;
-  UniqueFd process_;  // pidfd; not valid if the kernel gave none
-  UniqueFd socket_;   // not valid: there is no guard
+  UniqueFd process_;  // pidfd; not valid if the kernel has none
+  UniqueFd socket_;   // not valid: no guard is running
   SteadyTime kill_time_ = SteadyTime::InfiniteFuture();
   EventLoop* loop_ = nullptr;
   int replacements_ = 0;

@@ -32,7 +32,7 @@ int DeviceFiles(const std::string& folder_name) {
 }  // namespace
 
 int CpuCount() {
-  // The set must be as large as the kernel's, which may have been built for more than 1024 CPUs.
+  // The set must be at least as large as the kernel's, which may be built for more than 1024 CPUs.
   for (int cpus = 1024; cpus <= 1024 * 1024; cpus *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpus), [](cpu_set_t* s) { CPU_FREE(s); });
     const size_t size = CPU_ALLOC_SIZE(cpus);
@@ -55,7 +55,7 @@ int GpuCountIn(const std::string& device_folder, const std::optional<std::string
     const absl::string_view name = absl::StripAsciiWhitespace(part);
     int index = -1;
     const bool by_name = absl::StartsWith(name, "GPU-") || absl::StartsWith(name, "MIG-");
-    // The first entry that names no device ends the list; that is how "-1" hides all.
+    // The first entry that is not a device ends the list; that is how "-1" hides all devices.
     if (!by_name && (!absl::SimpleAtoi(name, &index) || index < 0 || index >= devices)) break;
     ++count;
   }

@@ -9,11 +9,11 @@ namespace ddprun::launcher {
 // Number of CPUs that this process may use (its affinity, as set by a batch system), at least 1. Thread-safe.
 int CpuCount();
 
-// Number of NVIDIA GPUs that a CUDA program started by this process would see: the device files, restricted by
-// CUDA_VISIBLE_DEVICES as in CUDA. Needs and loads no CUDA library. Thread-safe.
+// Number of NVIDIA GPUs visible to a CUDA program started by this process: the device files, restricted by
+// CUDA_VISIBLE_DEVICES as in CUDA. Loads no CUDA library. Thread-safe.
 int GpuCount();
 
-// GpuCount with a given value of the variable and a given directory of device files.
+// GpuCount for a given value of the variable and a given directory of device files.
 int GpuCountIn(const std::string& device_folder, const std::optional<std::string>& visible_devices);
 
 }  // namespace ddprun::launcher

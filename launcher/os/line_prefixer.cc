@@ -6,12 +6,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "launcher/core/line_prefix.h"
+#include "launcher/config/line_prefix.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// A long line is rare, and there are many streams: its memory is given back.
+// Long lines are rare and streams many, so larger buffers are freed.
 constexpr size_t kKeptBytes = 64 * 1024;
 
 }  // namespace

@@ -10,36 +10,35 @@
 
 namespace ddprun::launcher {
 
-// Splits a stream of bytes into lines and prefixes each, as torchrun does: directly before the first byte. Only
-// complete lines are output, so that lines of several streams don't mix. A carriage return also ends a line (for
-// progress bars), and a line feed directly after it belongs to the same line. Invalid text is passed through. Pure;
-// thread-compatible.
+// Splits a stream of bytes into lines and prefixes each directly before its first byte, as torchrun does. Only complete
+// lines are output, so that lines of several streams don't mix. A carriage return also ends a line (for progress bars),
+// and a line feed directly after it belongs to the same line. Invalid text is passed through. Pure; thread-compatible.
 class LinePrefixer {
  public:
   static constexpr size_t kMaxLine = size_t{4} << 20;
 
-  // A line of more than `max_line` bytes is output as several lines, to bound memory. `time` gives the text for each
-  // "${time}" (kTimeMacro of line_prefix.h) in the prefix, line by line; without it they stay.
+  // A line of more than `max_line` bytes is output as several lines, to bound memory. `time` returns the replacement
+  // for each "${time}" (kTimeMacro of line_prefix.h) in the prefix, per line; if null, macros are kept.
   explicit LinePrefixer(std::string prefix, size_t max_line = kMaxLine, std::function<std::string()> time = nullptr);
 
-  // Lines that contain one of `filters`, before the prefix, are output to `matching` as well.
+  // Lines whose text, without the prefix, contains one of `filters` are also output to `matching`.
   void SetFilters(std::vector<std::string> filters) { filters_ = std::move(filters); }
 
-  // Takes `bytes` and appends to `out` all lines that have become complete.
+  // Consumes `bytes` and appends all lines that are now complete to `out`.
   void Feed(absl::string_view bytes, std::string* out, std::string* matching = nullptr);
 
-  // The stream has ended: appends what is left, with a line end.
+  // Ends the stream: appends the remaining bytes with a line end.
   void Finish(std::string* out, std::string* matching = nullptr);
 
  private:
-  // Appends the line kept so far and `rest` of it.
+  // Appends the buffered start of a line and `rest` of it.
   void Emit(absl::string_view rest, std::string* out, std::string* matching);
 
   const std::string prefix_;
   const size_t max_line_;
   const std::function<std::string()> time_;  // null: the prefix is the same for all lines
   std::vector<std::string> filters_;
-  std::string line_;           // the beginning of a line whose end has not come, at most max_line_ bytes
+  std::string line_;           // start of an incomplete line, at most max_line_ bytes
   bool after_return_ = false;  // the last byte was a carriage return
   bool matched_ = false;       // the last line contained a filter
 };

@@ -15,21 +15,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/counted.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/stream_writer.h"
+#include "base/utc_text.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/line_prefixer.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/stream_writer.h"
-#include "rendezvous/base/utc_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kReadSize = 64 * 1024;
-// At most this much is read from one stream at the end: what a pipe can hold.
+// Read at most this much from each stream at the end: the maximum capacity of a pipe.
 constexpr size_t kLastReads = 1024 * 1024 / kReadSize;
-// For the thread to come back after it has been told to give up.
+// Limit for the thread to finish after the give_up event.
 constexpr absl::Duration kGiveUpTime = absl::Milliseconds(500);
 
 void RaiseEvent(const UniqueFd& event) {
@@ -51,7 +51,7 @@ std::unique_ptr<StreamWriter> NewConsole(int fd) {
   return std::make_unique<StreamWriter>(std::move(options));
 }
 
-// A log file that is written to, and reported once if that fails.
+// A log file whose write errors are reported once.
 class LogFile {
  public:
   explicit LogFile(LogSink::File file) : file_(std::move(file)) {}
@@ -102,9 +102,9 @@ struct Stream {
 }  // namespace
 
 struct LogPump::Shared {
-  std::map<int, std::unique_ptr<StreamWriter>> consoles;  // by descriptor; the launcher's thread adds to it
-  UniqueFd wake;                                          // eventfd: look at what follows
-  UniqueFd give_up;  // eventfd, never reset: come to an end without waiting for anybody
+  std::map<int, std::unique_ptr<StreamWriter>> consoles;  // by descriptor; the launcher's thread adds entries
+  UniqueFd wake;                                          // eventfd: the members below have changed
+  UniqueFd give_up;                                       // eventfd, never reset: finish without waiting
   Mutex mutex;
   CondVar changed;
   std::vector<std::unique_ptr<Stream>> added ABSL_GUARDED_BY(mutex);
@@ -113,7 +113,7 @@ struct LogPump::Shared {
   bool all_ended ABSL_GUARDED_BY(mutex) = false;
 };
 
-// What the thread does.
+// Body of the pump's thread.
 class LogPump::Pump {
  public:
   explicit Pump(std::shared_ptr<Shared> shared) : shared_(std::move(shared)), buffer_(kReadSize) {}
@@ -145,7 +145,7 @@ class LogPump::Pump {
     return shared_->draining;
   }
 
-  // Waits for something to do and does it; false when it is time to give up.
+  // Waits for events and handles them; false when it must give up.
   bool PollOnce() {
     std::vector<pollfd> polled = {{shared_->give_up.get(), POLLIN, 0}, {shared_->wake.get(), POLLIN, 0}};
     for (const std::unique_ptr<Stream>& stream : streams_) polled.push_back({stream->pipe.get(), POLLIN, 0});
@@ -205,7 +205,7 @@ LogPump::LogPump() = default;
 LogPump::~LogPump() { Drain(SteadyNow()); }
 
 absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
-  if (drained_) return absl::FailedPreconditionError("output streams can't be added after the end");
+  if (drained_) return absl::FailedPreconditionError("output streams can't be added after Drain");
   if (shared_ == nullptr) {
     auto shared = std::make_shared<Shared>();
     shared->wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -214,10 +214,10 @@ absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
     shared_ = std::move(shared);
   }
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe for a worker's output");
+  if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "can't create a pipe for a worker's output");
   UniqueFd ours(ends[0]);
   UniqueFd workers(ends[1]);
-  // Our end only: the worker's own is another open file and goes on blocking.
+  // Only our end is non-blocking: the worker's end is a separate open file description and keeps blocking.
   fcntl(ours.get(), F_SETFL, O_NONBLOCK);
   StreamWriter* console = nullptr;
   if (sink.console_fd >= 0) {
@@ -231,7 +231,7 @@ absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
   }
   RaiseEvent(shared_->wake);
   if (!thread_.joinable()) {
-    // No signal is for this thread.
+    // This thread handles no signals.
     sigset_t all, saved;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);

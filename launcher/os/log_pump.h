@@ -7,35 +7,36 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/steady_time.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 
-// The destinations of one output stream of one worker. A stream that goes only to a file or directly to the launcher's
-// own stream needs no pump: the worker gets the file (OpenLogFile) or that stream.
+// Destinations of one output stream of one worker. A stream that goes only to a file or directly to the launcher's own
+// stream needs no pump: the worker gets the file (OpenLogFile) or that stream.
 struct LogSink {
   struct File {
     UniqueFd fd;       // not valid: no file
     std::string name;  // for messages
   };
-  File file;            // gets the bytes as they are
-  int console_fd = -1;  // gets whole lines with `prefix`; not owned; -1: no console
+  File file;            // receives the bytes unchanged
+  int console_fd = -1;  // receives whole lines with `prefix`; not owned; -1: no console
   std::string prefix;   // "[default0]:"; "${time}" in it stands for the time of each line (UTC)
   std::vector<std::string> filters;
-  File filtered;  // gets those of the console's lines that contain one of `filters`
+  File filtered;  // receives the console lines that contain one of `filters`
 };
 
 // Copies the output of workers from pipes to log files and the console.
 //
-// It has its own thread, and one for each console. A console may block for any time (Ctrl-S, a pager, a full pipe)
-// without blocking the launcher's loop, the workers or the log files. Up to kConsoleBytes are buffered for it; further
-// output is dropped, and when the console reads again, a line says how many lines are missing. Log files get every
+// It has its own thread, and one per console. A console may block for any time (Ctrl-S, a pager, a full pipe) without
+// blocking the launcher's loop, the workers or the log files. Up to kConsoleBytes are buffered for it; further output
+// is dropped, and when the console is read again, a line reports the number of missing lines. Log files receive every
 // byte: a worker blocks only if its file can't be written fast enough. The threads sleep while there is no output, and
 // are started by the first Add.
 //
 // A log file that can't be written (disk full) is reported once and retried with later output, while the console
-// continues. A console that is closed (`ddprun | head`) is reported once, while files continue. Workers notice neither.
+// continues. A console that is closed (`ddprun | head`) is reported once, while files continue. Workers are not
+// affected by either.
 //
 // Not thread-safe: all calls must come from the launcher's thread.
 class LogPump {
@@ -50,12 +51,12 @@ class LogPump {
 
   // Returns the write end of a new pipe (close-on-exec) to be a worker's stdout or stderr; close it after the spawn.
   // The stream ends when all processes have closed that end. Ended streams need no further call, so a restart can add
-  // new streams at once. FailedPrecondition after Drain.
+  // new streams immediately. FailedPrecondition after Drain.
   absl::StatusOr<UniqueFd> Add(LogSink sink);
 
-  // Call at the end, when the workers are dead: waits until all their output is written. Waits until `deadline` for
-  // processes that still hold a pipe open (grandchildren) and for a console that does not read; then writes what can be
-  // written without blocking. Returns whether all streams ended and everything was written.
+  // Call at the end, after the workers have exited: waits until all their output is written. Waits until `deadline` for
+  // processes that still hold a pipe open (grandchildren) and for a console that is not read; then writes as much as
+  // possible without blocking. Returns true if all streams ended and everything was written.
   bool Drain(SteadyTime deadline);
 
  private:
@@ -68,8 +69,7 @@ class LogPump {
   bool drained_ = false;
 };
 
-// Opens a log file for appending, and creates it if needed: a later round of the same attempt appends to it. Errors
-// name the file and say what to do.
+// Opens a log file for appending, and creates it if needed. Errors name the file and say what to do.
 absl::StatusOr<UniqueFd> OpenLogFile(const std::string& path);
 
 }  // namespace ddprun::launcher

@@ -6,7 +6,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,15 +15,16 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/hostname.h"
+#include "base/loopback.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/loopback.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
-// Only used to ask for the route: no packet is sent to them. The first are root name servers.
+// Used only to look up a route: no packet is sent to them. The first are root name servers.
 constexpr const char* kFarAddresses[] = {"198.41.0.4", "2001:503:ba3e::2:30"};
 
 std::string WithoutBrackets(const std::string& host) {
@@ -32,7 +32,7 @@ std::string WithoutBrackets(const std::string& host) {
   return host;
 }
 
-// `flags`: AI_NUMERICHOST for addresses only. `error` gets what getaddrinfo returned.
+// `flags`: AI_NUMERICHOST to accept addresses only. `error` receives getaddrinfo's result.
 AddressList Lookup(const std::string& host, uint16_t port, int flags, int* error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -54,7 +54,7 @@ absl::Status NoAddress(const std::string& host, int error) {
   return absl::NotFoundError(absl::StrCat("can't resolve host '", host, "': ", reason));
 }
 
-// Without a zone: "fe80::1".
+// Text without a zone: "fe80::1".
 std::string Numeric(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address->sa_family == AF_INET) {
@@ -65,7 +65,7 @@ std::string Numeric(const sockaddr* address) {
   return text;
 }
 
-// With a zone where one is needed to use the address on this host: "fe80::1%eth0".
+// Text with a zone if the address needs one on this host: "fe80::1%eth0".
 std::string NumericWithZone(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST] = "";
   if (getnameinfo(address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) return Numeric(address);
@@ -86,7 +86,7 @@ bool IsUnspecified(const sockaddr* address) {
   return text == "0.0.0.0" || text == "::";
 }
 
-// The address from which this host would talk to `address`; empty if there is no route.
+// Source address of this host's route to `address`; empty if there is no route.
 std::string RouteSource(const addrinfo& address, bool* loopback) {
   const UniqueFd fd(socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage source{};
@@ -136,12 +136,6 @@ std::string OutwardAddress() {
   return "";
 }
 
-std::string Hostname() {
-  utsname name;
-  if (uname(&name) != 0 || name.nodename[0] == '\0') return "localhost";
-  return name.nodename;
-}
-
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host) {
   int error;
   const AddressList list = LookupAny(WithoutBrackets(host), 0, &error);
@@ -181,7 +175,7 @@ std::string InterfaceOf(const std::string& address) {
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& bracketed, uint16_t port) {
   const std::string host = WithoutBrackets(bracketed);
-  // Also where the hosts file has no line for it, and IPv4 where both would do.
+  // Works without an entry in the hosts file, and prefers IPv4.
   if (IsLocalhostName(host)) return "127.0.0.1";
   int error;
   AddressList list = Lookup(host, port, AI_NUMERICHOST, &error);

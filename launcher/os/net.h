@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// The addresses of this host, and the one at which others can reach it. All functions are thread-safe. Those that
+// Addresses of this host, including the one at which others can reach it. All functions are thread-safe. Those that
 // resolve a name may block for as long as the system's resolver allows (often 5 to 30 s if the name server is down):
 // never call them on the loop's thread. Addresses, "localhost" and the host's own name are not sent to a name server.
 namespace ddprun::launcher {
@@ -18,35 +18,31 @@ struct InterfaceAddress {
   std::string address;    // numeric, without a zone: "192.0.2.7", "fe80::1"
   bool ipv6 = false;
   bool loopback = false;
-  bool link_local = false;  // needs a zone, so other hosts can't use it as it is
+  bool link_local = false;  // needs a zone, so other hosts can't use it as is
 };
 
-// The addresses of all interfaces that are up, in the system's order.
+// Addresses of all interfaces that are up, in the system's order.
 std::vector<InterfaceAddress> LocalAddresses();
 
-// The node name from uname; never empty.
-std::string Hostname();
-
-// The numeric addresses of `host` (a name, or an address with or without brackets), in the order in which to try them.
-// NotFound, with the name and the resolver's reason, if there is none.
+// Numeric addresses of `host` (a name, or an address with or without brackets), in order of preference. NotFound, with
+// the name and the resolver's reason, if there is none.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);
 
-// Whether `host` is this host: "localhost", a loopback address, its own name, an address of one of its interfaces or a
+// True if `host` is this host: "localhost", a loopback address, its own name, an address of one of its interfaces or a
 // name that resolves to one, "0.0.0.0" or "::". A name that does not resolve is not this host.
 bool IsLocalHost(const std::string& host);
 
-// The address at which a rendezvous server at host:port, and so the other nodes, can reach this host: the source
-// address of the route to it. Sends nothing. If `host` is this host's own name and resolves to loopback (Debian's
-// 127.0.1.1), which other nodes can't use, it is the address of the default route, or the first one of an interface
-// that is not loopback. For "localhost" and loopback addresses it is loopback. NotFound: the name does not resolve.
-// Unavailable: no route to any of its addresses.
+// Address at which a rendezvous server at host:port, and thus the other nodes, can reach this host: the source address
+// of the route to it. Sends nothing. If `host` is this host's own name and resolves to loopback (Debian's 127.0.1.1),
+// which other nodes can't use, returns the address of the default route, or the first address of a non-loopback
+// interface. For "localhost" and loopback addresses returns loopback. NotFound: the name does not resolve. Unavailable:
+// no route to any of its addresses.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, uint16_t port);
 
-// The address of this host's default route, else the first one of an interface that is not loopback; empty if there is
-// none.
+// Address of this host's default route, else the first address of a non-loopback interface; empty if there is none.
 std::string OutwardAddress();
 
-// The interface that has this numeric address; empty if none has.
+// Name of the interface with this numeric address; empty if there is none.
 std::string InterfaceOf(const std::string& address);
 
 }  // namespace ddprun::launcher

@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The number behind "oom_kill" in a file of "name number" lines.
+// Value of "oom_kill" in a file of "name number" lines.
 std::optional<int64_t> OomKills(const std::string& file) {
   for (const absl::string_view line : absl::StrSplit(ReadSmallFile(file), '\n')) {
     const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
@@ -30,12 +30,12 @@ std::optional<int64_t> FirstOf(const std::vector<std::string>& files) {
 
 std::optional<int64_t> CgroupKills(const std::string& root) {
   std::optional<int64_t> unified;
-  // "4:memory:/path" in version 1, "0::/path" in version 2; both in a mixed system, where only one controls memory.
+  // "4:memory:/path" in version 1, "0::/path" in version 2; both in a hybrid setup, where only one controls memory.
   for (const absl::string_view line : absl::StrSplit(ReadSmallFile(root + "/proc/self/cgroup"), '\n')) {
     const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() != 3) continue;
     const std::string& path = fields[2];
-    // Inside a container the path may be the host's, and what is mounted there is our own cgroup.
+    // Inside a container the path may be the host's, while the mount shows our own cgroup.
     if (fields[1] == "memory") {
       const std::string mount = root + "/sys/fs/cgroup/memory";
       if (const auto count = FirstOf({mount + path + "/memory.oom_control", mount + "/memory.oom_control"})) {

@@ -14,6 +14,9 @@
 namespace ddprun::launcher {
 namespace {
 
+// Limit for orphans to exit after SIGKILL.
+constexpr absl::Duration kSweepTimeout = absl::Seconds(2);
+
 std::vector<pid_t> Orphans(const std::vector<pid_t>& known) {
   std::vector<pid_t> orphans = ChildrenOfMainThread();
   const auto is_known = [&known](pid_t pid) { return std::find(known.begin(), known.end(), pid) != known.end(); };
@@ -21,7 +24,7 @@ std::vector<pid_t> Orphans(const std::vector<pid_t>& known) {
   return orphans;
 }
 
-// Reaps it if it is dead.
+// Reaps `pid` if it has exited.
 bool Lives(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
 
 }  // namespace
@@ -34,7 +37,7 @@ absl::Status BecomeSubreaper() {
 std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<pid_t>* only_sessions) {
   while (true) {
     std::vector<pid_t> orphans = Orphans(known);
-    // Unreaped children: none of these numbers can mean somebody else.
+    // Unreaped children: their pids can't have been reused.
     const auto is_left_alone = [&](pid_t pid) {
       const pid_t session = getsid(pid);
       const bool owned = std::find(known.begin(), known.end(), session) != known.end();
@@ -44,9 +47,21 @@ std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<p
     for (const pid_t pid : orphans) kill(pid, SIGKILL);
     size_t reaped = 0;
     for (const pid_t pid : orphans) reaped += waitpid(pid, nullptr, WNOHANG) != 0;
-    // Those that are dead have left us their children.
+    // Children of the reaped processes have become ours.
     if (reaped == 0) return orphans;
   }
+}
+
+void OrphanSweep::Begin(SteadyTime now) { deadline_ = now + kSweepTimeout; }
+
+size_t OrphanSweep::Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now) {
+  worker_sessions_.insert(workers.begin(), workers.end());
+  std::vector<pid_t> left = KillOrphans(known, only_worker_sessions_ ? &worker_sessions_ : nullptr);
+  std::erase_if(left, [&](pid_t pid) { return std::find(stuck_.begin(), stuck_.end(), pid) != stuck_.end(); });
+  if (!left.empty() && now < deadline_) return 0;
+  deadline_ = SteadyTime::InfiniteFuture();
+  stuck_.insert(stuck_.end(), left.begin(), left.end());
+  return left.size();
 }
 
 void ReapDeadOrphans(const std::vector<pid_t>& known) {

@@ -9,10 +9,10 @@
 
 namespace ddprun::launcher {
 
-// Plain system calls: glibc has wrappers only since 2.36, where they can't be linked from C++.
+// Plain system calls, because glibc has wrappers only since 2.36, which can't be linked from C++.
 
-// Refers to process `pid` (not only a child), even if its pid is reused later; readable once it has exited. Not valid,
-// with errno set (ESRCH), if there is no such process. Close-on-exec.
+// Opens a pidfd of process `pid` (not only a child), which refers to it even if the pid is reused later, and is
+// readable once it has exited. Not valid, with errno set (ESRCH), if there is no such process. Close-on-exec.
 inline UniqueFd OpenPidfd(pid_t pid) { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
 // Returns false, with errno set, if the process has exited or may not be signaled.

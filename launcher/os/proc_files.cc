@@ -32,9 +32,9 @@ std::string ReadSmallFile(const std::string& path) {
 
 namespace {
 
-// Field `number` of /proc/PID/stat, as proc(5) counts them, from 3 on; 0 if it can't be read.
+// Field `number` of /proc/PID/stat, numbered as in proc(5), from 3 on; 0 if it can't be read.
 int64_t FieldOfStat(absl::string_view stat, size_t number) {
-  // "pid (name) state ppid ...": the name may hold blanks and brackets, what follows may not.
+  // "pid (name) state ppid ...": only the name may contain blanks and parentheses.
   const size_t name_end = stat.rfind(')');
   if (name_end == absl::string_view::npos) return 0;
   const std::vector<absl::string_view> fields = absl::StrSplit(stat.substr(name_end + 1), ' ');
@@ -74,7 +74,7 @@ std::vector<pid_t> ChildrenOfMainThread() {
   const pid_t self = getpid();
   const std::string path = absl::StrCat("/proc/self/task/", self, "/children");
   if (access(path.c_str(), R_OK) != 0) {
-    // A kernel built without CONFIG_PROC_CHILDREN.
+    // The kernel was built without CONFIG_PROC_CHILDREN.
     for (const pid_t pid : AllProcesses()) {
       if (ParentOf(pid) == self) children.push_back(pid);
     }

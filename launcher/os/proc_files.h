@@ -13,25 +13,25 @@ namespace ddprun::launcher {
 
 // Small readers of /proc. Thread-safe.
 
-// The whole content of a file; empty if it can't be read.
+// Content of a file; empty if it can't be read.
 std::string ReadSmallFile(const std::string& path);
 
-// The parent of a process; 0 if there is no such process or its parent is not visible.
+// Parent of a process; 0 if there is no such process or its parent is not visible.
 pid_t ParentOf(pid_t pid);
 
-// All processes in /proc.
+// Pids of all processes in /proc.
 std::vector<pid_t> AllProcesses();
 
-// The children of this process's main thread, including zombies.
+// Children of this process's main thread, including zombies.
 std::vector<pid_t> ChildrenOfMainThread();
 
-// The value of variable `name` in the initial environment of process `pid`; empty if it is not set or not readable.
+// Value of variable `name` in the initial environment of process `pid`; empty if unset or not readable.
 std::string VariableOfProcess(pid_t pid, absl::string_view name);
 
-// Whether process `pid` handles or ignores `signal`, so that it goes on if it gets it. False if that can't be read.
+// True if process `pid` handles or ignores `signal`, and so survives it. False if that can't be read.
 bool SurvivesSignal(pid_t pid, int signal);
 
-// Processor time of all processes in this session, and of their children that they have waited for.
+// CPU time of all processes in this session, and of the children they have waited for.
 absl::Duration CpuTimeOfSession(pid_t session);
 
 }  // namespace ddprun::launcher

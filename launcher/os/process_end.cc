@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/signal_name.h"
+#include "base/signal_name.h"
 
 namespace ddprun::launcher {
 

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "worker_contract/exit_codes.h"
+
 namespace ddprun::launcher {
 
 // How a process ended. Thread-compatible value type.
@@ -13,17 +15,17 @@ struct ProcessEnd {
 
   pid_t pid = -1;
   Kind kind = Kind::kExited;
-  int code = 0;  // kExited: the exit code, 0 to 255; kSignaled: the number of the signal
+  int code = 0;  // kExited: exit code, 0 to 255; kSignaled: signal number
 
   bool ok() const { return kind == Kind::kExited && code == 0; }
 
-  // The shell's exit status: the exit code, or 128 + signal.
-  int ExitCode() const { return kind == Kind::kExited ? code : 128 + code; }
+  // Exit status as in a shell: the exit code, or 128 + signal.
+  int ExitCode() const { return kind == Kind::kExited ? code : worker_contract::ExitCodeOfSignal(code); }
 
   // "exited with code 7", "killed by SIGSEGV (11)".
   std::string Text() const;
 
-  // From what waitpid stored.
+  // Converts waitpid's status.
   static ProcessEnd FromWait(pid_t pid, int wait_status);
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// "" of "x", "/" of "/x", "/a" of "/a/x".
+// "" for "x", "/" for "/x", "/a" for "/a/x".
 std::string Folder(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return "";
@@ -53,9 +53,9 @@ bool PrefixHas(const std::string& prefix, absl::string_view name) {
   return false;
 }
 
-// pyvenv.cfg of a virtual environment, as far as it matters here.
+// Relevant settings in the pyvenv.cfg of a virtual environment.
 struct VirtualEnvironment {
-  std::string home;  // the folder of the base's interpreter
+  std::string home;  // folder of the base installation's interpreter
   bool sees_base = false;
 };
 

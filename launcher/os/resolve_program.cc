@@ -14,11 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/os/unique_fd.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// Whether `file` can be executed as far as its type and permissions tell.
+// Checks whether type and permissions of `file` allow executing it.
 absl::Status CheckExecutable(const std::string& file) {
   struct stat status;
   if (stat(file.c_str(), &status) != 0) {
@@ -46,7 +47,7 @@ absl::Status CheckExecutable(const std::string& file) {
   return absl::OkStatus();
 }
 
-// The first bytes of a file, empty if it can't be read.
+// First bytes of a file, empty if it can't be read.
 std::string ReadHead(const std::string& file, size_t size) {
   const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   std::string head(size, '\0');
@@ -55,7 +56,7 @@ std::string ReadHead(const std::string& file, size_t size) {
   return head;
 }
 
-// The interpreter that a #! line names, with a '\r' at its end if the file has DOS line ends; else empty.
+// Interpreter of a #! line, ending with '\r' if the file has DOS line ends; empty if there is none.
 std::string InterpreterOf(const std::string& head) {
   if (head.compare(0, 2, "#!") != 0) return "";
   const std::string line = head.substr(2, head.find('\n') - 2);
@@ -64,7 +65,7 @@ std::string InterpreterOf(const std::string& head) {
   return line.substr(start, line.find_first_of(" \t", start) - start);
 }
 
-// The dynamic loader that a 64-bit ELF file asks for; else empty.
+// Dynamic loader of a 64-bit ELF file; else empty.
 std::string LoaderOf(const std::string& file, const std::string& head) {
   Elf64_Ehdr header;
   if (head.size() < sizeof(header)) return "";
@@ -83,7 +84,7 @@ std::string LoaderOf(const std::string& file, const std::string& head) {
   return "";
 }
 
-// execve said "no such file" although the file is there: what it needs to run is missing.
+// execve reported "no such file" although the file exists: something needed to run it is missing.
 absl::Status ExplainMissing(const std::string& program) {
   const std::string head = ReadHead(program, 256);
   const std::string interpreter = InterpreterOf(head);
@@ -126,7 +127,7 @@ absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_
     if (!status.ok()) return status;
     return file;
   }
-  // As execvp does: a file that may not be run does not end the search, but is the reason if nothing else is found.
+  // Like execvp: a file without execute permission does not end the search, but is the error if nothing else is found.
   absl::Status blocked;
   for (const absl::string_view folder : absl::StrSplit(path, ':')) {
     const std::string file = folder.empty() ? absl::StrCat("./", name) : absl::StrCat(folder, "/", name);
@@ -142,9 +143,9 @@ absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_
   return absl::NotFoundError(absl::StrCat("can't run '", name, "': no such program in PATH", hint));
 }
 
-ScriptFile LookAtScript(const std::string& file) {
+ScriptFile InspectScript(const std::string& file) {
   struct stat status;
-  // What is read from a pipe is gone.
+  // Reading from a pipe would consume its data.
   if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return ScriptFile();
   return ScriptFile{ReadHead(file, 256), CheckExecutable(file).ok()};
 }
@@ -178,6 +179,8 @@ absl::Status ExplainExecError(const std::string& program, int error_number) {
   }
 }
 
-int ExitCodeOfStartError(const absl::Status& status) { return absl::IsNotFound(status) ? 127 : 126; }
+int ExitCodeOfStartError(const absl::Status& status) {
+  return absl::IsNotFound(status) ? worker_contract::kExitNotFound : worker_contract::kExitCannotExecute;
+}
 
 }  // namespace ddprun::launcher

@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "base/process_name.h"
 #include "launcher/os/pidfd.h"
-#include "rendezvous/base/process_name.h"
 
 namespace ddprun::launcher {
 

@@ -9,14 +9,14 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/signal_name.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/proc_files.h"
-#include "rendezvous/base/signal_name.h"
 
 namespace ddprun::launcher {
 
 std::string ReceivedSignal::Text() const {
-  if (from_outside) return absl::StrCat(SignalName(number), " from outside of this container");
+  if (from_outside) return absl::StrCat(SignalName(number), " from outside this container");
   if (sender == 0) return absl::StrCat(SignalName(number), " from the terminal or the kernel");
   return absl::StrCat(SignalName(number), " from process ", sender,
                       sender_name.empty() ? "" : absl::StrCat(" (", sender_name, ")"));
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<SignalSource>> SignalSource::Create(const std::ve
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals) {
-    // nohup: the user wants the job to outlive the terminal.
+    // Started with nohup: the job must outlive the terminal.
     struct sigaction action;
     if (signal == SIGHUP && sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
     if (signal == SIGKILL || signal == SIGSTOP || sigaddset(&set, signal) != 0) {
@@ -57,7 +57,8 @@ void SignalSource::ReadAll() {
 }
 
 bool SignalSource::ReadOne() {
-  // One at a time: the callback may quit the loop, or destroy this object, and the rest comes in the next turn.
+  // Reads one signal only, since the callback may quit the loop or destroy this object. The next iteration reads the
+  // rest.
   signalfd_siginfo info;
   if (read(fd_.get(), &info, sizeof(info)) != sizeof(info)) return false;
   ReceivedSignal signal;

@@ -17,14 +17,15 @@ namespace ddprun::launcher {
 
 struct ReceivedSignal {
   int number = 0;
-  // The sender; 0 if the kernel sent it (a key on the terminal, a hang-up) or if it came from another pid namespace.
+  // The sender; 0 if the kernel sent the signal (a key on the terminal, a hang-up) or it came from another pid
+  // namespace.
   pid_t sender = 0;
   uid_t sender_user = 0;
-  std::string sender_name;  // the sender's command name, truncated by the kernel; empty if not readable
-  // Sent by a process outside this one's pid namespace (container).
+  std::string sender_name;  // command name, truncated by the kernel; empty if not readable
+  // True if the sender is outside this process's pid namespace (container).
   bool from_outside = false;
 
-  // Sent by slurmstepd, or from outside the container, where only it can be the sender.
+  // True if SLURM sent the signal: the sender is slurmstepd, or outside the container, where it can only be slurmstepd.
   // REQUIRES: this process is in a SLURM step.
   bool FromSlurm() const { return from_outside || sender_name == "slurmstepd"; }
   // "SIGTERM from process 123 (bash)", "SIGINT from the terminal or the kernel".
@@ -36,8 +37,8 @@ struct ReceivedSignal {
 class SignalSource {
  public:
   // Blocks `signals` for the calling thread and all threads that it starts, and collects them from now on. Call before
-  // any other thread exists. They stay blocked after the destructor, so that a late signal can't kill the process. A
-  // SIGHUP that is already ignored (nohup) stays ignored. InvalidArgument for a signal that can't be handled.
+  // any other thread exists. The signals stay blocked after the destructor, so that a late one can't kill the process.
+  // A SIGHUP that is already ignored (nohup) stays ignored. InvalidArgument for a signal that can't be handled.
   static absl::StatusOr<std::unique_ptr<SignalSource>> Create(const std::vector<int>& signals);
   // If attached, the loop must still exist: create the loop first (it starts no thread).
   ~SignalSource();
@@ -47,7 +48,7 @@ class SignalSource {
   // Calls `callback` on the loop's thread for every signal since Create. Call once.
   absl::Status Attach(EventLoop* loop, std::function<void(const ReceivedSignal&)> callback);
 
-  // Calls the callback at once for all signals that have arrived, ahead of other events of the loop.
+  // Calls the callback immediately for all signals that have arrived, ahead of other events of the loop.
   // REQUIRES: attached; the callback does not destroy this object.
   void ReadAll();
 

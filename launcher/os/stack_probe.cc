@@ -26,10 +26,11 @@ extern char** environ;
 namespace ddprun::launcher {
 namespace {
 
-// Of the process: each of its two stacks takes kMaxReportSeconds at most. Of a tool: gdb reads the symbols first.
+// Limit for the process, where each of two stacks takes kMaxReportSeconds at most, and for a tool: gdb reads symbols
+// first.
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
-// The value of "Name:\tvalue" in /proc/PID/status.
+// Value of "Name:\tvalue" in /proc/PID/status.
 std::string StatusField(const std::string& status, absl::string_view name) {
   for (absl::string_view line : absl::StrSplit(status, '\n')) {
     if (!absl::ConsumePrefix(&line, name) || !absl::ConsumePrefix(&line, ":")) continue;
@@ -45,7 +46,7 @@ bool Catches(const std::string& status, int signal) {
   return absl::SimpleHexAtoi(StatusField(status, "SigCgt"), &mask) && ((mask >> (signal - 1)) & 1) != 0;
 }
 
-// Stopped, by SIGSTOP or a debugger: it handles no signal.
+// True if stopped by SIGSTOP or a debugger, so that no signal is handled.
 bool IsStopped(const std::string& status) { return absl::StartsWithIgnoreCase(StatusField(status, "State"), "T"); }
 
 }  // namespace
@@ -69,12 +70,12 @@ StackProbe::StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std:
       {"gdb", "-p", id, "-batch", "-ex", "thread apply all bt"}, {"eu-stack", "-p", id}, {"py-spy", "dump", "-p", id}};
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   const bool timed = timer_.valid() && loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnTimer(); }).ok();
-  if (timed && AskProcess()) return;
-  // What follows may call on_done, which is for later.
+  if (timed && RequestStacks()) return;
+  // RunNextTool and Finish may call on_done, which must not happen in the constructor.
   loop_->Post([this, timed, alive = alive_] {
     if (!*alive) return;
     if (timed) {
-      AskTool();
+      RunNextTool();
     } else {
       Finish();
     }
@@ -87,7 +88,7 @@ StackProbe::~StackProbe() {
   if (timer_.valid()) loop_->RemoveFd(timer_.get());
 }
 
-bool StackProbe::AskProcess() {
+bool StackProbe::RequestStacks() {
   const std::string status = Status(pid_);
   if (IsStopped(status) || !Catches(status, worker_contract::kStackSignal)) return false;
   int ends[2];
@@ -99,7 +100,7 @@ bool StackProbe::AskProcess() {
   info.si_pid = getpid();
   info.si_uid = getuid();
   info.si_value.sival_int = writing_.get();
-  // To the main thread, which is the one that trains.
+  // To the main thread, which runs the training loop.
   if (syscall(SYS_rt_tgsigqueueinfo, pid_, pid_, worker_contract::kStackSignal, &info) != 0 ||
       !loop_->AddFd(reading_.get(), EPOLLIN, [this](uint32_t) { OnReadable(); }).ok()) {
     StopReading();
@@ -110,7 +111,7 @@ bool StackProbe::AskProcess() {
 }
 
 void StackProbe::OnReadable() {
-  // It has opened the pipe for itself: the end comes when it closes that.
+  // The process has its own descriptor of the pipe by now: end-of-file comes when it closes that.
   writing_.reset();
   char buffer[4096];
   const ssize_t got = read(reading_.get(), buffer, sizeof buffer);
@@ -125,13 +126,13 @@ void StackProbe::OnTimer() {
   StopReading();
   tool_.reset();
   if (text_.empty()) {
-    AskTool();
+    RunNextTool();
   } else {
     Finish();
   }
 }
 
-void StackProbe::AskTool() {
+void StackProbe::RunNextTool() {
   while (!tools_.empty()) {
     const std::vector<std::string> argv = std::move(tools_.back());
     tools_.pop_back();

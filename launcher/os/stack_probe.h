@@ -10,24 +10,25 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/os/command.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/os/run_command.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
 
-// "main thread: stopped (T); wchan do_signal_stop; syscall 230", as /proc tells; empty if there is no such process.
+// State of the main thread from /proc, such as "main thread: T (stopped); wchan do_signal_stop; system call 230"; empty
+// if there is no such process.
 std::string DescribeMainThread(pid_t pid);
 
-// Finds out where a running process is. First the process is asked itself, if it has the handler of
-// worker_contract/crash_report: then the stacks are those of its main thread, Python's and the native one. A process
-// that has no handler, is stopped or does not answer is looked at from outside, with the first of py-spy, eu-stack and
-// gdb that is installed and answers. Never blocks, ends within a few seconds, and neither changes nor ends the process.
-// Belongs to the loop's thread, which must be the main thread (see Spawn); must be destroyed before the loop.
+// Collects the stacks of a running process. If the process has the handler of worker_contract/crash_report, it is asked
+// first and reports the stacks of its main thread, Python's and the native one. A process that has no handler, is
+// stopped or does not answer is inspected from outside, with the first of py-spy, eu-stack and gdb that is installed
+// and answers. Never blocks, finishes within a few seconds, and neither changes nor ends the process. Belongs to the
+// loop's thread, which must be the main thread (see CreateChild); must be destroyed before the loop.
 class StackProbe {
  public:
-  // `on_done` is called once, from the loop, with the state of the main thread and the stacks as far as they are known:
-  // lines, each with its end, at most kMaxBytes. It may destroy the probe.
+  // `on_done` is called once, from the loop, with the state of the main thread and the stacks that are known: lines
+  // with line ends, at most kMaxBytes. It may destroy the probe.
   StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std::string& text)> on_done);
   ~StackProbe();
   StackProbe(const StackProbe&) = delete;
@@ -36,12 +37,12 @@ class StackProbe {
   static constexpr size_t kMaxBytes = 16 * 1024;
 
  private:
-  // False: it can't be asked.
-  bool AskProcess();
+  // Signals the process to report its stacks. False if it can't be asked.
+  bool RequestStacks();
   void OnReadable();
   void OnTimer();
-  // The next tool that is installed, or the end.
-  void AskTool();
+  // Runs the next installed tool, or finishes.
+  void RunNextTool();
   void SetTimer();
   void StopReading();
   void Finish();
@@ -52,9 +53,9 @@ class StackProbe {
   const std::string state_;
   UniqueFd timer_;
   UniqueFd reading_;
-  UniqueFd writing_;  // ours, until the process has opened it
+  UniqueFd writing_;  // our copy, until the process has opened the pipe
   std::string text_;
-  std::vector<std::vector<std::string>> tools_;  // command lines that have not been tried, the next one last
+  std::vector<std::vector<std::string>> tools_;  // command lines not tried yet, the next one last
   std::unique_ptr<Command> tool_;
   bool done_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone

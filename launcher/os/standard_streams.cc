@@ -6,7 +6,7 @@
 namespace ddprun::launcher {
 
 void OpenMissingStandardStreams() {
-  // open returns the lowest free number, so the gaps are filled in order; the first one above is given back.
+  // open returns the lowest free number, so gaps are filled in order; the first descriptor above 2 is closed again.
   int fd;
   do {
     fd = open("/dev/null", O_RDWR);

@@ -3,8 +3,8 @@
 
 namespace ddprun::launcher {
 
-// Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed, so that no file opened later gets one of these
-// numbers and with it the output of workers. Call it first in main.
+// Opens /dev/null for each closed descriptor among 0, 1 and 2, so that no file opened later gets one of these numbers
+// and with it the workers' output. Call it first in main.
 void OpenMissingStandardStreams();
 
 }  // namespace ddprun::launcher

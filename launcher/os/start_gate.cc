@@ -20,7 +20,7 @@ absl::StatusOr<StartGate::Ends> StartGate::Create() {
 
 void StartGate::Open() {
   const char go = 1;
-  // Fails only if the process is dead, which its pidfd reports.
+  // Fails only if the process has exited, which its pidfd reports.
   send(socket_.get(), &go, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

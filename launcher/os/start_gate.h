@@ -8,9 +8,9 @@
 
 namespace ddprun::launcher {
 
-// Holds back a new process until the launcher knows it everywhere and allows it to run the user's code. This is the
-// launcher's end of a socket; the process reads one byte from the other end, and goes on only if it gets one. A gate
-// that is destroyed unopened does not end the process: kill it. Thread-compatible.
+// Holds back a new process until the launcher has registered it and allows it to run user code. This is the launcher's
+// end of a socket; the process reads one byte from the other end, and continues only if it receives one. Destroying an
+// unopened gate does not end the process: kill it. Thread-compatible.
 class StartGate {
  public:
   struct Ends;
@@ -18,11 +18,11 @@ class StartGate {
   // ResourceExhausted or another error of socketpair.
   static absl::StatusOr<Ends> Create();
 
-  // Lets the process go on. Does not block.
+  // Lets the process continue. Does not block.
   void Open();
 
-  // The errno that the process has sent because it could not execute its program; unset if it has sent none.
-  // Each error is returned once.
+  // The errno sent by the process because it could not execute its program; unset if it has sent none. Each error is
+  // returned once.
   std::optional<int> TakeError();
 
   int fd() const { return socket_.get(); }

@@ -19,8 +19,8 @@ inline std::string TemporaryDirectory() {
   return given != nullptr && *given != '\0' ? given : "/tmp";
 }
 
-// Makes a new folder, for this user only, in the temporary directory, and returns its path. FailedPrecondition: the
-// name that was tried, and why it can't be made.
+// Creates a new folder in the temporary directory, accessible to this user only, and returns its path.
+// FailedPrecondition: the attempted name, and why it can't be created.
 inline absl::StatusOr<std::string> MakeTemporaryFolder() {
   std::string pattern = absl::StrCat(TemporaryDirectory(), "/ddprun_XXXXXX");
   if (mkdtemp(pattern.data()) == nullptr) {

@@ -1,10 +1,10 @@
-// libddprun_ports.so: keeps the ports that a worker listens on within --port-range. Gloo, NCCL and others bind port 0
-// and let the kernel choose, which no firewall can know beforehand. The launcher preloads this library into workers
-// when a range is given; it replaces bind() of port 0, and listen() of a socket that was never bound, by the same with
-// a free port of the range. All else goes through as it is.
+// libddprun_ports.so: restricts the ports that a worker listens on to --port-range. Gloo, NCCL and others bind port 0
+// and let the kernel choose, which no firewall can know in advance. The launcher preloads this library into workers
+// when a range is given; it replaces bind() of port 0, and listen() of an unbound socket, with a bind to a free port of
+// the range. All other calls are passed through unchanged.
 //
-// Thread-safe and, having no state but a counter, safe across fork. Needs the C library only. Programs that are linked
-// statically, or make system calls of their own, are not reached.
+// Thread-safe and, having no state but a counter, safe across fork. Needs only the C library. Statically linked
+// programs and direct system calls are not covered.
 #include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -24,12 +24,12 @@ using Listen = int (*)(int, int);
 Bind next_bind = nullptr;
 Listen next_listen = nullptr;
 unsigned first_port = 0;
-unsigned ports = 0;          // 0: no range, nothing is changed
-unsigned reserved_port = 0;  // of the range, but the rendezvous server's
-unsigned next_offset = 0;    // so that the threads of a process try different ports first
+unsigned ports = 0;          // 0: no range, no effect
+unsigned reserved_port = 0;  // in the range, but used by the rendezvous server
+unsigned next_offset = 0;    // makes the threads of a process try different ports first
 unsigned said = 0;
 
-// Before main(), or earlier if another library's start wants a port.
+// Before main(), or earlier if another library's constructor needs a port.
 __attribute__((constructor)) void Load() {
   if (next_listen != nullptr) return;
   const char* const range = getenv(ddprun::worker_contract::kPortRange);
@@ -42,7 +42,7 @@ __attribute__((constructor)) void Load() {
   next_listen = reinterpret_cast<Listen>(dlsym(RTLD_NEXT, "listen"));
 }
 
-// 0 if there is none. Leaves errno as it is.
+// Value of a socket option, 0 on error. Preserves errno.
 int GetOption(int fd, int level, int name) {
   const int before = errno;
   int value = 0;
@@ -58,12 +58,12 @@ bool IsTcp(int fd) {
   return GetOption(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM && GetOption(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
 }
 
-// Where the port stands in an address; null if it is no IP address.
+// Location of the port in an address; null if it is not an IP address.
 in_port_t* PortIn(sockaddr_storage* address, socklen_t size) {
   if (address->ss_family == AF_INET && size >= sizeof(sockaddr_in)) {
     return &reinterpret_cast<sockaddr_in*>(address)->sin_port;
   }
-  // The last field, a scope, may be missing.
+  // The last field, the scope, may be missing.
   if (address->ss_family == AF_INET6 && size >= sizeof(sockaddr_in6) - sizeof(uint32_t)) {
     return &reinterpret_cast<sockaddr_in6*>(address)->sin6_port;
   }
@@ -86,8 +86,9 @@ int BindAnyOf(int fd, sockaddr_storage* address, socklen_t size, in_port_t* port
 
 int BindInRange(int fd, sockaddr_storage* address, socklen_t size, in_port_t* port) {
   const int before = errno;
-  // With these set two sockets may have one port until the first of them listens. The kernel's own choice of a port
-  // avoids that, and so does this; ports on which old connections linger are taken when there are no others.
+  // With these options set, two sockets may be bound to one port until the first of them listens. The kernel's own
+  // choice avoids such ports, and so does this code; ports with lingering connections are used only if no others are
+  // free.
   const int reuse_address = GetOption(fd, SOL_SOCKET, SO_REUSEADDR);
   const int reuse_port = GetOption(fd, SOL_SOCKET, SO_REUSEPORT);
   SetOption(fd, SO_REUSEADDR, 0);
@@ -120,7 +121,7 @@ __attribute__((visibility("default"))) int bind(int fd, const sockaddr* address,
   if (ports == 0 || address == nullptr || size > sizeof copy || !IsTcp(fd)) return next_bind(fd, address, size);
   memcpy(&copy, address, size);
   in_port_t* const port = PortIn(&copy, size);
-  // The last: only an address is asked for, of a connection that is to be made.
+  // IP_BIND_ADDRESS_NO_PORT: only the source address of an outgoing connection is requested.
   if (port == nullptr || *port != 0 || GetOption(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) != 0) {
     return next_bind(fd, address, size);
   }

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr size_t kMovedBytes = 1024 * 1024;
 
-// Sends from `bytes` what the socket takes and advances `*sent`. False: the peer is gone.
+// Sends as much of `bytes` as the socket accepts and advances `*sent`. False: the peer is gone.
 bool SendSome(int fd, const std::string& bytes, size_t* sent) {
   while (*sent < bytes.size()) {
     const ssize_t count = send(fd, bytes.data() + *sent, bytes.size() - *sent, MSG_NOSIGNAL);

@@ -13,15 +13,15 @@
 
 namespace ddprun::launcher {
 
-// How far a connection has come.
+// Stage of a connection.
 enum class ConnectionStage {
-  kOpening,   // VALIDATE or the request after it has not come
-  kHeld,      // a client from an address that no node of the round has registered yet: nothing is read from it
-  kClient,    // a worker's: served
-  kLauncher,  // a launcher's, which registers its node
+  kOpening,   // VALIDATE or the request after it has not arrived
+  kHeld,      // a client from an address that no node of the round has registered yet: its requests are not read
+  kClient,    // a worker's connection, served
+  kLauncher,  // a launcher's connection, which registers its node
 };
 
-// One client's socket with what has arrived and what could not be sent yet. Never blocks. Not thread-safe.
+// One client's socket with its unprocessed input and unsent output. Never blocks. Not thread-safe.
 class Connection {
  public:
   Connection(ClientId id, UniqueFd fd, std::string address, const RequestLimits& limits)
@@ -33,27 +33,27 @@ class Connection {
   int fd() const { return fd_.get(); }
   RequestParser& parser() { return parser_; }
 
-  // Takes what has arrived, up to a fixed amount, into the parser. False: the peer has closed or is gone.
+  // Reads available data, up to a fixed amount, into the parser. False: the peer has closed the connection or is gone.
   bool Read();
-  // Sends `bytes`, or keeps what the socket does not take for Flush(). False: the peer is gone.
+  // Sends `bytes`, or keeps the part that the socket does not accept for Flush(). False: the peer is gone.
   bool Send(std::string bytes);
   bool Flush();
 
   size_t unsent_bytes() const { return output_.size() - sent_; }
-  // Memory held for this connection, in bytes (roughly).
+  // Memory held for this connection, in bytes (approximate).
   size_t held_bytes() const { return sizeof(Connection) + parser_.held_bytes() + output_.capacity(); }
 
-  // What the server knows about it; the server's to change.
+  // State maintained by the server.
   JoinWatch::Client client;  // pids: empty before the first PING
   ConnectionStage stage = ConnectionStage::kOpening;
-  bool validated = false;                          // VALIDATE has come
+  bool validated = false;                          // VALIDATE has arrived
   bool stranger = false;                           // no node of the round has its address
   std::string node;                                // counts as a connection of this node; see RoundNodes
-  std::unique_ptr<NodeRegistration> registration;  // until the round is known
-  bool paused = false;          // has complete requests left that are to be handled once the output has drained
+  std::unique_ptr<NodeRegistration> registration;  // set until the round is known
+  bool paused = false;          // complete requests are left, to be handled once the output has drained
   bool closing = false;         // to be closed at the end of this turn
-  uint32_t watched_events = 0;  // as epoll has it
-  size_t counted_bytes = 0;     // held_bytes() as the server's sum has it
+  uint32_t watched_events = 0;  // as registered with epoll
+  size_t counted_bytes = 0;     // held_bytes() as included in the server's sum
 
  private:
   const ClientId id_;

@@ -11,10 +11,10 @@
 namespace ddprun::launcher {
 namespace {
 
-// Arrivals beyond this are not noted: a hostile peer can say a new pid on every connection.
+// Arrivals beyond this are dropped: a hostile peer can send a new pid on every connection.
 constexpr size_t kMinArrivals = 65536;
 
-// Names of torch 2.6 to 2.15 for the group that init_process_group makes.
+// Key prefixes in torch 2.6 to 2.15 of the group created by init_process_group.
 constexpr absl::string_view kGlooPrefix = "/default_pg/0//cpu//0/";
 constexpr absl::string_view kNcclPrefix = "/default_pg/0//cuda//";
 
@@ -39,7 +39,7 @@ absl::Status JoinWatch::Register(const NodeRegistration& node, absl::string_view
         absl::StrCat("host ", node.host, " registered for round ", node.round, "; this is round ", *round_));
   }
   if (node.base_rank < 0 || node.pids.empty() || EndOf(node) > static_cast<int64_t>(joined_.size())) {
-    return absl::InvalidArgumentError(absl::StrCat(RanksText(node), "; the world has ", joined_.size()));
+    return absl::InvalidArgumentError(absl::StrCat(RanksText(node), "; the world size is ", joined_.size()));
   }
   const auto next = nodes_.upper_bound(node.base_rank);
   if (next != nodes_.begin()) {

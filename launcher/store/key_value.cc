@@ -13,8 +13,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What an entry of one of the tables takes besides its text: two strings, a table slot at half load, a heap
-// block or two. Rough on purpose.
+// Overhead of a table entry: two strings, a table slot at half load, one or two heap blocks. Approximate on purpose.
 constexpr size_t kEntryBytes = 160;
 constexpr size_t kQueueItemBytes = 64;
 
@@ -33,7 +32,7 @@ Reply StringReply(ClientId client, absl::string_view text) {
   return reply;
 }
 
-// As C's strtoll in base 10: white space, a sign, and as many digits as there are.
+// Parses like C's strtoll in base 10: white space, a sign, and leading digits.
 std::optional<int64_t> LeadingNumber(absl::string_view text) {
   while (!text.empty() && absl::ascii_isspace(static_cast<unsigned char>(text[0]))) text.remove_prefix(1);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
@@ -43,13 +42,13 @@ std::optional<int64_t> LeadingNumber(absl::string_view text) {
   return number;
 }
 
-// Sums wrap around, as torch's do in practice.
+// Overflow wraps around, as torch's sums do in practice.
 int64_t WrappingSum(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
 
 absl::Status ReplyTooLarge(size_t max_reply_bytes) {
-  return absl::ResourceExhaustedError(absl::StrCat("a reply of more than ", max_reply_bytes, " bytes was asked for"));
+  return absl::ResourceExhaustedError(absl::StrCat("a reply of more than ", max_reply_bytes, " bytes was requested"));
 }
 
 }  // namespace
@@ -71,7 +70,7 @@ absl::Status KeyValue::Apply(ClientId client, Request request, size_t max_reply_
       replies->push_back(IntegerReply<int64_t>(client, DeleteKey(request.keys[0]) ? 1 : 0));
       return absl::OkStatus();
     case Opcode::kCancelWait:
-      // A release that crossed this on the wire stays sent; the client reads both.
+      // A wake-up that crossed this request on the wire stays sent; the client reads both.
       EndWait(client);
       replies->push_back(IntegerReply(client, kWaitCanceled));
       return absl::OkStatus();
@@ -133,11 +132,11 @@ absl::Status KeyValue::MultiSet(Request& request, std::vector<Reply>* replies) {
   return absl::OkStatus();
 }
 
-// key      expected     effect  reply
-// missing  empty        stored  desired
-// missing  else         -       expected (so says torch's own documentation)
-// present  the same     stored  desired
-// present  another      -       the value
+// key      expected   effect  reply
+// missing  empty      stored  desired
+// missing  not empty  -       expected (as in torch's documentation)
+// present  equal      stored  desired
+// present  different  -       the current value
 absl::Status KeyValue::CompareSet(ClientId client, Request& request, size_t max_reply_bytes,
                                   std::vector<Reply>* replies) {
   const std::string& key = request.keys[0];
@@ -185,7 +184,8 @@ absl::Status KeyValue::AddOrBarrier(ClientId client, Request& request, std::vect
   int64_t sum = is_barrier ? 1 : request.number;
   if (const auto it = values_.find(key); it != values_.end()) {
     const std::optional<int64_t> number = LeadingNumber(it->second);
-    if (!number.has_value()) return absl::FailedPreconditionError("a count on a key that holds no number");
+    if (!number.has_value())
+      return absl::FailedPreconditionError("ADD or BARRIER on a key whose value is not a number");
     sum = WrappingSum(sum, *number);
   }
   std::string text = absl::StrCat(sum);

@@ -7,19 +7,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/socket_address.h"
 #include "launcher/os/errno_status.h"
-#include "rendezvous/base/socket_address.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// 0, or the errno of what failed.
+// Returns 0, or the errno of the failed call.
 int ListenAt(SocketAddress address, Listener* listener) {
   UniqueFd fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return errno;
   const int one = 1;
   const int zero = 0;
-  // A fixed port can be bound again while connections of the round before are still in TIME_WAIT.
+  // Lets a fixed port be bound again while connections of the previous round are still in TIME_WAIT.
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (address.family() == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
   if (bind(fd.get(), address.get(), address.size) != 0) return errno;
@@ -31,7 +31,7 @@ int ListenAt(SocketAddress address, Listener* listener) {
 
 int ListenAtAll(int port, Listener* listener) {
   const int error = ListenAt(*NumericAddress("::", port), listener);
-  // A host without IPv6 has no such address family, or no such address.
+  // A host without IPv6 reports one of these errors.
   if (error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return error;
   return ListenAt(*NumericAddress("0.0.0.0", port), listener);
 }
@@ -40,7 +40,7 @@ int ListenAtAll(int port, Listener* listener) {
 
 absl::StatusOr<Listener> Listen(absl::string_view address, int first_port, int last_port) {
   if (first_port < 0 || last_port < first_port || last_port > 65535 || (first_port == 0 && last_port != 0)) {
-    return absl::InvalidArgumentError(absl::StrCat("no port range: ", first_port, "-", last_port));
+    return absl::InvalidArgumentError(absl::StrCat("invalid port range: ", first_port, "-", last_port));
   }
   if (auto numeric = NumericAddress(address.empty() ? "::" : address, 0); !numeric.ok()) return numeric.status();
   for (int port = first_port;; ++port) {

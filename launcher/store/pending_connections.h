@@ -10,14 +10,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "launcher/store/key_value.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 
-// Connections that are not served yet: nothing complete has come over them, or they come from an address that no node
-// of the round has registered so far. Each has the same time until it is closed. Bounds those of strangers, which are
-// the ones from such an address. Pure; not thread-safe. All but Of() is O(1).
+// Connections that are not served yet: no complete request has arrived, or no node of the round has registered their
+// address so far. All have the same time limit. Also limits the number of connections of strangers, those from
+// unregistered addresses. Pure; not thread-safe. All methods except Of() are O(1).
 class PendingConnections {
  public:
   struct Limits {
@@ -28,18 +28,18 @@ class PendingConnections {
 
   explicit PendingConnections(const Limits& limits) : limits_(limits) {}
 
-  // `stranger`: the address, empty for a connection of a node or of this host. False: too many of this address; it was
-  // not added.
+  // `stranger`: the address, empty for a connection of a node or of this host. False, and nothing is added, if this
+  // address has too many.
   bool Add(ClientId id, absl::string_view stranger, SteadyTime now);
-  // It is served or closed. No effect if it is not pending.
+  // Removes a connection that is served or closed. No-op if it is not pending.
   void Remove(ClientId id);
 
-  // The longest pending stranger, if there are too many of them: close it.
+  // The oldest stranger, if there are too many of them: close it.
   std::optional<ClientId> Surplus() const;
-  // One whose time is over: close it.
+  // A connection that has exceeded its time limit: close it.
   std::optional<ClientId> Expired(SteadyTime now) const;
   SteadyTime NextDeadline() const;
-  // The strangers' connections from this address, the longest pending first.
+  // Strangers' connections from this address, oldest first.
   std::vector<ClientId> Of(absl::string_view address) const;
 
  private:
@@ -51,10 +51,10 @@ class PendingConnections {
   using Line = std::list<Pending>;
 
   const Limits limits_;
-  Line nodes_;  // oldest first, both
+  Line nodes_;  // both oldest first
   Line strangers_;
   absl::flat_hash_map<ClientId, Line::iterator> by_id_;
-  absl::flat_hash_map<std::string, size_t> of_address_;  // of strangers_
+  absl::flat_hash_map<std::string, size_t> of_address_;  // number of strangers_ per address
 };
 
 }  // namespace ddprun::launcher

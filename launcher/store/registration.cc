@@ -3,16 +3,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "launcher/store/reply.h"
 #include "launcher/store/request.h"
 #include "proto/registration.pb.h"
-#include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxHostBytes = 255;
-constexpr size_t kMaxAddressBytes = 45;  // of IPv6 with an IPv4 tail
+constexpr size_t kMaxAddressBytes = 45;  // IPv6 with an IPv4 tail
 constexpr size_t kMaxSecretBytes = 64;
 
 absl::Status Refused(absl::string_view why) {

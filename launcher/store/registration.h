@@ -11,34 +11,33 @@
 
 namespace ddprun::launcher {
 
-// No round has more ranks than this.
+// Maximum number of ranks of a round.
 inline constexpr int kMaxRanks = 1 << 20;
-// No node has more workers than this (docs/protocol.md, 2.2).
+// Maximum number of workers of a node (docs/protocol.md, 2.2).
 inline constexpr int kMaxWorkersOfNode = 4096;
 inline constexpr int kMaxAddressesOfNode = 64;
-// A longer message is no registration.
+// Longer messages are rejected.
 inline constexpr size_t kMaxRegistrationBytes = 64 * 1024;
 
-// What a launcher tells the round's store about its node, once the workers have been started: who may connect, and
-// which worker has which rank. (A TCPStore client sends its pid, never its rank.)
+// Registration of a node with the round's store, sent by its launcher once the workers have been started: which clients
+// may connect, and which worker has which rank. (A TCPStore client sends its pid, never its rank.)
 struct NodeRegistration {
   uint64_t round = 0;
   int32_t base_rank = 0;               // global rank of local rank 0
   std::string host;                    // for messages; one clean line of at most 255 bytes
   std::vector<uint32_t> pids;          // by local rank, as the worker itself sees its pid; 0 = not known
-  std::vector<std::string> addresses;  // numeric, without a zone: others than its own that its workers may come from
-  std::string secret;                  // of the store, as the rendezvous server told the round's nodes
+  std::vector<std::string> addresses;  // numeric, without a zone: other addresses that its workers may connect from
+  std::string secret;                  // the store's secret, which the rendezvous server sent to the round's nodes
 
   bool operator==(const NodeRegistration&) const = default;
 };
 
 // Pure functions.
-//
-// The payload of Opcode::kRegisterNode: proto/registration.proto.
+// Payload of Opcode::kRegisterNode: proto/registration.proto.
 std::string EncodeRegistration(const NodeRegistration& node);
-// kInvalidArgument: malformed, or a field is out of its bounds.
+// kInvalidArgument: malformed, or a field is out of bounds.
 absl::StatusOr<NodeRegistration> DecodeRegistration(absl::string_view payload);
-// All that a connection has to send to register: VALIDATE and the request. Answered with kRegistered (one byte).
+// Everything that a connection sends to register: VALIDATE and the request. The reply is kRegistered (one byte).
 std::string RegistrationBytes(const NodeRegistration& node);
 
 }  // namespace ddprun::launcher

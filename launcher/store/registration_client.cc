@@ -16,7 +16,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Between two tries: doubled each time, and a random part of it shorter, so that many nodes don't come at once.
+// Backoff between attempts: doubled each time, with a random reduction, so that many nodes do not retry at once.
 constexpr absl::Duration kFirstWait = absl::Milliseconds(100);
 constexpr absl::Duration kLongestWait = absl::Seconds(3);
 
@@ -83,7 +83,7 @@ void RegistrationClient::SendUnsent() {
   while (sent_ < request_.size()) {
     const ssize_t sent = send(socket_.get(), request_.data() + sent_, request_.size() - sent_, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    // ENOTCONN: a wake-up before the connection is made.
+    // ENOTCONN: woken up before the connection is established.
     if (sent < 0 && IsNotReady(errno)) return;
     if (sent < 0) return Fail(errno, "can't register");
     sent_ += static_cast<size_t>(sent);

@@ -10,14 +10,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/socket_address.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/registration.h"
-#include "rendezvous/base/socket_address.h"
 
 namespace ddprun::launcher {
 
-// Registers a node with the store that another node's launcher hosts, and tries until it has: the store does not serve
-// the node's workers before. Never blocks; not thread-safe. For an event loop that watches PollFd().
+// Registers a node with the store hosted by another node's launcher, and retries until it succeeds: the store does not
+// serve the node's workers before. Never blocks; not thread-safe. For an event loop that watches PollFd().
 //
 //   kConnecting --connected, sent--> kAwaitingReply --reply--> kRegistered --the store is gone--> kLost
 //        ^  \------------------------------\----> kBackingOff: status()
@@ -28,9 +28,9 @@ class RegistrationClient {
  public:
   enum class State { kConnecting, kAwaitingReply, kRegistered, kBackingOff, kLost };
 
-  // Begins to connect. `address` is numeric.
-  //   kInvalidArgument    it is not
-  //   kResourceExhausted  no descriptor left
+  // Starts to connect. `address` is numeric.
+  //   kInvalidArgument    `address` is not numeric
+  //   kResourceExhausted  no descriptor is left
   static absl::StatusOr<std::unique_ptr<RegistrationClient>> Start(absl::string_view address, int port,
                                                                    const NodeRegistration& node);
 
@@ -39,7 +39,7 @@ class RegistrationClient {
   State OnReady();
 
   State state() const { return state_; }
-  // Why the last try failed, without saying where; OK if it has not.
+  // Error of the last attempt, without the address; OK if it has not failed.
   const absl::Status& status() const { return status_; }
 
  private:
@@ -50,7 +50,7 @@ class RegistrationClient {
   void GoOn();
   void SendUnsent();
   void ReadReply();
-  // Ends this try, and sets the timer for the next one.
+  // Ends this attempt, and sets the timer for the next one.
   void Fail(int error_number, absl::string_view what);
 
   const UniqueFd epoll_;
@@ -58,7 +58,7 @@ class RegistrationClient {
   const SocketAddress address_;
   const std::string request_;
   UniqueFd socket_;
-  size_t sent_ = 0;  // of request_
+  size_t sent_ = 0;  // bytes of request_
   State state_ = State::kConnecting;
   absl::Status status_;
   absl::Duration wait_;

@@ -9,10 +9,10 @@
 
 namespace ddprun::launcher {
 
-// The few forms that replies of the store protocol are made of. A reply has neither length nor opcode: the
-// client knows what it asked. The same forms serve to build requests. Pure functions; `out` is appended to.
+// Elements of replies in the store protocol. A reply has neither length nor opcode: the client knows which request it
+// sent. Requests are built from the same elements. Pure functions that append to `out`.
 
-// An integer in its own width: u8, u32, u64 or i64, little-endian (request_parser.cc asserts the host's).
+// An integer of its own width: u8, u32, u64 or i64, little-endian (request_parser.cc asserts the host's byte order).
 template <typename Integer>
 void AppendInteger(Integer number, std::string* out) {
   static_assert(std::is_integral_v<Integer>);
@@ -25,12 +25,12 @@ inline void AppendString(absl::string_view bytes, std::string* out) {
   out->append(bytes.data(), bytes.size());
 }
 
-// Answers of one byte.
-inline constexpr uint8_t kCheckReady = 0;     // CHECK: all keys are there
-inline constexpr uint8_t kCheckNotReady = 1;  // CHECK: not all
-inline constexpr uint8_t kStopWaiting = 0;    // WAIT and BARRIER: the wait is over
+// One-byte replies.
+inline constexpr uint8_t kCheckReady = 0;     // CHECK: all keys are present
+inline constexpr uint8_t kCheckNotReady = 1;  // CHECK: some key is missing
+inline constexpr uint8_t kStopWaiting = 0;    // WAIT and BARRIER: the wait has ended
 inline constexpr uint8_t kWaitCanceled = 1;   // CANCEL_WAIT
-inline constexpr uint8_t kRegistered = 0;     // our registration of a node
+inline constexpr uint8_t kRegistered = 0;     // kRegisterNode: the node is registered
 
 }  // namespace ddprun::launcher
 

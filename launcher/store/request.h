@@ -7,8 +7,8 @@
 
 namespace ddprun::launcher {
 
-// Requests of c10d's TCPStore protocol plus one of our own, with their numbers on the wire. The tests run against the
-// torch that scripts/setup installs (2.11); clients of 2.6 to 2.15 were compared by hand.
+// Requests of c10d's TCPStore protocol plus one of our own, with their wire values. The tests run against the torch
+// that scripts/setup installs (2.11); clients of 2.6 to 2.15 were compared by hand.
 enum class Opcode : uint8_t {
   kValidate = 0,
   kSet = 1,
@@ -29,13 +29,13 @@ enum class Opcode : uint8_t {
   kQueueLength = 16,
   kListKeys = 17,
   kBarrier = 18,        // torch 2.13 and later
-  kRegisterNode = 0xD0  // a launcher says which ranks it runs; see registration.h
+  kRegisterNode = 0xD0  // a launcher registers its ranks; see registration.h
 };
 
-// The number that VALIDATE carries, the first request of every connection.
+// Magic number in VALIDATE, the first request of every connection.
 inline constexpr uint32_t kValidateMagic = 0x3C85F7CE;
 
-// One complete request. Which members are used depends on the opcode:
+// One complete request. The opcode determines which members are used:
 //
 //   kValidate            number = magic           kPing               number = nonce
 //   kSet, kAppend        keys[0], values[0]       kCompareSet         keys[0], values[0] expected, [1] desired
@@ -45,7 +45,7 @@ inline constexpr uint32_t kValidateMagic = 0x3C85F7CE;
 //   kQueuePush           keys[0], values[0]       kQueuePop, -Length  keys[0]
 //   kRegisterNode        values[0] = payload      others              nothing
 //
-// Keys and values are any bytes.
+// Keys and values are arbitrary bytes.
 struct Request {
   Opcode opcode = Opcode::kValidate;
   std::vector<std::string> keys;

@@ -13,8 +13,8 @@ namespace {
 // TCPStore sends integers in the sender's byte order.
 static_assert(std::endian::native == std::endian::little, "the store protocol is little-endian");
 
-// Layout of each request after its opcode, a letter per field:
-//   w u32    q i64    k key    v value    r registration    n count: the fields after it come that many times
+// Layout of each request after its opcode, one letter per field:
+//   w u32    q i64    k key    v value    r registration    n count: the following fields are repeated that many times
 // Null: no such request.
 const char* ShapeOf(uint8_t opcode) {
   switch (static_cast<Opcode>(opcode)) {
@@ -42,7 +42,7 @@ const char* ShapeOf(uint8_t opcode) {
   return nullptr;
 }
 
-// An input buffer that has grown beyond this is given back once it is empty.
+// An empty input buffer larger than this is freed.
 constexpr size_t kKeptCapacity = 4096;
 
 }  // namespace
@@ -81,7 +81,7 @@ RequestParser::Step RequestParser::Begin() {
   return Step::kTaken;
 }
 
-// Takes the next field, if it is there as a whole.
+// Consumes the next field, if it has arrived completely.
 RequestParser::Step RequestParser::TakeField() {
   Step step = Step::kTaken;
   switch (fields_[field_]) {
@@ -162,7 +162,7 @@ RequestParser::Step RequestParser::Fail(std::string why) {
   return Step::kBad;
 }
 
-// Only called when no further field is complete, so that what is moved to the front is moved once.
+// Called only when no further field is complete, so that the remaining bytes are moved once.
 void RequestParser::DropConsumed() {
   buffer_.erase(0, consumed_);
   consumed_ = 0;

@@ -9,23 +9,23 @@
 
 namespace ddprun::launcher {
 
-// The addresses of the nodes of a store's round, as their launchers have registered them, and how many connections
-// each node has. Pure; not thread-safe.
+// Addresses of the nodes in a store's round, as registered by their launchers, and the number of connections of each
+// node. Pure; not thread-safe.
 class RoundNodes {
  public:
-  // Connections that a node may have at a time: far more than torch opens (one for each worker, and one more for each
-  // clone of a store or NCCL communicator that is split off).
+  // Maximum number of simultaneous connections per launcher and per worker of a node: far more than torch opens (one
+  // per worker, plus one per clone of a store or split-off NCCL communicator).
   static constexpr int kConnectionsOfNode = 64;
   static constexpr int kConnectionsOfWorker = 256;
 
-  // A node with `workers` that registered from `address`. Its workers may come from one of `others`, too, unless that
-  // is the address of an earlier node. Several nodes may have one address (launchers on one host, NAT).
+  // Adds a node with `workers` that registered from `address`. Its workers may also connect from one of `others`,
+  // unless that is the address of an earlier node. Several nodes may share one address (launchers on one host, NAT).
   void Add(absl::string_view address, const std::vector<std::string>& others, int workers);
 
-  // The address from which the node registered that has `address`; empty if no node has it.
+  // Registration address of the node that has `address`; empty if there is none.
   absl::string_view NodeAt(absl::string_view address) const;
 
-  // One more connection of the node that registered from `node`; false if it has too many. One fewer.
+  // Counts a new connection of the node that registered from `node`; false if it has too many. Disconnect removes one.
   bool Connect(absl::string_view node);
   void Disconnect(absl::string_view node);
 
@@ -35,7 +35,7 @@ class RoundNodes {
     int launchers = 0;
     int connections = 0;
   };
-  absl::flat_hash_map<std::string, Node> nodes_;             // by the address that they registered from
+  absl::flat_hash_map<std::string, Node> nodes_;             // by registration address
   absl::flat_hash_map<std::string, std::string> addresses_;  // to keys of nodes_
 };
 

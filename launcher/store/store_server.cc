@@ -14,12 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/file_limit.h"
+#include "base/secret.h"
+#include "base/socket_address.h"
+#include "base/steady_time.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/store/reply.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/secret.h"
-#include "rendezvous/base/socket_address.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -27,17 +27,17 @@ namespace {
 constexpr ClientId kListenerId = 0;
 constexpr ClientId kTimerId = UINT64_MAX;
 
-// Shares of one turn, so that no client keeps the others (and the launcher) waiting.
+// Limits per turn, so that no client keeps the others (and the launcher) waiting.
 constexpr int kEventsPerTurn = 64;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kRequestsPerTurn = 1024;
 constexpr size_t kReplyBytesPerTurn = 4 * 1024 * 1024;
-// A client with more unsent output than this gets no further request handled until it has read.
+// While a client has more unsent output than this, its requests are not handled.
 constexpr size_t kPauseAtUnsentBytes = 1024 * 1024;
 
-// This host's own clients may come over any of its addresses.
+// Stands for all of this host's addresses, as local clients may use any of them.
 constexpr absl::string_view kThisHost = "this host";
-// Wrappers around a worker: far fewer than this.
+// Limit of ancestors to examine; workers have far fewer wrappers.
 constexpr int kMaxAncestors = 32;
 
 UniqueFd OpenSpare() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -48,7 +48,7 @@ void SetOptions(int fd) {
   const int interval_s = 5;
   const int probes = 3;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  // A host that is gone without a word: its connections end after 25 s.
+  // Connections of a host that has vanished end after 25 s.
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
@@ -129,7 +129,7 @@ void StoreServer::ProcessReady() {
       OnTimer();
       continue;
     }
-    // One event's work may have closed another event's connection.
+    // An earlier event may have closed this connection.
     const auto it = connections_.find(events[i].data.u64);
     if (it != connections_.end()) OnEvents(*it->second, events[i].events);
   }
@@ -141,8 +141,7 @@ void StoreServer::Accept() {
     UniqueFd fd(accept4(listener_.fd.get(), peer.get(), &peer.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
       ReportOutOfFiles();
-      // The connection stays in the queue and would wake the loop for ever: take it and close it. The client
-      // tries again.
+      // The pending connection would keep the loop spinning: accept and close it. The client retries.
       spare_.reset();
       fd.reset(accept4(listener_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
       fd.reset();
@@ -163,7 +162,7 @@ std::optional<StoreServer::Origin> StoreServer::OriginOf(int fd, const SocketAdd
   SocketAddress own;
   if (getsockname(fd, own.get(), &own.size) != 0) return std::nullopt;
   const std::string address = AddressText(peer);
-  // Always asked: a process of this host may come from any of its addresses, also from one that a node has named.
+  // Check even if a node has registered the address: a local process may use any address of this host.
   const absl::StatusOr<uid_t> user = options_.user_of ? options_.user_of(peer, own) : socket_owner_.UserOf(peer, own);
   if (user.ok()) {
     if (*user == geteuid() || *user == 0) return Origin{std::string(kThisHost), false};
@@ -173,7 +172,7 @@ std::optional<StoreServer::Origin> StoreServer::OriginOf(int fd, const SocketAdd
   }
   if (absl::IsFailedPrecondition(user.status())) return std::nullopt;
   if (absl::IsUnavailable(user.status()) && (IsLoopback(peer) || AddressText(own) == address)) {
-    Warn("store: can't tell which user connects (no sock_diag, no /proc/net/tcp); every user of this host can");
+    Warn("store: can't tell which user connects (no sock_diag, no /proc/net/tcp); every user of this host may connect");
     return Origin{std::string(kThisHost), false};
   }
   const absl::string_view node = nodes_.NodeAt(address);
@@ -239,7 +238,7 @@ void StoreServer::OnEvents(Connection& connection, uint32_t events) {
     return Settle(connection);
   }
   if (connection.unsent_bytes() > 0 && !connection.Flush()) CloseLater(connection);
-  // After an error there may still be requests to read, and the error comes after them.
+  // After an error there may still be requests to read first.
   if (!connection.closing && !connection.paused && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
     if (!connection.Read()) CloseLater(connection);
     Recount(connection);
@@ -260,7 +259,7 @@ void StoreServer::HandleRequests(Connection& connection) {
       connection.paused = true;
       return;
     }
-    if (connection.stage == ConnectionStage::kOpening && !MayGoOn(connection)) return;
+    if (connection.stage == ConnectionStage::kOpening && !MayHandleNext(connection)) return;
     Request request;
     switch (connection.parser().Next(&request)) {
       case RequestParser::Outcome::kNeedMore: return;
@@ -271,11 +270,11 @@ void StoreServer::HandleRequests(Connection& connection) {
   }
 }
 
-bool StoreServer::MayGoOn(Connection& connection) {
+bool StoreServer::MayHandleNext(Connection& connection) {
   const std::optional<uint8_t> opcode = connection.parser().next_opcode();
   if (!opcode) return false;
   if (!connection.validated) {
-    // Before anything of what it sends is kept.
+    // Checked before any of its data is kept.
     if (*opcode == static_cast<uint8_t>(Opcode::kValidate)) return true;
     Reject(connection, "the first request was not VALIDATE");
     return false;
@@ -329,11 +328,11 @@ size_t StoreServer::HandlePing(Connection& connection, uint32_t nonce) {
   AppendInteger(nonce, &reply);
   Send(connection, std::move(reply));
   JoinWatch::Client& client = connection.client;
-  // The first PING of a connection, part of its start, carries the low 32 bits of the client's pid.
+  // The first PING of a connection, sent when it is set up, carries the low 32 bits of the client's pid.
   if (!client.pids.empty()) return sizeof nonce;
   client.pids.push_back(nonce);
-  // The client is blocked until it has its reply: a good moment to see whose child it is. Its launcher may
-  // register later, so the ancestors are kept.
+  // The client is blocked until it receives the reply, so its ancestors can be read now. They are kept because its
+  // launcher may register later.
   while (client.address == kThisHost && client.pids.size() < kMaxAncestors &&
          !join_watch_.IsWorker(kThisHost, client.pids.back())) {
     const pid_t parent = options_.parent_of(static_cast<pid_t>(client.pids.back()));
@@ -351,7 +350,7 @@ size_t StoreServer::HandleRegistration(Connection& connection, absl::string_view
     Reject(connection, node.status().message());
     return 0;
   }
-  // Nobody is kept waiting for the round who has no place in it whatever round that is.
+  // Reject a wrong secret now instead of holding the connection until the round is known.
   if (const absl::Status status = CheckSecret(*node); !status.ok() && !node->secret.empty()) {
     Reject(connection, status.message());
     return 0;
@@ -371,7 +370,7 @@ size_t StoreServer::Register(Connection& connection) {
   }
   pending_.Remove(connection.id());
   if (address != kThisHost) {
-    // What a node says of other addresses counts only if it is known to be one of the round.
+    // Trust additional addresses only if the node has proved to belong to the round.
     const std::vector<std::string> others = nodes_know_secret_ ? node->addresses : std::vector<std::string>();
     nodes_.Add(address, others, static_cast<int>(node->pids.size()));
     if (connection.stranger && !Admit(connection)) CloseLater(connection);
@@ -393,7 +392,8 @@ bool StoreServer::Admit(Connection& connection) {
   connection.client.address = std::string(nodes_.NodeAt(connection.client.address));
   connection.stranger = false;
   if (!nodes_.Connect(connection.client.address)) {
-    Warn(absl::StrCat("store: refused a connection from ", connection.client.address, ": that node has too many"));
+    Warn(absl::StrCat("store: refused a connection from ", connection.client.address,
+                      ": that node has too many connections"));
     return false;
   }
   connection.node = connection.client.address;
@@ -449,13 +449,13 @@ void StoreServer::Settle(Connection& connection) {
   epoll_event event = {};
   event.events = events;
   event.data.u64 = connection.id();
-  // Can't fail: the descriptor is watched already.
+  // Can't fail: the descriptor is already watched.
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), &event);
 }
 
 void StoreServer::Reject(Connection& connection, absl::string_view why) {
   CloseLater(connection);
-  // What has not even begun like a worker is a port scanner or a browser.
+  // A peer that has not sent VALIDATE is a port scanner or a browser.
   if (!connection.validated) return;
   const JoinWatch::Client& client = connection.client;
   const std::string pid = client.pids.empty() ? "" : absl::StrCat(" (pid ", client.pids[0], ")");

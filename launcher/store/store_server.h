@@ -14,6 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/log.h"
+#include "base/socket_address.h"
+#include "base/socket_owner.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/connection.h"
@@ -24,75 +27,73 @@
 #include "launcher/store/registration.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/store/round_nodes.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/socket_address.h"
-#include "rendezvous/base/socket_owner.h"
 
 namespace ddprun::launcher {
 
 struct StoreOptions {
-  std::string address;  // to listen on, numeric; empty: all addresses of the host
-  int first_port = 0;   // the first free port of the range is taken; both 0: the kernel chooses
+  std::string address;  // numeric address to listen on; empty: all addresses of the host
+  int first_port = 0;   // the first free port of the range is used; both 0: the kernel chooses
   int last_port = 0;
 
-  // Of the content, what has arrived and what is to be sent, together (roughly). A client that would exceed it
-  // is closed.
+  // Limit for content, unprocessed input and unsent output together (approximate). A client that would exceed it is
+  // closed.
   size_t max_bytes = size_t{1} << 30;
   int max_connections = 65536;
   RequestLimits request;
   PendingConnections::Limits pending;
 
-  // What a launcher of another node has to know to register with this store; empty: nothing.
+  // Secret that launchers of other nodes must know to register with this store; empty: none.
   std::string secret;
 
   std::function<pid_t(pid_t pid)> parent_of = ParentOf;
-  // As SocketOwner::UserOf, which serves if there is none.
+  // Like SocketOwner::UserOf, which is used if this is null.
   std::function<absl::StatusOr<uid_t>(const SocketAddress& peer, const SocketAddress& own)> user_of;
   std::function<void(LogLevel, absl::string_view)> log = Log;
 };
 
-// A client that waits for a key that nobody has set.
+// A client that waits for a key that is not set.
 struct WaitingClient {
-  uint64_t number = 0;         // of this wait: no other one has it
-  std::optional<int> rank;     // its own; not known: see JoinWatch
-  uint32_t pid = 0;            // 0: it has never said
-  std::string key;             // one of those it waits for
-  std::optional<int> on_rank;  // the rank that is to set it, where torch's naming tells
+  uint64_t number = 0;         // unique number of this wait
+  std::optional<int> rank;     // the client's rank; unset if unknown, see JoinWatch
+  uint32_t pid = 0;            // 0: not sent yet
+  std::string key;             // one of the keys it waits for
+  std::optional<int> on_rank;  // the rank that should set it, if known from torch's naming
 };
 
-// The key-value store of one round: speaks c10d's TCPStore protocol, so that unmodified workers of torch 2.6 to
-// 2.15 meet in it. Hosted by the launcher of group rank 0. A store is used for one round only, and the next round
-// gets a new one: old keys would send new workers to dead addresses.
+// The key-value store of one round: speaks c10d's TCPStore protocol, so that unmodified workers of torch 2.6 to 2.15
+// can use it to rendezvous. Hosted by the launcher of group rank 0. A store is used for one round only: in a later
+// round, old keys would send new workers to dead addresses.
 //
-// It serves two kinds of clients: processes of this host that run as this process's user or as root, and whatever comes
-// from an address of a node of the round. A node's addresses are that from which its launcher registers, which takes
-// the store's secret, and those that it names. Clients from elsewhere are held for a while, because a worker may be
-// faster than its launcher, and then closed. docs/security.md says what this does not cover.
+// It serves two kinds of clients: processes of this host that run as this process's user or as root, and clients from
+// an address of a node of the round. A node's addresses are the one from which its launcher registers, which requires
+// the store's secret, and those listed in the registration. Clients from elsewhere are held for a while, because a
+// worker may connect before its launcher has registered, and then closed. docs/security.md says what this does not
+// cover.
 //
-// Threads: none of its own; all calls come from one thread, the one whose event loop watches PollFd(). It never blocks.
-// Destruction closes the port and all connections at once.
+// Has no threads of its own; all calls must come from the thread whose event loop watches PollFd(). Never blocks.
+// Destruction closes the port and all connections immediately.
 class StoreServer {
  public:
-  // Listens from here on; clients may connect before the round is known. Errors are those of Listen(), and
+  // Starts to listen; clients may connect before the round is known. Errors are those of Listen(), and
   // kResourceExhausted if the process is out of file descriptors.
   static absl::StatusOr<std::unique_ptr<StoreServer>> Open(StoreOptions options);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  // Readable whenever ProcessReady() has something to do. The server's own.
+  // Readable whenever ProcessReady() has something to do. Owned by the server.
   int PollFd() const { return epoll_.get(); }
-  // Does a bounded amount of work; PollFd() stays readable when there is more.
+  // Does a bounded amount of work; PollFd() stays readable if there is more.
   void ProcessReady();
 
   int port() const { return listener_.port; }
-  // Memory for content and connections (roughly): what StoreOptions::max_bytes bounds.
+  // Memory for content and connections (approximate), limited by StoreOptions::max_bytes.
   size_t used_bytes() const { return key_value_.bytes() + connection_bytes_; }
   int connections() const { return static_cast<int>(connections_.size()); }
 
-  // Who is expected and who has come: see JoinWatch. The other nodes register over the network (RegistrationClient).
-  // Registrations that came before are held until this call. `nodes_know_secret`: false if the rendezvous server is of
-  // a version that does not hand it on; then any host may register, but only itself. REQUIRES: called once.
+  // Starts the round, see JoinWatch. Other nodes register over the network (RegistrationClient); registrations that
+  // arrived earlier are held until this call. `nodes_know_secret`: false if the rendezvous server is too old to pass
+  // the secret on; then any host may register, but only its own address. REQUIRES: called once.
   void BeginRound(uint64_t round, int world_size, bool nodes_know_secret);
   absl::Status RegisterLocal(const NodeRegistration& node);
   int Joined() const { return join_watch_.Joined(); }
@@ -101,50 +102,51 @@ class StoreServer {
   bool AnyWaits() const { return key_value_.AnyWaits(); }
 
  private:
-  // Where a connection comes from.
+  // Origin of a connection.
   struct Origin {
-    std::string address;    // "this host", the address from which its node registered, or just its own
-    bool stranger = false;  // just its own
+    std::string address;    // "this host", the registration address of its node, or its own
+    bool stranger = false;  // `address` is its own: no node of the round has registered it
   };
 
   StoreServer(StoreOptions options, Listener listener, UniqueFd epoll, UniqueFd timer, UniqueFd spare);
 
   void Accept();
-  // nullopt: it may not connect.
+  // nullopt: the peer may not connect.
   std::optional<Origin> OriginOf(int fd, const SocketAddress& peer);
   void AddConnection(UniqueFd fd, Origin origin);
-  // Closes what has been pending for too long.
+  // Closes connections that have been pending for too long.
   void OnTimer();
   void SetTimer();
   void CloseNow(ClientId id);
   void OnEvents(Connection& connection, uint32_t events);
-  // Handles complete requests until there is none, or the turn's share is used up (then it is paused).
+  // Handles complete requests until none is left or the turn's share is used up (then the connection is paused).
   void HandleRequests(Connection& connection);
-  // Looks at what comes next on a connection that is opening. False: nothing to be handled now.
-  bool MayGoOn(Connection& connection);
-  // These return the number of bytes that they have answered.
+  // Examines the next request of a connection in stage kOpening. False: nothing can be handled now.
+  bool MayHandleNext(Connection& connection);
+  // These return the number of bytes in their replies.
   size_t HandleRequest(Connection& connection, Request request);
   size_t HandlePing(Connection& connection, uint32_t nonce);
   size_t HandleRegistration(Connection& connection, absl::string_view payload);
-  // Once the round is known. Returns the number of bytes that it has answered.
+  // Registers a node once the round is known. Returns the number of bytes in the reply.
   size_t Register(Connection& connection);
   absl::Status CheckSecret(const NodeRegistration& node) const;
-  // Its address is one of a node now. False: the node has too many connections, and it is to be closed.
+  // Marks a stranger's connection as its node's, now that the address is registered. False: the node has too many
+  // connections, so this one must be closed.
   bool Admit(Connection& connection);
-  // From here on its requests are carried out.
+  // Starts to execute the connection's requests.
   void Serve(Connection& connection);
-  // Those that have waited for a node with this address.
+  // Serves held connections from this address, which a node has now registered.
   void ServeHeld(absl::string_view address);
   void Send(Connection& connection, std::string bytes);
-  // Brings the memory sum up to date.
+  // Updates connection_bytes_.
   void Recount(Connection& connection);
-  // Ends the work on a connection: brings sum and epoll up to date, or closes and destroys it if it is to be
-  // closed.
+  // Finishes the work on a connection: updates connection_bytes_ and epoll, or closes and destroys the connection if it
+  // is marked as closing.
   void Settle(Connection& connection);
   void CloseLater(Connection& connection) { connection.closing = true; }
-  // As CloseLater, and says why.
+  // Like CloseLater, and logs why.
   void Reject(Connection& connection, absl::string_view why);
-  // Only a limited number of times, so that a hostile peer can't fill a disk.
+  // Logs a limited number of warnings, so that a hostile peer can't fill a disk.
   void Warn(absl::string_view text);
 
   const StoreOptions options_;
@@ -152,7 +154,7 @@ class StoreServer {
   UniqueFd epoll_;
   UniqueFd timer_;  // for pending_
   bool timer_set_ = false;
-  UniqueFd spare_;  // given up for a moment to accept and close a connection when no descriptor is left
+  UniqueFd spare_;  // closed briefly to accept and close a connection when no descriptor is left
   ClientId next_client_ = 1;
   absl::flat_hash_map<ClientId, std::unique_ptr<Connection>> connections_;
   size_t connection_bytes_ = 0;  // sum of Connection::counted_bytes
@@ -162,7 +164,7 @@ class StoreServer {
   SocketOwner socket_owner_;
   RoundNodes nodes_;
   PendingConnections pending_;
-  absl::flat_hash_set<std::string> refused_;  // addresses that have been named in the log
+  absl::flat_hash_set<std::string> refused_;  // addresses already named in the log
   int warnings_left_ = 20;
 };
 

@@ -1,5 +1,5 @@
 /* Functions of newer C libraries that Debian 12's static libraries and our own code call, for a program that is linked
- * against glibc 2.28. What is missing here the linker names. */
+ * against glibc 2.28. The linker reports functions that are missing here as undefined symbols. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* glibc 2.32: whether atomic operations may be left out. They never are. */
+/* glibc 2.32: true if atomic operations may be omitted. Always false here. */
 __attribute__((visibility("hidden"))) char __libc_single_threaded = 0;
 
 /* glibc 2.36, called by std::random_device. */

@@ -1,4 +1,4 @@
-"""What a program is linked from, for a linker outside of Bazel."""
+"""The linker inputs of a program, for a linker outside of Bazel."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 

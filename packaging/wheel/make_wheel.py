@@ -1,14 +1,15 @@
-"""Links the commands for old distributions and packs them into a wheel.
+"""Links the commands for older distributions and packs them into a wheel.
 
 usage: make_wheel.py --parts DIR --out DIR [--target x86_64|aarch64]
 
 DIR is the folder of the built target //packaging/wheel:wheel_parts. Needs the Python packages of requirements.txt in
-the interpreter that runs it, and g++ with the distribution's static libraries. Prints the wheel's path. README.md says
-how it links and what is in the wheel.
+the interpreter that runs it, and g++ with the distribution's static libraries. Prints the wheel's path. README.md
+describes the linking and the contents of the wheel.
 """
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -17,12 +18,12 @@ import tempfile
 from pathlib import Path
 
 GLIBC = "2.28"
-# The C library's own; all others are linked statically.
+# Libraries of glibc itself; all others are linked statically.
 DYNAMIC = {"c", "m", "pthread", "dl", "rt", "resolv"}
 COMPILERS = {"x86_64": "g++", "aarch64": "aarch64-linux-gnu-g++"}
-# Parts of the programs that are no archives.
+# Packages that contribute headers only, without archives.
 HEADER_ONLY = ["libcli11-dev", "nlohmann-json3-dev"]
-# Of a package whose name has its version in it: found by a file.
+# Packages with a version in their names, identified by a file.
 HEADER_ONLY_FILES = ["/usr/include/boost/version.hpp"]
 HERE = Path(__file__).absolute().parent
 ROOT = HERE.parent.parent
@@ -41,12 +42,12 @@ def zig(arguments, target):
     if done.returncode != 0:
         hint = ""
         if "undefined symbol" in done.stderr:
-            hint = f"\nwhat glibc {GLIBC} lacks can be added to glibc_2_28.c, or avoided"
+            hint = f"\navoid functions that glibc {GLIBC} lacks, or add them to glibc_2_28.c"
         raise WheelError(f"could not link {arguments[-1]}:\n{done.stderr.strip()}{hint}")
 
 
 def find_archive(name, target):
-    """The distribution's static library: by path, because zig must not take its C library from the same folder."""
+    """Returns the path of a static library. A path, because zig must not use the C library in the same folder."""
     file = f"lib{name}.a"
     found = subprocess.run([COMPILERS[target], f"-print-file-name={file}"], capture_output=True, text=True, check=True)
     path = found.stdout.strip()
@@ -56,15 +57,15 @@ def find_archive(name, target):
 
 
 def link_programs(parts, out, target):
-    """Returns the archives that it linked."""
+    """Links the programs and returns the archives used."""
     names = dict.fromkeys((parts / "programs_parts/libraries.txt").read_text().split())
     archives = [find_archive(name, target) for name in [*names, "stdc++"] if name not in DYNAMIC]
     zig(
-        # The files of the distribution are position-independent, as its own programs are.
+        # The distribution's archives are position-independent, like its programs.
         ["-pie", "-Wl,-z,relro,-z,now", "-Wl,--gc-sections", str(HERE / "glibc_2_28.c")]
         + ["-Wl,--whole-archive", str(parts / "programs_parts/whole.a"), "-Wl,--no-whole-archive"]
         + ["-Wl,--start-group", str(parts / "programs_parts/on_demand.a"), *archives, "-Wl,--end-group"]
-        # In place of libgcc_eh, which wants glibc 2.35.
+        # Replaces libgcc_eh, which needs glibc 2.35.
         + ["-lunwind", "-lm", "-lpthread", "-ldl", "-lresolv", "-o", str(out / "ddprun")],
         target,
     )
@@ -74,7 +75,7 @@ def link_programs(parts, out, target):
 
 
 def link_preloaded(parts, out, target):
-    """Returns the libraries that the launcher preloads into workers."""
+    """Links and returns the libraries that the launcher preloads into workers."""
     libraries = []
     for name in ("crash", "ports"):
         folder = parts / f"{name}_parts"
@@ -90,7 +91,7 @@ def link_preloaded(parts, out, target):
 
 
 def put_licences(archives, folder):
-    """The notices of the packages that the archives belong to."""
+    """Copies the copyright notices of the packages that own the archives."""
     search = ["dpkg", "-S", *archives, *HEADER_ONLY_FILES]
     owners = subprocess.run(search, capture_output=True, text=True, check=True).stdout
     packages = {line.split(":")[0] for line in owners.splitlines()}
@@ -125,6 +126,17 @@ def write_metadata(folder, version, tag):
     )
 
 
+def make_man_pages(linked, folder):
+    """Only where the programs run: a page is what its program prints for --help."""
+    for name in ("ddprun", "rendezvousd", "ddprunctl"):
+        script = [sys.executable, str(ROOT / "packaging/man/make_man.py"), str(linked / name)]
+        done = subprocess.run(script, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise WheelError(f"could not make {name}'s man page:\n{done.stderr.strip()}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.1").write_text(done.stdout)
+
+
 def read_version(header):
     return re.search(r'kVersion\[\] = "(.*)"', header.read_text()).group(1)
 
@@ -136,7 +148,7 @@ def copy(source, target, mode):
 
 
 def make_wheel(parts, out, target, work):
-    version = read_version(ROOT / "rendezvous/base/version.h")
+    version = read_version(ROOT / "base/version.h")
     linked, tree = work / "linked", work / "tree"
     linked.mkdir()
     archives = link_programs(parts, linked, target)
@@ -146,9 +158,11 @@ def make_wheel(parts, out, target, work):
     copy(linked / "ddprun", data / "scripts/ddprun", 0o755)
     copy(linked / "rendezvousd", data / "scripts/rendezvousd", 0o755)
     copy(linked / "ddprunctl", data / "scripts/ddprunctl", 0o755)
-    # The launcher looks for them beside itself and in ../lib.
+    # The launcher looks for the libraries beside itself and in ../lib.
     for library in libraries:
         copy(library, data / "data/lib" / library.name, 0o755)
+    if platform.machine() == target:
+        make_man_pages(linked, data / "data/share/man/man1")
     for source in sorted((HERE / "ddprun").iterdir()):
         if source.suffix in (".py", ".typed"):
             copy(source, tree / "ddprun" / source.name, 0o644)
@@ -159,7 +173,7 @@ def make_wheel(parts, out, target, work):
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
     out.mkdir(parents=True, exist_ok=True)
-    # The same files give the same wheel.
+    # Reproducible: identical files give an identical wheel.
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "315532800"}
     subprocess.run(
         [sys.executable, "-m", "wheel", "pack", str(tree), "--dest-dir", str(out)],

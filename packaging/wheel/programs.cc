@@ -15,16 +15,16 @@ int RendezvousdMain(int argc, char** argv);
 
 namespace {
 
-// Set by ddprun.run() to its process id: the launcher ends when the Python program does, even by SIGKILL.
+// Set by ddprun.run() to its process id: the launcher ends with the Python program, even if that is killed by SIGKILL.
 constexpr char kParentVariable[] = "DDPRUN_ENDS_WITH_PROCESS";
 
 void EndWithParent() {
   const char* parent = getenv(kParentVariable);
   if (parent == nullptr) return;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // It may have ended before.
+  // The parent may have ended before prctl.
   if (getppid() != atoi(parent)) raise(SIGTERM);
-  // Workers must not inherit it.
+  // Workers must not inherit the variable.
   unsetenv(kParentVariable);
 }
 

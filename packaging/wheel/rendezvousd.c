@@ -1,5 +1,5 @@
-/* The wheel's rendezvousd and, with another COMMAND, ddprunctl: the program beside it has all commands
- * (programs.cc). */
+/* The wheel's rendezvousd and, with another COMMAND, ddprunctl: runs the program in the same folder, which contains all
+ * commands (programs.cc). */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -9,11 +9,11 @@
 
 namespace ddprun::rendezvous {
 
-// How long to wait before each further try, and how long a try may last: at once after a stream that worked (the server
-// counts a node as lost soon), then 10 ms, doubling to 1 s, each a random part shorter so that a thousand launchers
-// don't come at once. While tries get no answer at all, the server may have too much to do (protocol 4.7): then waits
-// double to 4 s, and tries last longer, so that less of its work is for nothing. Thread-compatible; `seed` makes it
-// repeatable.
+// Computes the wait before each retry and the timeout of each attempt. After a stream that worked, the first retry is
+// immediate, because the server soon considers the node lost; then waits grow from 10 ms, doubling to 1 s. Each is
+// shortened randomly, so that a thousand launchers do not retry at once. While attempts get no answer at all, the
+// server may be overloaded (protocol 4.7): then waits double to 4 s and attempts have longer timeouts, so that less of
+// the server's work is wasted. Thread-compatible; `seed` makes it repeatable.
 class Backoff {
  public:
   static constexpr absl::Duration kFirst = absl::Milliseconds(10);
@@ -24,13 +24,13 @@ class Backoff {
 
   explicit Backoff(uint32_t seed) : random_(seed) {}
 
-  // The stream works: the next try comes at once.
+  // The stream works: the next retry is immediate.
   void Reset() {
     next_ = absl::ZeroDuration();
     try_ = kTry;
   }
 
-  // `no_answer`: the try before was given up because nothing came back.
+  // `no_answer`: the previous attempt timed out without an answer.
   absl::Duration Next(bool no_answer = false) {
     try_ = no_answer ? std::min(2 * try_, kLongestTry) : kTry;
     const absl::Duration most = no_answer ? kMostWithoutAnswer : kMost;
@@ -39,7 +39,7 @@ class Backoff {
     return wait * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
   }
 
-  // The most that the next try may last.
+  // Timeout of the next attempt.
   absl::Duration longest_try() const { return try_; }
 
  private:

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/leader_hint.h"
@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(1500);
 constexpr char kMethod[] = "/ddprun.v1.Rendezvous/Session";
 
-// One connection, made at once and never made again by gRPC itself.
+// A channel with a single connection, made at once and never remade by gRPC itself.
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, const std::string& host,
                                           ClientSecurity* security) {
   grpc::ChannelArguments arguments;
@@ -43,7 +43,7 @@ void* AsTag(Tag* tag) {
   return static_cast<Completion*>(tag);
 }
 
-// A number in the metadata, or 0.
+// The epoch in the metadata, or 0.
 int64_t EpochIn(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata) {
   int64_t epoch = 0;
   const auto found = metadata.find(kEpochKey);
@@ -59,7 +59,7 @@ int64_t EpochIn(const std::multimap<grpc::string_ref, grpc::string_ref>& metadat
 ClientStream::ClientStream(const std::string& target, const std::string& host, ClientSecurity* security,
                            const std::string& authorization, grpc::CompletionQueue* queue, Events events)
     : events_(std::move(events)), queue_(queue), channel_(NewChannel(target, host, security)), stub_(channel_) {
-  // By hand: gRPC's own call credentials refuse connections without TLS.
+  // Added by hand because gRPC's own call credentials refuse connections without TLS.
   if (!authorization.empty()) context_.AddMetadata(kAuthorization, authorization);
 }
 
@@ -193,7 +193,7 @@ void ClientStream::OperationOver() {
   if (progress == StreamProgress::kNone && is_follower) {
     return events_.on_over(StreamProgress::kFollower, FromGrpcStatus(status_), ReadFollowerAnswer());
   }
-  // A server that talks nonsense may do better on another stream: no refusal.
+  // A malformed message is not a refusal: another stream may work.
   events_.on_over(progress, malformed_.ok() ? FromGrpcStatus(status_) : absl::InternalError(malformed_.message()),
                   FollowerAnswer());
 }
@@ -255,7 +255,7 @@ void ClientStream::WriteNext() {
     } else {
       return;
     }
-    writing_ = true;  // nobody else gets beyond this point until the operation is over
+    writing_ = true;  // allows only one write at a time
     ++in_flight_;
   }
   if (half_close) {

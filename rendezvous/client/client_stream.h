@@ -14,7 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/wire/channel_security.h"
@@ -23,31 +23,31 @@
 namespace ddprun::rendezvous {
 
 // One call of Rendezvous.Session on a connection of its own, from the first packet to the status. Send, Close and
-// Abandon may be called by any thread at any time; the events come from the completion queue's thread. It owns
-// itself while operations of gRPC are in flight.
+// Abandon may be called by any thread at any time; events come from the completion queue's thread. The object keeps
+// itself alive while gRPC operations are in flight.
 class ClientStream final : public std::enable_shared_from_this<ClientStream> {
  public:
   struct Events {
-    std::function<void(int64_t epoch)> on_open;  // a rendezvous server answers; 0: it is the only one
+    std::function<void(int64_t epoch)> on_open;  // a rendezvous server answers; epoch 0: it is the only server
     std::function<void(ServerMessage)> on_message;
-    // The last event; always comes. The answer is of kFollower.
+    // The last event; always called. The answer is set if the progress is kFollower.
     std::function<void(StreamProgress, absl::Status, FollowerAnswer)> on_over;
   };
 
-  // `target` is gRPC's name of one address, `host` the name that its certificate is for; `authorization`, see
-  // ClientSecurity. The queue outlives the stream.
+  // `target` is gRPC's name of one address, `host` the name that its certificate must be valid for; for `authorization`
+  // see ClientSecurity. The queue must outlive the stream.
   ClientStream(const std::string& target, const std::string& host, ClientSecurity* security,
                const std::string& authorization, grpc::CompletionQueue* queue, Events events);
 
   static constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 
-  // Begins to connect, and gives up after `timeout`, at most kConnectTimeout. To be called once.
+  // Starts to connect, with a timeout of at most kConnectTimeout. Call once.
   void Connect(absl::Duration timeout);
 
-  // Queues a message. Dropped once Close was called or the stream ended.
+  // Queues a message. Dropped after Close or the end of the stream.
   void Send(const LauncherMessage& message);
 
-  // Sends what is queued, then half-closes; the server ends the stream, or else it is cut after a second and a half.
+  // Sends queued messages, then half-closes; the stream is cut if the server does not end it within 1.5 seconds.
   void Close();
 
   // Cuts the stream.
@@ -66,7 +66,7 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
   void WriteNext();
   void Finish();
   FollowerAnswer ReadFollowerAnswer() const;
-  void OperationOver();  // counts it; the last one ends the stream's life
+  void OperationOver();  // the last one ends the stream's life
 
   const Events events_;
   grpc::CompletionQueue* const queue_;
@@ -75,20 +75,20 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 
-  // Of the completion queue's thread.
+  // Used only by the completion queue's thread.
   std::shared_ptr<ClientStream> self_;
   grpc::ByteBuffer inbound_;
   grpc::Status status_;
-  absl::Status malformed_;  // what the server sent, if it was that
+  absl::Status malformed_;  // set if the server sent a malformed message
   bool unknown_kind_noted_ = false;
 
   Mutex mutex_;
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;  // operations and timers
   std::deque<grpc::ByteBuffer> outbound_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // a write is in flight, or none may be started
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // a write is in flight or not allowed
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;  // the status is awaited, or here
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;  // waiting for the status, or it has arrived
   StreamProgress progress_ ABSL_GUARDED_BY(mutex_) = StreamProgress::kNone;
   grpc::Alarm connect_timer_;
   grpc::Alarm close_timer_;

@@ -12,13 +12,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/wire/host_port.h"
+#include "base/endpoint.h"
+#include "base/mutex.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// The error of the connection that is being made on the socket: 0 if it stands, EINPROGRESS if it does not yet.
+// Waits for the pending connection on the socket. Returns its error: 0 if it succeeded, EINPROGRESS at the deadline.
 int AwaitConnection(int fd, SteadyTime deadline) {
   while (true) {
     pollfd poll_fd{fd, POLLOUT, 0};
@@ -34,7 +34,7 @@ int AwaitConnection(int fd, SteadyTime deadline) {
 }
 
 bool IsRefused(const std::string& address, SteadyTime deadline) {
-  const absl::StatusOr<Endpoint> parsed = ParseHostPort(address);
+  const absl::StatusOr<Endpoint> parsed = ParseEndpoint(address);
   if (!parsed.ok()) return false;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -71,11 +71,11 @@ void ConnectProbe::Start(const std::string& address, absl::Duration timeout, Don
     MutexLock lock(&shared_->mutex);
     shared_->done = std::move(done);
   }
-  // Detached, so that whoever ends the client need not wait for a packet.
+  // Detached, so that the client's destructor need not wait for a packet.
   std::thread([shared = shared_, address, timeout] {
     const SteadyTime began = SteadyNow();
     const bool refused = IsRefused(address, began + timeout);
-    // Under the lock, so that the destructor waits for a call that is under way.
+    // Called under the lock, so that the destructor waits for a call in progress.
     MutexLock lock(&shared->mutex);
     if (shared->done != nullptr) std::exchange(shared->done, nullptr)(refused, began);
   }).detach();

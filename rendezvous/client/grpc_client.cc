@@ -18,7 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/mutex.h"
+#include "base/endpoint.h"
+#include "base/mutex.h"
 #include "rendezvous/client/client_stream.h"
 #include "rendezvous/client/connect_probe.h"
 #include "rendezvous/client/reconnector.h"
@@ -26,20 +27,19 @@
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 static_assert(Reconnector::kConnectTimeout <= ClientStream::kConnectTimeout);
 
-// So long certificates may be about to be renewed, here or there.
+// TLS failures are retried for this long, because certificates may be about to be renewed on either side.
 constexpr absl::Duration kTlsPatience = absl::Seconds(10);
 
 // gRPC's name of an address: "ipv4:10.0.0.1:29400".
 std::string GrpcTarget(const std::string& address) {
   if (!absl::StartsWith(address, "[")) return absl::StrCat("ipv4:", address);
-  return absl::StrCat("ipv6:", absl::StrReplaceAll(address, {{"%", "%25"}}));  // % begins a zone
+  return absl::StrCat("ipv6:", absl::StrReplaceAll(address, {{"%", "%25"}}));  // '%' starts a zone
 }
 
 std::string HostsOf(const std::vector<Endpoint>& servers) {
@@ -50,8 +50,8 @@ std::string AddressesOf(const std::vector<Endpoint>& servers) {
   return absl::StrJoin(servers, ",", [](std::string* out, const Endpoint& server) { *out += server.ToString(); });
 }
 
-// Carries out what a Reconnector decides. One thread runs the completion queue and calls the handler; Send, Reset and
-// Close may come from any other.
+// Carries out the effects of a Reconnector. One thread runs the completion queue and calls the handler; Send, Reset and
+// Close may be called by any other thread.
 class GrpcClient final : public Client {
  public:
   GrpcClient(const std::vector<Endpoint>& servers, Handler handler, absl::Duration patience,
@@ -96,14 +96,14 @@ class GrpcClient final : public Client {
   void Close() override { End(false); }
 
  private:
-  // For what another thread has to tell the core.
+  // Runs `what` on the completion queue's thread.
   void Post(std::function<void()> what) {
     MutexLock lock(&mutex_);
-    if (closed_) return;  // the queue may be gone
+    if (closed_) return;  // the queue may be shut down
     PostTo(&queue_, std::move(what));
   }
 
-  // What was sent is sent, unless `at_once`; then the streams end, and nothing more is told.
+  // Delivers sent messages unless `at_once`, then ends the streams. No more events follow.
   void End(bool at_once) {
     Reconnector::Effects effects;
     {
@@ -115,8 +115,8 @@ class GrpcClient final : public Client {
     CarryOut(std::move(effects));
   }
 
-  // What follows, but Send, Reset and Close, runs on the completion queue's thread. A call of the core is followed by
-  // its effects, with no lock held.
+  // The functions below run on the completion queue's thread. Each call of the core is followed by its effects, with no
+  // lock held.
   template <typename Call>
   void Step(Call call) {
     Reconnector::Effects effects;
@@ -134,7 +134,7 @@ class GrpcClient final : public Client {
     const SteadyTime deadline = core_.NextDeadline();
     if (closed_ || deadline == SteadyTime::InfiniteFuture()) return;
     if (armed_) {
-      if (deadline < armed_for_) retry_alarm_.Cancel();  // OnRetry sets it anew
+      if (deadline < armed_for_) retry_alarm_.Cancel();  // OnRetry sets it again
       return;
     }
     armed_ = true;
@@ -165,17 +165,17 @@ class GrpcClient final : public Client {
     }
   }
 
-  // Names that are being looked up, one after another.
+  // Lookup of several names, one after another.
   struct LookUp {
     std::vector<Endpoint> names;
     size_t next = 0;
     std::vector<ServerAddress> found;
-    std::string failure;  // of the first name that has no address
+    std::string failure;  // error of the first name without an address
   };
 
   void Do(reconnect::Resolve resolve) {
     auto look_up = std::make_shared<LookUp>(LookUp{.names = servers_});
-    const absl::StatusOr<Endpoint> leader = ParseHostPort(resolve.leader);
+    const absl::StatusOr<Endpoint> leader = ParseEndpoint(resolve.leader);
     if (leader.ok() && std::find(servers_.begin(), servers_.end(), *leader) == servers_.end()) {
       look_up->names.push_back(*leader);
     }
@@ -224,7 +224,7 @@ class GrpcClient final : public Client {
     });
   }
 
-  // False: the stream does not wait for its authorization, or no longer.
+  // Returns false if the stream is not, or no longer, waiting for its authorization.
   bool StopAuthorizing(uint64_t stream) {
     MutexLock lock(&mutex_);
     return authorizing_.erase(stream) > 0;
@@ -261,7 +261,7 @@ class GrpcClient final : public Client {
       if (closed_) return;
     }
     if (TlsFailsForGood(progress, status)) {
-      progress = StreamProgress::kOpen;  // the server was reached, and means this launcher to stay away
+      progress = StreamProgress::kOpen;  // the server was reached and refused this launcher
       status = absl::UnauthenticatedError(DescribeTlsFailure(status));
     }
     Step([&](Reconnector* core, auto* effects) {
@@ -312,7 +312,7 @@ class GrpcClient final : public Client {
   const Handler handler_;
   grpc::CompletionQueue queue_;
 
-  // Of the completion queue's thread: handshakes have failed since, and nothing else has happened.
+  // Used only by the completion queue's thread: since then there have been TLS failures and nothing else.
   std::optional<SteadyTime> tls_fails_since_;
 
   Mutex mutex_;
@@ -320,13 +320,13 @@ class GrpcClient final : public Client {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool armed_ ABSL_GUARDED_BY(mutex_) = false;  // retry_alarm_ is set and has not fired
   SteadyTime armed_for_ ABSL_GUARDED_BY(mutex_);
-  // Those of which the end has not come, by the core's number.
+  // Streams that have not ended, by the core's number.
   std::map<uint64_t, std::shared_ptr<ClientStream>> streams_ ABSL_GUARDED_BY(mutex_);
   CondVar stream_over_;
-  std::set<uint64_t> authorizing_ ABSL_GUARDED_BY(mutex_);  // streams that wait for what to show to the server
+  std::set<uint64_t> authorizing_ ABSL_GUARDED_BY(mutex_);  // streams waiting for their authorization
   grpc::Alarm retry_alarm_;
   MemberCompletion<GrpcClient, &GrpcClient::OnRetry> retry_tag_{this};
-  Resolver resolver_;  // these after all that their callbacks use
+  Resolver resolver_;  // last, because their callbacks use the members above
   ConnectProbe probe_;
   std::thread thread_;
 };

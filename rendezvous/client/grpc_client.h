@@ -5,26 +5,33 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/endpoint.h"
+#include "base/endpoint.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/core/credentials.h"
 
 namespace ddprun::rendezvous {
 
-// A Client over gRPC. All addresses of the server's name are tried at once; the first that answers is used, on one
-// connection (but for those of silent streams, see Client::Reset). It begins to connect at once, and again at once
-// after a stream that worked broke, else after 10 ms, doubling to a second (4 s while nothing answers at all). Each try
-// is given up after 5 s, later 10 s; those after a stream that worked first after `patience`, then after half of the
-// time since it was lost: what a cut network has swallowed the kernel would send again only after seconds. Connected
-// means that a rendezvous server answered. Disconnected comes once for each round over the addresses of a name. The
-// destructor takes at most two seconds (after Close; else it cuts the stream and takes none) and must not be called
-// from the handler. Refused credentials are permanent; TLS handshakes that fail are so after ten seconds of nothing
-// else, because certificates may be about to be renewed.
+// Creates a Client over gRPC.
+//
+// Connecting: all addresses of the server's name are tried at once and the first that answers is used, on one
+// connection (besides those of silent streams, see Client::Reset). Connected means that a rendezvous server answered;
+// Disconnected is sent once per round over the addresses.
+//
+// Retries: the first attempt is immediate, and so is the first one after a stream that worked. Further waits start at
+// 10 ms and double up to 1 s (4 s while nothing answers at all). An attempt times out after 5 s, later 10 s. After a
+// stream that worked, attempts time out after `patience` at first, then after half of the time since the loss: packets
+// that a cut network has dropped would be retransmitted by the kernel only after seconds.
+//
+// Errors: refused credentials are permanent. TLS handshake failures become permanent after ten seconds without any
+// other result, because certificates may be about to be renewed.
+//
+// The destructor takes at most two seconds after Close; without Close it cuts the stream at once. It must not be called
+// from the handler.
 std::unique_ptr<Client> NewGrpcClient(const Endpoint& server, Client::Handler handler,
                                       absl::Duration patience = absl::Seconds(5), const Credentials& credentials = {});
 
-// The same for several servers, of which one leads (protocol 4.8): all addresses of all of them are tried at once, and
-// the one that leads is taken. REQUIRES: there is at least one.
+// Creates a Client for several servers, of which one leads (protocol 4.8): all addresses of all servers are tried at
+// once, and the leader's is used. REQUIRES: there is at least one server.
 std::unique_ptr<Client> NewGrpcClient(const std::vector<Endpoint>& servers, Client::Handler handler,
                                       absl::Duration patience, const Credentials& credentials);
 

@@ -7,14 +7,14 @@
 
 namespace ddprun::rendezvous {
 
-// Tells which messages belong on the present stream. A launcher may speak while it does not know yet that its stream
-// broke and another stands: what it says then was meant for the old one, and the server would refuse a stream that
-// does not begin with a Join, or has two. Thread-compatible.
+// Decides which messages may be sent on the current stream. A launcher may send a message before it learns that its
+// stream broke and another one is open. That message was meant for the old stream, and the server refuses a stream that
+// does not begin with a Join or has two. Thread-compatible.
 class JoinFirst {
  public:
   void OnNewStream() { joined_ = false; }
 
-  // Whether to send the message. A Join is, if it is the first of the stream; others are, after it.
+  // True if the message may be sent: the first Join of the stream, or any other message after it.
   bool Admits(const LauncherMessage& message) {
     const bool is_join = std::holds_alternative<Join>(message);
     const bool admitted = is_join != joined_;

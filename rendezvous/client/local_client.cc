@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/client/join_first.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/core/validate.h"
@@ -17,7 +17,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What the client's thread has to do, in order.
+// Tasks of the client's thread, in order.
 struct ResetStream {};
 struct CloseStream {};
 struct StopThread {};
@@ -25,7 +25,7 @@ using Task = std::variant<LauncherMessage, ServerMessage, absl::Status, ResetStr
 
 class TaskQueue {
  public:
-  // `stream` is that of the session that the task is from; 0: of the client's user.
+  // `stream` is the session that the task came from; 0: the client's user.
   struct Entry {
     uint64_t stream = 0;
     Task task;
@@ -53,7 +53,7 @@ class TaskQueue {
   std::deque<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The driver's side of a stream: leaves everything for the client's thread.
+// The driver's side of a stream. Forwards everything to the client's thread.
 class LocalSession final : public Session {
  public:
   LocalSession(uint64_t stream, std::shared_ptr<TaskQueue> queue) : stream_(stream), queue_(std::move(queue)) {}
@@ -62,7 +62,7 @@ class LocalSession final : public Session {
 
  private:
   const uint64_t stream_;
-  const std::shared_ptr<TaskQueue> queue_;  // shared, for the driver may keep a session for a moment
+  const std::shared_ptr<TaskQueue> queue_;  // shared, because the driver may keep a session for a while
 };
 
 class LocalClient final : public Client {
@@ -84,13 +84,13 @@ class LocalClient final : public Client {
   void Close() override { queue_->Push(0, CloseStream{}); }
 
  private:
-  // All below runs on the client's thread.
+  // The functions below run on the client's thread.
 
   void Run() {
     Open();
     while (true) {
       TaskQueue::Entry entry = queue_->Pop();
-      if (entry.stream != 0 && entry.stream != stream_) continue;  // from a session that is over
+      if (entry.stream != 0 && entry.stream != stream_) continue;  // from a session that has ended
       if (std::holds_alternative<StopThread>(entry.task)) break;
       if (session_ != nullptr) std::visit([this](auto&& task) { Do(std::move(task)); }, std::move(entry.task));
     }
@@ -141,7 +141,7 @@ class LocalClient final : public Client {
   uint64_t stream_ = 0;  // counts sessions
   JoinFirst join_first_;
   std::shared_ptr<Session> session_;  // null once closed
-  std::thread thread_;                // last: started when all else exists
+  std::thread thread_;                // last: started when all other members exist
 };
 
 }  // namespace

@@ -9,10 +9,9 @@
 
 namespace ddprun::rendezvous {
 
-// A Client of a driver in the same process: no gRPC, no sockets, nothing that can break or fall silent, so its Join
-// goes out with in_process set and the server asks for no heartbeats. One thread of its own speaks to the driver and
-// calls the handler. The driver outlives the client; the destructor must not be called from the handler. `user`: as
-// Join has it.
+// Creates a Client of a driver in the same process, without gRPC and sockets. It can't break or fall silent, so its
+// Join has in_process set and the server requires no heartbeats. A dedicated thread calls the driver and the handler.
+// The driver must outlive the client; the destructor must not be called from the handler. For `user` see Join.
 std::unique_ptr<Client> NewLocalClient(Driver* driver, Client::Handler handler, std::string user = "");
 
 }  // namespace ddprun::rendezvous

@@ -7,14 +7,13 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// So long after a stream was lost the server's name still stands for the same addresses: the way to who would say
-// otherwise may be cut as well.
+// Reuse resolved addresses for this long after losing a stream: the DNS server may be unreachable too.
 constexpr absl::Duration kAddressesStand = absl::Seconds(10);
 
-// The most that passes between rounds while servers are there, but none leads: one is about to.
+// Maximum pause between rounds while followers answer but no server leads: one is about to.
 constexpr absl::Duration kTakeoverPause = absl::Milliseconds(500);
 
-// A follower does not let this launcher in.
+// True if a follower rejected this launcher's credentials.
 bool IsFollowersRefusal(const StreamEnd& end) {
   return end.progress == StreamProgress::kFollower &&
          (absl::IsUnauthenticated(end.status) || absl::IsPermissionDenied(end.status));
@@ -49,7 +48,7 @@ void Reconnector::TryAddresses(SteadyTime now, Effects* effects) {
   only_refusals_ = true;
   for (const ServerAddress& target : targets_) {
     const auto is_to_target = [&](const auto& pending) { return pending.second.target == target.address; };
-    if (std::any_of(tries_.begin(), tries_.end(), is_to_target)) continue;  // of the round before
+    if (std::any_of(tries_.begin(), tries_.end(), is_to_target)) continue;  // still pending from an earlier round
     tries_[++streams_] = Try{target.address, now, gone_};
     effects->emplace_back(reconnect::Connect{streams_, target.address, target.host, Timeout(now)});
   }
@@ -67,7 +66,7 @@ void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   open_target_ = found->second.target;
   open_epoch_ = epoch;
   tries_.erase(found);
-  GiveUpTries(effects);
+  AbandonTries(effects);
   retry_.Clear();
   refused_.reset();
   leader_is_new_ = false;
@@ -76,7 +75,7 @@ void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   effects->emplace_back(reconnect::Tell{Connected{epoch == 0 ? "" : open_target_}});
 }
 
-void Reconnector::GiveUpTries(Effects* effects) {
+void Reconnector::AbandonTries(Effects* effects) {
   for (const auto& [stream, tried] : tries_) effects->emplace_back(reconnect::Abandon{stream});
   tries_.clear();
   probing_ = false;
@@ -89,7 +88,7 @@ void Reconnector::OnMessage(uint64_t stream, ServerMessage message, Effects* eff
     good_target_ = open_target_;
     epoch_ = open_epoch_;
     gone_ = false;
-    // The server has taken the Join, so the end of an older stream means nothing to it any more.
+    // The server has received the Join, so it ignores the end of an older stream.
     EndSilentStreams(effects);
   }
   effects->emplace_back(reconnect::Tell{std::move(message)});
@@ -109,14 +108,14 @@ void Reconnector::OnEnd(uint64_t stream, const StreamEnd& end, SteadyTime now, E
   stream_ = 0;
   NoteLoss(now);
   refused_.reset();
-  // Of several servers it says which one was lost.
+  // With several servers, name the one that was lost.
   const std::string& server = open_epoch_ == 0 ? settings_.address : open_target_;
   RetryAfter(DescribeEnd(server, end.progress, end.status), now, effects);
 }
 
 void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime now, Effects* effects) {
   if (end.progress == StreamProgress::kOpen || end.progress == StreamProgress::kAbandoned) {
-    GiveUpTries(effects);  // a server was reached, and its word counts
+    AbandonTries(effects);  // a server was reached; its answer counts
     return RetryAfter(DescribeEnd(tried.target, end.progress, end.status), now, effects);
   }
   if (end.progress == StreamProgress::kTimedOut) no_answer_ = true;
@@ -124,11 +123,11 @@ void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime no
     refusal_ = DescribeEnd(tried.target, StreamProgress::kOpen, end.status);
   } else {
     only_refusals_ = false;
-    if (end.progress == StreamProgress::kFollower) HearFollower(tried, end.follower, now);
+    if (end.progress == StreamProgress::kFollower) OnFollowerAnswer(tried, end.follower, now);
   }
   absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ",
                   DescribeEnd(tried.target, end.progress, end.status).reason);
-  // Whatever the reason was, in whosever words: does anybody listen there?
+  // Whatever error gRPC reported, check whether anything listens there.
   if (end.progress == StreamProgress::kNone && absl::IsUnavailable(end.status) && tried.target == good_target_ &&
       !probe_under_way_) {
     probing_ = probe_under_way_ = true;
@@ -137,16 +136,16 @@ void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime no
   EndRoundIfOver(now, effects);
 }
 
-void Reconnector::HearFollower(const Try& tried, const FollowerAnswer& answer, SteadyTime now) {
+void Reconnector::OnFollowerAnswer(const Try& tried, const FollowerAnswer& answer, SteadyTime now) {
   follower_answered_ = true;
-  // The host of the last leader may never answer. The others do not wait for that.
+  // The last leader's host may never answer; do not wait for it.
   if (state_ == State::kConnecting && !retry_.running()) retry_.Set(now + settings_.patience);
   if (!answer.leader.empty() && answer.leader != leader_) {
     leader_ = answer.leader;
     leader_is_new_ = true;
   }
   if (answer.epoch == 0 || answer.epoch != epoch_) return;
-  // What became known after the try began proves nothing of the time before.
+  // If this became known only after the attempt began, it proves nothing about the time before.
   if (tried.gone_known) refused_ = std::max(refused_.value_or(tried.began), tried.began);
   if (answer.leader.empty()) gone_ = true;  // its lease has expired, and it stopped before that
 }
@@ -162,7 +161,7 @@ void Reconnector::OnProbed(uint64_t probe, std::optional<SteadyTime> refused, St
 
 void Reconnector::EndRoundIfOver(SteadyTime now, Effects* effects) {
   if (state_ != State::kConnecting || !tries_.empty() || probing_) return;
-  // One follower may have old credentials; all of them together speak for the leader.
+  // One follower may have outdated credentials, but if all refuse, the leader would too.
   RetryAfter(refusal_ && only_refusals_ ? *refusal_ : Disconnected{tried_}, now, effects);
 }
 

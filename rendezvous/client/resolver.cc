@@ -10,14 +10,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 std::string GrpcName(bool ipv6, const std::string& host, int port) {
   if (!ipv6) return absl::StrCat("ipv4:", host, ":", port);
-  return absl::StrCat("ipv6:[", absl::StrReplaceAll(host, {{"%", "%25"}}), "]:", port);  // % begins a zone
+  return absl::StrCat("ipv6:[", absl::StrReplaceAll(host, {{"%", "%25"}}), "]:", port);  // '%' starts a zone
 }
 
 Resolver::Result LookUp(const Endpoint& address) {
@@ -68,10 +68,10 @@ void Resolver::Resolve(const Endpoint& address, Done done) {
     MutexLock lock(&shared_->mutex);
     shared_->done = std::move(done);
   }
-  // Detached, because a look-up can't be ended and may take half a minute.
+  // Detached, because a lookup can't be cancelled and may take half a minute.
   std::thread([shared = shared_, address] {
     Result result = LookUp(address);
-    // Under the lock, so that the destructor waits for a call that is under way.
+    // Called under the lock, so that the destructor waits for a call in progress.
     MutexLock lock(&shared->mutex);
     if (shared->done != nullptr) std::exchange(shared->done, nullptr)(std::move(result));
   }).detach();

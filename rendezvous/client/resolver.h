@@ -8,29 +8,29 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "rendezvous/base/endpoint.h"
+#include "base/endpoint.h"
 
 namespace ddprun::rendezvous {
 
-// Turns names into addresses by the system's resolver (which knows /etc/hosts and every name service of the host,
-// as gRPC's own does not), without blocking. Thread-safe.
+// Resolves names with the system's resolver, which unlike gRPC's own uses /etc/hosts and all name services of the host,
+// without blocking. Thread-safe.
 class Resolver {
  public:
-  // gRPC's names of the addresses: "ipv4:10.0.0.1:29400". NOT_FOUND: the text says why there is none.
+  // gRPC's names of the addresses: "ipv4:10.0.0.1:29400". NOT_FOUND: the message says why there is none.
   using Result = absl::StatusOr<std::vector<std::string>>;
   using Done = std::function<void(Result)>;
 
   Resolver();
-  // `done` of a name still looked up is never called.
+  // `done` of a pending lookup is not called any more.
   ~Resolver();
 
-  // The name of a host that is written as an address; nullopt: it has to be looked up.
+  // Returns gRPC's name of a host that is given as an address; nullopt: it must be looked up.
   static std::optional<std::string> Literal(const Endpoint& address);
 
-  // The address in one of gRPC's names, with its port: "10.0.0.1:29400".
+  // Extracts address and port from one of gRPC's names: "10.0.0.1:29400".
   static std::string AddressOf(const std::string& grpc_name);
 
-  // Calls `done` from another thread. REQUIRES: no other look-up is under way.
+  // Calls `done` from another thread. REQUIRES: no other lookup is pending.
   void Resolve(const Endpoint& address, Done done);
 
  private:

@@ -6,14 +6,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/grpc_cause.h"
+#include "base/grpc_cause.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr absl::string_view kUnresolved = "DNS resolution failed for ";
 
-// "connection refused".
+// Extracts the cause: "connection refused".
 std::string Cause(absl::string_view text) {
   if (absl::StrContains(text, kUnresolved)) {
     // "...: C-ares status is not ARES_SUCCESS qtype=A name=host is_balancer=0: Domain name not found".
@@ -23,12 +23,12 @@ std::string Cause(absl::string_view text) {
   }
   std::string cause = absl::StrReplaceAll(GrpcCause(text), {{"\n", " "}, {"\r", " "}});
   if (cause.empty()) return "connection lost";
-  // "Connection refused", but not "IPv6 ..." or a host's name.
+  // Lower-case "Connection refused", but not "IPv6 ..." or a host's name.
   if (cause.size() > 1 && absl::ascii_islower(cause[1])) cause[0] = absl::ascii_tolower(cause[0]);
   return cause;
 }
 
-// gRPC reached something that does not speak HTTP/2 as a gRPC server does.
+// True if gRPC reached a peer that is not a gRPC server.
 bool SpeaksAnotherProtocol(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kUnavailable) return true;
   const std::string text = absl::AsciiStrToLower(status.message());

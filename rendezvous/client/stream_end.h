@@ -10,33 +10,33 @@
 
 namespace ddprun::rendezvous {
 
-// How far a stream came before it ended.
+// How far a stream got before it ended.
 enum class StreamProgress {
-  kNone,       // nothing that a rendezvous server would say came back
-  kTimedOut,   // the same, and that for as long as we wait for it
-  kFollower,   // a server that does not lead said so
-  kOpen,       // it was the stream of a rendezvous server
-  kAbandoned,  // it was, and the launcher gave it up
+  kNone,       // no response of a rendezvous server was received
+  kTimedOut,   // no response was received before the timeout
+  kFollower,   // a server that does not lead answered
+  kOpen,       // a rendezvous server answered
+  kAbandoned,  // a rendezvous server answered, and the launcher abandoned the stream
 };
 
-// What a server says that is one of several and does not lead (protocol 4.8).
+// Answer of one of several servers that does not lead (protocol 4.8).
 struct FollowerAnswer {
-  std::string leader;  // HOST:PORT; empty: nobody leads, or that is not known
-  int64_t epoch = 0;   // of the latest leader at a moment after the question; 0: not known
+  std::string leader;  // HOST:PORT; empty: no leader, or unknown
+  int64_t epoch = 0;   // epoch of the latest leader at some time after the query; 0: unknown
 };
 
-// Whether the server means the launcher to stay away (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED, UNAUTHENTICATED,
+// True if the server refuses this launcher (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED, UNAUTHENTICATED,
 // PERMISSION_DENIED).
 bool IsRefusal(const absl::Status& status);
 
-// Whether an attempt to connect over TLS ended because of TLS, as far as gRPC tells: somebody was reached, and no
-// session came of it.
+// True if a TLS connection attempt failed because of TLS, as far as gRPC reveals: a peer was reached but no session
+// resulted.
 bool IsTlsFailure(StreamProgress progress, const absl::Status& status);
 // "TLS handshake failed: ..."
 std::string DescribeTlsFailure(const absl::Status& status);
 
-// What to tell the launcher of a stream to `address` (a name or an address) that ended so; `status` is what gRPC or the
-// server said. If nothing was reached, only what was tried and what happened: "10.0.0.5: connection refused".
+// Describes for the launcher the end of a stream to `address` (a name or an address); `status` comes from gRPC or the
+// server. If nothing was reached, the reason names only the address and the error: "10.0.0.5: connection refused".
 // Thread-safe.
 Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status);
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <variant>
 
+#include "worker_contract/exit_codes.h"
+
 // What people may tell the server to do with jobs, nodes and hosts (docs/rendezvousd.md).
 namespace ddprun::rendezvous {
 
@@ -12,7 +14,7 @@ namespace ddprun::rendezvous {
 struct StopJob {
   std::string job_id;
 };
-inline constexpr int kExitStopped = 143;  // as if all had been told to stop with SIGTERM
+using worker_contract::kExitStopped;
 
 // From now on the job has so many nodes. What launchers bring with --nnodes remains what they must bring.
 struct ResizeJob {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/phrases.h"
 
 namespace ddprun::rendezvous {

@@ -11,7 +11,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_view.h"

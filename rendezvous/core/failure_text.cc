@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/base/signal_name.h"
-#include "rendezvous/base/text.h"
+#include "base/signal_name.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

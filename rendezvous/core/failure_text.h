@@ -5,13 +5,13 @@
 #include <string>
 
 #include "rendezvous/core/messages.h"
+#include "worker_contract/exit_codes.h"
 
 // Texts for how a worker ended.
 namespace ddprun::rendezvous {
 
-// The shell's exit codes for a program that can't be executed (126) or was not found (127).
-inline constexpr int kExitCannotExecute = 126;
-inline constexpr int kExitNotFound = 127;
+using worker_contract::kExitCannotExecute;
+using worker_contract::kExitNotFound;
 
 // "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such program",
 // "exited with 78 (non-restartable)", "reported a failure" (it lives), "was lost" (a node's failure, not a worker's).

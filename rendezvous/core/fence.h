@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/membership.h"

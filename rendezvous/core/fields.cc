@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "base/text_check.h"
 #include "proto/time.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
@@ -85,19 +85,26 @@ int64_t Fields::Step(absl::string_view name, int64_t value) {
   return std::max<int64_t>(value, 0);
 }
 
-void Fields::Duration(absl::string_view name, bool is_set, google::protobuf::Duration* value) {
+void Fields::Duration(absl::string_view name, google::protobuf::Message* message) {
+  const auto* field = message->GetDescriptor()->FindFieldByName(std::string(name));
+  const auto* reflection = message->GetReflection();
   if (mode_ == Mode::kFit) return;
-  if (!is_set) return Required(name, false);
-  const bool has_nanos = value->nanos() >= 0 && value->nanos() < kNanosPerSecond;
-  if (has_nanos && value->nanos() == 0 && ToDuration(*value) == absl::InfiniteDuration()) return;
-  const int64_t max_seconds = absl::ToInt64Seconds(kMaxDuration);
-  const bool in_range = has_nanos && value->seconds() >= 0 && value->seconds() <= max_seconds &&
-                        (value->seconds() < max_seconds || value->nanos() == 0);
-  if (in_range) return;
-  Fail(name, absl::StrCat("must be from 0 to ", max_seconds, " seconds, not ", value->seconds(), " s and ",
-                          value->nanos(), " ns"));
-  const bool negative = value->seconds() < 0 || value->nanos() < 0;
-  *value = FromDuration(negative ? absl::ZeroDuration() : kMaxDuration);
+  if (!reflection->HasField(*message, field)) return Required(name, false);
+  auto* value = static_cast<google::protobuf::Duration*>(reflection->MutableMessage(message, field));
+  const google::protobuf::Duration nearest = FromDuration(NearestDuration(*value));
+  if (value->seconds() == nearest.seconds() && value->nanos() == nearest.nanos()) return;
+  Fail(name, absl::StrCat("must be from 0 to ", absl::ToInt64Seconds(kMaxDuration), " seconds, not ", value->seconds(),
+                          " s and ", value->nanos(), " ns"));
+  *value = nearest;
+}
+
+void Fields::FiniteDuration(absl::string_view name, google::protobuf::Message* message) {
+  Duration(name, message);
+  const auto* field = message->GetDescriptor()->FindFieldByName(std::string(name));
+  const auto& value = message->GetReflection()->GetMessage(*message, field);
+  if (ToDuration(static_cast<const google::protobuf::Duration&>(value)) == absl::InfiniteDuration()) {
+    Fail(name, "must be finite");
+  }
 }
 
 void Fields::Time(absl::string_view name, google::protobuf::Timestamp* value) {
@@ -108,6 +115,14 @@ void Fields::Time(absl::string_view name, google::protobuf::Timestamp* value) {
   if (has_nanos && nearest.seconds() == value->seconds()) return;
   Fail(name, "must be a time in the years 1 to 9999");
   *value = nearest;
+}
+
+absl::Duration NearestDuration(const google::protobuf::Duration& value) {
+  const bool has_nanos = value.nanos() >= 0 && value.nanos() < kNanosPerSecond;
+  if (value.seconds() < 0 || value.nanos() < 0) return absl::ZeroDuration();
+  if (!has_nanos) return kMaxDuration;
+  const absl::Duration duration = ToDuration(value);
+  return duration == absl::InfiniteDuration() ? duration : std::min(duration, kMaxDuration);
 }
 
 std::string FitText(absl::string_view text, size_t max_bytes) {

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/message.h"
 #include "google/protobuf/timestamp.pb.h"
 
 namespace ddprun::rendezvous {
@@ -51,8 +52,10 @@ class Fields {
   // A step of the training: not negative.
   int64_t Step(absl::string_view name, int64_t value);
 
-  // At least zero and at most kMaxDuration, or infinite. An unset field is an error, or zero.
-  void Duration(absl::string_view name, bool is_set, google::protobuf::Duration* value);
+  // The field `name` of `message`, a Duration: at least zero and at most kMaxDuration, or infinite. It must be set.
+  void Duration(absl::string_view name, google::protobuf::Message* message);
+  // As Duration, and not infinite.
+  void FiniteDuration(absl::string_view name, google::protobuf::Message* message);
 
   // A time in the years 1 to 9999; an unset one is the epoch.
   void Time(absl::string_view name, google::protobuf::Timestamp* value);
@@ -68,6 +71,9 @@ class Fields {
   std::string path_;
   absl::Status* status_ = nullptr;
 };
+
+// The duration nearest to `value` that Fields::Duration accepts.
+absl::Duration NearestDuration(const google::protobuf::Duration& value);
 
 // `text` as valid UTF-8 (bad bytes become '?') of at most `max_bytes`; longer text ends in "...".
 std::string FitText(absl::string_view text, size_t max_bytes);

@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/fields.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/phrases.h"
@@ -151,7 +152,7 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
 
 void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
   if (leave.has_workers() && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
-  const std::string reason = Bounded(leave.reason(), kMaxTextBytes);
+  const std::string& reason = leave.reason();
   OnGone(node,
          {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
           leave.has_workers(), Going::How::kLeft},
@@ -388,7 +389,7 @@ void Job::Say(Event event, const Turn& turn) {
   event.round = round_.number();
   event.restart_count = budget_.used();
   if (event.failure && event.failure->traceback().size() > kMaxEventTraceback) {
-    event.failure->set_traceback(Bounded(std::move(event.failure->traceback()), kMaxEventTraceback));
+    event.failure->set_traceback(FitText(event.failure->traceback(), kMaxEventTraceback));
   }
   event.time = turn.wall_time;
   if (keeps_records_) history_.Add(event);

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/departure.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/base/shown_id.h"
+#include "base/shown_id.h"
 #include "rendezvous/core/command.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/limits.h"

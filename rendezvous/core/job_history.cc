@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::rendezvous {

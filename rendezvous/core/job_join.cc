@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"

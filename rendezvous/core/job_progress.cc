@@ -48,7 +48,7 @@ std::optional<TrainingView> JobProgress::Summarize(SteadyTime now) const {
       slowest = std::min(slowest, progress.step());
       view.ago = std::min(view.ago, now - rank.at);
       all_say_samples = all_say_samples && progress.has_samples();
-      samples += (progress.has_samples() ? progress.samples() : 0);
+      samples += progress.samples();
       if (progress.has_loss() && node.base_rank + local_rank < loss_rank) {
         loss_rank = node.base_rank + local_rank;
         view.loss = progress.loss();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"

@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
-#include "rendezvous/core/join_check.h"
 #include "rendezvous/core/phrases.h"
 #include "rendezvous/core/rank_assignment.h"
 #include "rendezvous/core/verdicts.h"
@@ -113,7 +112,7 @@ std::string Job::DescribeLeftOut(const Node& node) const {
     return absl::StrCat("the job was resized to at most ", Counted(size_.max_nodes, "node"));
   }
   return absl::StrCat("node ", node.host, " is left out for ", absl::FormatDuration(cooldowns_.Length(node.node_id)),
-                      " (--node-cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
+                      " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
                       " rounds in a row");
 }
 
@@ -245,7 +244,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-  const WorkerFailure failure = Bounded(message.failure());
+  const WorkerFailure& failure = message.failure();
   if (failure.restartable() && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
     return CompleteRecoveryIfAllReported(turn);
   }

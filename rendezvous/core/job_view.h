@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/messages.h"
 

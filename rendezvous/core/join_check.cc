@@ -1,69 +1,54 @@
 #include "rendezvous/core/join_check.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text_check.h"
+#include "base/counted.h"
+#include "base/text.h"
+#include "base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-using Problem = std::optional<std::string>;
-
 // The first setting that differs, as its flag and the two values.
 struct Difference {
-  absl::string_view flag;
-  std::string job, other;
+  std::string flag, job, other;
 };
 
-std::string NodeRange(const JobSettings& s) {
-  return s.min_nodes() == s.max_nodes() ? absl::StrCat(s.max_nodes()) : absl::StrCat(s.min_nodes(), ":", s.max_nodes());
-}
-
 std::optional<Difference> FirstDifference(const JobSettings& a, const JobSettings& b) {
-  using google::protobuf::Duration;
-  const auto durations = [](absl::string_view flag, const Duration& x, const Duration& y) {
-    return Difference{flag, absl::FormatDuration(ToDuration(x)), absl::FormatDuration(ToDuration(y))};
-  };
-  const auto differ = [](const Duration& x, const Duration& y) {
-    return x.seconds() != y.seconds() || x.nanos() != y.nanos();
-  };
   if (a.min_nodes() != b.min_nodes() || a.max_nodes() != b.max_nodes()) {
-    return Difference{"--nnodes", NodeRange(a), NodeRange(b)};
+    return Difference{"--nnodes", MinMaxText(a.min_nodes(), a.max_nodes()), MinMaxText(b.min_nodes(), b.max_nodes())};
   }
   if (a.max_restarts() != b.max_restarts()) {
     return Difference{"--max-restarts", absl::StrCat(a.max_restarts()), absl::StrCat(b.max_restarts())};
   }
-  if (differ(a.restart_window(), b.restart_window())) {
-    return durations("--restart-window", a.restart_window(), b.restart_window());
-  }
-  if (differ(a.restart_backoff(), b.restart_backoff())) {
-    return durations("--restart-backoff", a.restart_backoff(), b.restart_backoff());
-  }
   if (a.max_failures_at_step() != b.max_failures_at_step()) {
-    return Difference{"--max-failures-at-step", absl::StrCat(a.max_failures_at_step()),
+    return Difference{"--rdzv-conf max_failures_at_step", absl::StrCat(a.max_failures_at_step()),
                       absl::StrCat(b.max_failures_at_step())};
   }
-  if (differ(a.node_cooldown(), b.node_cooldown()))
-    return durations("--node-cooldown", a.node_cooldown(), b.node_cooldown());
-  if (differ(a.join_timeout(), b.join_timeout())) {
-    return durations("--rdzv-conf join_timeout", a.join_timeout(), b.join_timeout());
-  }
-  if (differ(a.last_call(), b.last_call()))
-    return durations("--rdzv-conf last_call_timeout", a.last_call(), b.last_call());
-  if (differ(a.heartbeat_timeout(), b.heartbeat_timeout())) {
-    return durations("--rdzv-conf heartbeat_timeout", a.heartbeat_timeout(), b.heartbeat_timeout());
-  }
-  if (differ(a.reconnect_grace(), b.reconnect_grace())) {
-    return durations("--rdzv-conf reconnect_grace", a.reconnect_grace(), b.reconnect_grace());
+  const struct {
+    absl::string_view key;
+    const google::protobuf::Duration &job, &other;
+  } durations[] = {
+      {"restart_window", a.restart_window(), b.restart_window()},
+      {"restart_backoff", a.restart_backoff(), b.restart_backoff()},
+      {"node_cooldown", a.node_cooldown(), b.node_cooldown()},
+      {"join_timeout", a.join_timeout(), b.join_timeout()},
+      {"last_call_timeout", a.last_call(), b.last_call()},
+      {"heartbeat_timeout", a.heartbeat_timeout(), b.heartbeat_timeout()},
+      {"reconnect_grace", a.reconnect_grace(), b.reconnect_grace()},
+  };
+  for (const auto& [key, job, other] : durations) {
+    if (ToDuration(job) == ToDuration(other)) continue;
+    return Difference{absl::StrCat("--rdzv-conf ", key), absl::FormatDuration(ToDuration(job)),
+                      absl::FormatDuration(ToDuration(other))};
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-Problem CheckSurvivors(const google::protobuf::RepeatedPtrField<Survivor>& survivors, int32_t slots) {
+std::optional<std::string> CheckSurvivors(const google::protobuf::RepeatedPtrField<Survivor>& survivors,
+                                          int32_t slots) {
   int32_t before = -1;
   for (const Survivor& survivor : survivors) {
     const int32_t rank = survivor.local_rank();
@@ -71,7 +56,7 @@ Problem CheckSurvivors(const google::protobuf::RepeatedPtrField<Survivor>& survi
       return absl::StrCat("has local rank ", rank, "; it must be 0 to ", slots - 1);
     }
     if (rank <= before) return absl::StrCat("has local rank ", rank, " after ", before, "; they must ascend");
-    if ((survivor.has_committed_step() ? survivor.committed_step() : 0) < 0) {
+    if (survivor.committed_step() < 0) {
       return absl::StrCat("has step ", survivor.committed_step(), " of local rank ", rank, "; it must not be negative");
     }
     before = rank;
@@ -98,23 +83,6 @@ std::optional<std::string> CheckHostName(const std::string& host) {
   if (host.size() > kMaxNameBytes) return absl::StrCat("the host's name has more than ", kMaxNameBytes, " bytes");
   if (!IsUtf8(host) || HasControl(host)) return "the host's name is not UTF-8 without control characters";
   return std::nullopt;
-}
-
-std::string Bounded(std::string text, size_t max_bytes) {
-  if (text.size() <= max_bytes) return text;
-  size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // inside a character
-  text.resize(end);
-  return text;
-}
-
-WorkerFailure Bounded(WorkerFailure failure) {
-  failure.set_host(Bounded(std::move(failure.host()), kMaxNameBytes));
-  failure.set_message(Bounded(std::move(failure.message()), kMaxTextBytes));
-  failure.set_traceback(Bounded(std::move(failure.traceback()), kMaxTracebackBytes));
-  failure.set_error_file(Bounded(std::move(failure.error_file()), kMaxTextBytes));
-  failure.set_progress(Bounded(std::move(failure.progress()), kMaxTextBytes));
-  return failure;
 }
 
 }  // namespace ddprun::rendezvous

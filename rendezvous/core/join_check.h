@@ -1,7 +1,6 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_JOIN_CHECK_H_
 #define DDPRUN_RENDEZVOUS_CORE_JOIN_CHECK_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,11 +24,8 @@ std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::str
 // One line for who brings a node id that another launcher process has (protocol 2.4).
 std::string OtherLaunchersId(absl::string_view job_id, absl::string_view host);
 
-// A report is never refused for being long: its texts are cut to their bounds, between UTF-8 characters.
-WorkerFailure Bounded(WorkerFailure failure);
 // nullopt, or what is wrong with the name of a host that a command names.
 std::optional<std::string> CheckHostName(const std::string& host);
-std::string Bounded(std::string text, size_t max_bytes);
 
 }  // namespace ddprun::rendezvous
 

@@ -2,7 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_LATENESS_H_
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 
 namespace ddprun::rendezvous {
 

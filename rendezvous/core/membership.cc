@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/base/secret.h"
+#include "base/secret.h"
 #include "rendezvous/core/beat_plan.h"
 
 namespace ddprun::rendezvous {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 
 namespace ddprun::rendezvous {
 

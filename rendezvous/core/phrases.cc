@@ -1,7 +1,7 @@
 #include "rendezvous/core/phrases.h"
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::rendezvous {
@@ -28,7 +28,7 @@ std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts,
 
 std::string DescribeNoProgress(const WorkerFailure& failure, int32_t times) {
   return absl::StrCat(DescribeFailure(failure), "; no progress: failed ", Counted(times, "time"), " in a row at step ",
-                      (failure.has_step() ? failure.step() : 0), " (--max-failures-at-step)");
+                      failure.step(), " (max_failures_at_step)");
 }
 
 std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, bool told_to_stop) {

@@ -20,7 +20,7 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all);
 // (--max-restarts 0)", "...; non-restartable". `window`: of the limit; zero: none.
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts, absl::Duration window);
 
-// "...; no progress: failed 3 times in a row at step 120 (--max-failures-at-step)". The failure has a step.
+// "...; no progress: failed 3 times in a row at step 120 (max_failures_at_step)". The failure has a step.
 std::string DescribeNoProgress(const WorkerFailure& failure, int32_t times);
 
 // "timed out: 1 of 2 nodes joined within 10m: node-a", plus the reason for waiting if a round ran before.

@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr size_t kNobody = static_cast<size_t>(-1);
+constexpr size_t kTombstone = static_cast<size_t>(-1);
 
 bool Before(const RankRequest& a, const RankRequest& b) {
   const bool a_survives = a.previous_rank >= 0, b_survives = b.previous_rank >= 0;
@@ -29,22 +29,22 @@ bool HasStrongerRequest(const RankRequest& a, const RankRequest& b) {
 // Which request each group rank goes to.
 std::vector<size_t> Order(absl::Span<const RankRequest> requests) {
   const size_t n = requests.size();
-  std::vector<size_t> order(n, kNobody);
+  std::vector<size_t> order(n, kTombstone);
   for (size_t i = 0; i < n; ++i) {
     const auto& requested = requests[i].node_rank;
     if (!requested || *requested < 0 || static_cast<size_t>(*requested) >= n) continue;
     size_t& holder = order[*requested];
-    if (holder == kNobody || HasStrongerRequest(requests[i], requests[holder])) holder = i;
+    if (holder == kTombstone || HasStrongerRequest(requests[i], requests[holder])) holder = i;
   }
   const bool all_fit = std::all_of(requests.begin(), requests.end(),
                                    [n](const RankRequest& r) { return r.previous_rank < static_cast<int64_t>(n); });
   std::vector<bool> placed(n, false);
   for (size_t holder : order) {
-    if (holder != kNobody) placed[holder] = true;
+    if (holder != kTombstone) placed[holder] = true;
   }
   for (size_t i = 0; i < n && all_fit; ++i) {
     const int32_t kept = requests[i].previous_rank;
-    if (kept < 0 || placed[i] || order[kept] != kNobody) continue;
+    if (kept < 0 || placed[i] || order[kept] != kTombstone) continue;
     order[kept] = i;
     placed[i] = true;
   }
@@ -55,7 +55,7 @@ std::vector<size_t> Order(absl::Span<const RankRequest> requests) {
   std::sort(others.begin(), others.end(), [&](size_t a, size_t b) { return Before(requests[a], requests[b]); });
   auto next = others.begin();
   for (size_t& holder : order) {
-    if (holder == kNobody) holder = *next++;
+    if (holder == kTombstone) holder = *next++;
   }
   return order;
 }

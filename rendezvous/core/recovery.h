@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/messages.h"
 

@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/messages.h"
 

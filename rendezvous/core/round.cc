@@ -55,7 +55,8 @@ void Round::TakeUp(const Assignment& assignment) {
                        .store_secret = assignment.store_secret(),
                        .reason = assignment.reason()};
   source_.reset();
-  server_node_ = assignment.server_node();
+  server_node_.reset();
+  if (assignment.has_server_node()) server_node_ = assignment.server_node();
   at_step_end_ = false;
   highest_ = std::max(highest_, assignment.round());
   succeeded_ = 0;

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job_history.h"
 

@@ -15,12 +15,6 @@ namespace {
 constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr int32_t kMaxExitCode = 255;
 
-// A setting: a duration that is not infinite.
-void Finite(absl::string_view name, bool is_set, google::protobuf::Duration* value, Fields* fields) {
-  fields->Duration(name, is_set, value);
-  if (ToDuration(*value) == absl::InfiniteDuration()) fields->Fail(name, "must be finite");
-}
-
 void Check(Assignment* a, Fields fields) {
   if (a->round() == 0) fields.Fail("round", "must not be 0");
   a->set_group_world_size(fields.Number("group_world_size", a->group_world_size(), 1, kMaxNodes));
@@ -72,14 +66,14 @@ void Check(Join* join, Fields fields) {
   if (join->has_node_rank()) {
     join->set_node_rank(fields.Number("node_rank", join->node_rank(), 0, join->settings().max_nodes() - 1));
   }
+  Check(join->survivors(), join->slots(), &fields);
   if (!is_idle || !join->survivors().empty()) fields.Required("current", join->has_current());
   if (join->has_current()) Check(join->mutable_current(), fields.Inside("current"));
-  Check(join->survivors(), join->slots(), &fields);
   CheckVersion(join->protocol_version(), &fields);
   fields.Required("session_secret", !join->session_secret().empty());
   fields.Secret("session_secret", join->session_secret());
   fields.Secret("store_secret", join->store_secret());
-  fields.Duration("heartbeat_timeout", join->has_heartbeat_timeout(), join->mutable_heartbeat_timeout());
+  fields.Duration("heartbeat_timeout", join);
 }
 
 void Check(Heartbeat*, Fields) {}
@@ -116,13 +110,13 @@ void Check(Progress* progress, Fields fields) {
 }
 
 void Check(Welcome* welcome, Fields fields) {
-  fields.Duration("heartbeat_interval", welcome->has_heartbeat_interval(), welcome->mutable_heartbeat_interval());
+  fields.Duration("heartbeat_interval", welcome);
   // More heartbeats than that would load the launcher.
   if (ToDuration(welcome->heartbeat_interval()) < absl::Milliseconds(1)) {
     fields.Fail("heartbeat_interval", "must be at least 1ms");
   }
   CheckVersion(welcome->protocol_version(), &fields);
-  fields.Duration("heartbeat_timeout", welcome->has_heartbeat_timeout(), welcome->mutable_heartbeat_timeout());
+  fields.Duration("heartbeat_timeout", welcome);
   fields.OptionalName("server_process", kMaxProcessNameBytes, welcome->mutable_server_process());
 }
 
@@ -136,7 +130,7 @@ void Check(Waiting* waiting, Fields fields) {
     return fields.Fail("hosts", absl::StrCat("names ", waiting->hosts_size(), ", more than ", kMaxHostsTold));
   }
   for (std::string& host : *waiting->mutable_hosts()) fields.OptionalName("hosts", kMaxNameBytes, &host);
-  fields.Duration("remaining", waiting->has_remaining(), waiting->mutable_remaining());
+  fields.Duration("remaining", waiting);
   fields.Line("reason", kMaxTextBytes, waiting->mutable_reason());
 }
 
@@ -184,18 +178,15 @@ void Check(JobSettings* settings, Fields fields) {
   settings->set_max_nodes(fields.Number("max_nodes", settings->max_nodes(), 1, kMaxNodes));
   settings->set_min_nodes(fields.Number("min_nodes", settings->min_nodes(), 1, settings->max_nodes()));
   settings->set_max_restarts(fields.Number("max_restarts", settings->max_restarts(), 0, kMaxRestarts));
-  Finite("join_timeout", settings->has_join_timeout(), settings->mutable_join_timeout(), &fields);
-  Finite("last_call", settings->has_last_call(), settings->mutable_last_call(), &fields);
-  Finite("heartbeat_timeout", settings->has_heartbeat_timeout(), settings->mutable_heartbeat_timeout(), &fields);
+  for (const absl::string_view name : {"join_timeout", "last_call", "heartbeat_timeout", "reconnect_grace",
+                                       "restart_window", "restart_backoff", "node_cooldown"}) {
+    fields.FiniteDuration(name, settings);
+  }
   if (ToDuration(settings->heartbeat_timeout()) < absl::Milliseconds(1)) {
     fields.Fail("heartbeat_timeout", "must be at least 1ms");
   }
-  Finite("reconnect_grace", settings->has_reconnect_grace(), settings->mutable_reconnect_grace(), &fields);
-  Finite("restart_window", settings->has_restart_window(), settings->mutable_restart_window(), &fields);
-  Finite("restart_backoff", settings->has_restart_backoff(), settings->mutable_restart_backoff(), &fields);
   settings->set_max_failures_at_step(
       fields.Number("max_failures_at_step", settings->max_failures_at_step(), 0, kMaxRestarts));
-  Finite("node_cooldown", settings->has_node_cooldown(), settings->mutable_node_cooldown(), &fields);
 }
 
 void Check(WorkerFailure* failure, Fields fields) {
@@ -206,7 +197,7 @@ void Check(WorkerFailure* failure, Fields fields) {
   failure->set_exit_code(fields.Number("exit_code", failure->exit_code(), 0, kMaxExitCode));
   failure->set_signal(fields.Number("signal", failure->signal(), 0, kMaxSignal));
   fields.Time("at", failure->mutable_at());
-  fields.Duration("ran_for", failure->has_ran_for(), failure->mutable_ran_for());
+  fields.Duration("ran_for", failure);
   fields.Line("message", kMaxTextBytes, failure->mutable_message());
   fields.Lines("traceback", kMaxTracebackBytes, failure->mutable_traceback());
   fields.Line("error_file", kMaxTextBytes, failure->mutable_error_file());
@@ -224,7 +215,7 @@ void Check(RankProgress* rank, Fields fields) {
   rank->set_step(fields.Step("step", rank->step()));
   if (rank->has_samples()) rank->set_samples(fields.Step("samples", rank->samples()));
   fields.Line("phase", kMaxPhaseBytes, rank->mutable_phase());
-  fields.Duration("ago", rank->has_ago(), rank->mutable_ago());
+  fields.Duration("ago", rank);
 }
 
 absl::Status Validate(LauncherMessage* message) { return ValidateAny(message, kLauncherMessageNames); }

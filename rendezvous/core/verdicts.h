@@ -6,15 +6,15 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/restart_budget.h"
+#include "worker_contract/exit_codes.h"
 
 // How a job ends (protocol 5). Pure functions.
 namespace ddprun::rendezvous {
 
-// Of a job that ends because one rank fails at one step again and again. The next code after those of sysexits.h.
-inline constexpr int32_t kExitNoProgress = 79;
+using worker_contract::kExitNoProgress;
 
 // Judges a worker's failure. nullopt: restart, one restart is charged. Else the verdict that ends the job, because the
 // failure is non-restartable, the restart limit is reached, or there is no progress.

@@ -13,17 +13,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/counted.h"
+#include "base/log.h"
+#include "base/steady_time.h"
 #include "rendezvous/daemon/event_line.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kReadAtOnce = 256;
-constexpr std::streamoff kTailBytes = 4 << 20;  // more than a log restores, but for long tracebacks
-// Otherwise each event would be a write of its own and, unless it comes in a burst, a wake-up of the thread.
+constexpr std::streamoff kTailBytes = 4 << 20;  // covers all restored events unless tracebacks are long
+// Without this, each event outside a burst would need its own wake-up and write.
 constexpr absl::Duration kGather = absl::Milliseconds(50);
 
 bool IsFile(int fd) {
@@ -116,13 +116,13 @@ void EventFile::Run() {
 void EventFile::WriteMissing() {
   const std::string tail = IsFile(fd_) ? ReadTail(path_) : "";
   std::string oldest;
-  std::map<std::string, int> written;  // by what EventLineKey says
+  std::map<std::string, int> written;  // by EventLineKey::text
   for (const absl::string_view line : absl::StrSplit(tail, '\n', absl::SkipEmpty())) {
     const EventLineKey key = KeyOfEventLine(line);
     if (oldest.empty()) oldest = key.time;
     ++written[key.text];
   }
-  if (oldest.empty()) return;  // a new file, or one that was moved away: it may have had them
+  if (oldest.empty()) return;  // a new file, or the old one was moved away and may have had them
   std::string lines;
   for (const auto& logged : log_->Read(0, EventLog::kCapacity)) {
     if (logged->number > log_->restored()) break;
@@ -162,11 +162,11 @@ void EventFile::Write(const std::string& lines) {
     return Log(LogLevel::kInfo,
                absl::StrCat("writing to the event log ", path_, " again; lost so far: ", Counted(lost(), "event")));
   }
-  // Half a line would spoil the next one.
+  // An incomplete line would corrupt the next one.
   struct stat now = {};
   const auto half = static_cast<off_t>(taken - whole);
   if (half > 0 && (fstat(fd_, &now) != 0 || ftruncate(fd_, now.st_size - half) != 0)) {
-    Log(LogLevel::kWarning, "the event log has half a line");
+    Log(LogLevel::kWarning, "the event log contains an incomplete line");
   }
   CountLost(std::count(lines.begin() + whole, lines.end(), '\n'), strerror(error));
 }

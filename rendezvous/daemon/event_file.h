@@ -8,29 +8,28 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/server/event_log.h"
 
 namespace ddprun::rendezvous {
 
-// Writes every event of a log to the end of a file, a line each, on a thread of its own, after 50 ms at most: those
-// that come close together are written together. Restored events that a killed server had not written yet are written
-// first: those that are later than the first line of the file's end, and not among its lines. What can't be written
-// (the disk is full) is lost, counted, and said once in the server's log, and once more when lines are written again.
-// Thread-safe.
+// Appends every event of a log to a file, one line each, on its own thread, within 50 ms; events that occur close
+// together are written together. Restored events that a killed server had not written yet are written first: those that
+// are later than the first line of the file's tail and not among its lines. Events that cannot be written (disk full)
+// are lost and counted; the server's log reports it once, and again when writing resumes. Thread-safe.
 class EventFile {
  public:
-  // The file is created if need be. The log has its restored events, and outlives the result.
-  //   INVALID_ARGUMENT  it can't be opened; the text says why.
+  // Creates the file if necessary. The log already has its restored events, and outlives the result.
+  //   INVALID_ARGUMENT  the file cannot be opened; the message says why.
   static absl::StatusOr<std::unique_ptr<EventFile>> Open(const std::string& path, EventLog* log);
 
-  // Writes what the log has.
+  // Writes the events still pending.
   ~EventFile();
 
-  // Opens the path anew, soon: somebody has moved the file away.
+  // Makes the thread reopen the path soon, after the file was moved away (log rotation).
   void Reopen() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lines that could not be written.
+  // Number of lines that could not be written.
   uint64_t lost() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -38,20 +37,20 @@ class EventFile {
 
   void Wake();
   void Run();
-  // Restored events that the file lacks.
+  // Writes restored events that are missing from the file.
   void WriteMissing();
-  // Writes all that is new.
+  // Writes all new events.
   void WriteNew();
-  // Whole lines; counts those that could not be written.
+  // Writes whole lines; counts those that could not be written.
   void Write(const std::string& lines);
   void ReopenNow();
   void CountLost(uint64_t lines, const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string path_;
   EventLog* const log_;
-  int fd_;                // of the thread; -1: it could not be opened
-  uint64_t written_;      // of the thread: the number of the last event that was read
-  bool failing_ = false;  // of the thread
+  int fd_;                // writer thread only; -1: could not be opened
+  uint64_t written_;      // writer thread only: number of the last event read
+  bool failing_ = false;  // writer thread only
   mutable Mutex mutex_;
   CondVar changed_;
   bool new_events_ ABSL_GUARDED_BY(mutex_) = false;

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/shown_id.h"
-#include "rendezvous/base/signal_name.h"
+#include "base/shown_id.h"
+#include "base/signal_name.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -21,7 +21,7 @@ const char* Severity(Event::Kind kind) {
   }
 }
 
-// What happened, in few words that are alike for alike failures.
+// Low-cardinality error type.
 std::string ErrorType(const WorkerFailure& failure) {
   if (failure.rank() < 0) return "node_lost";
   if (failure.oom_killed()) return "oom_killed";

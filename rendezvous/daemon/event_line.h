@@ -8,14 +8,14 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: an event as one JSON object on one line, with its end (docs/rendezvousd.md, "Event log"). Attributes have
+// PURE: formats an event as one line of JSON, with the line end (docs/rendezvousd.md, "Event log"). Attributes use
 // OpenTelemetry's names where those exist. Texts are valid UTF-8 whatever launchers sent. Thread-safe.
 std::string EventLine(const LoggedEvent& logged);
 
-// PURE: what tells the event of a line from others, whatever number it has, and however its texts were cut.
+// PURE: identifies the event of a line regardless of its number and of how its texts were truncated.
 struct EventLineKey {
-  std::string time;  // as the line has it, so that it sorts by time; empty: this is no line of an event
-  std::string text;  // all of the key
+  std::string time;  // as in the line, so that it sorts by time; empty: not a line of an event
+  std::string text;  // the whole key
 };
 EventLineKey KeyOfEventLine(absl::string_view line);
 

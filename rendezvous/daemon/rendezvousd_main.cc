@@ -1,4 +1,4 @@
-// rendezvousd: the rendezvous server as a program of its own, for any number of jobs.
+// rendezvousd: the standalone rendezvous server, for any number of jobs.
 
 #include <signal.h>
 #include <unistd.h>
@@ -19,31 +19,32 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/crash_report.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/service_manager.h"
-#include "rendezvous/base/signal_name.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/counted.h"
+#include "base/crash_handler.h"
+#include "base/file_limit.h"
+#include "base/log.h"
+#include "base/service_manager.h"
+#include "base/signal_name.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/daemon/event_file.h"
 #include "rendezvous/daemon/rendezvousd_options.h"
+#include "rendezvous/ha/ha_server.h"
 #include "rendezvous/http/http_service.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
-#include "rendezvous/server/ha_server.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/state/sqlite_store.h"
 #include "rendezvous/state/state_store.h"
 #include "rendezvous/wire/credential_files.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr int kExitFailed = 1;
-constexpr int kExitUsage = 2;
-// How long to wait at exit for buffered log lines to be written.
+using worker_contract::kExitFailed;
+using worker_contract::kExitUsage;
+// Maximum time to wait at exit for buffered log lines to be written.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 int Fail(const absl::Status& status, int exit_status) {
@@ -75,16 +76,17 @@ HaOptions MakeHaOptions(const RendezvousdOptions& options) {
                    .credentials = options.credentials};
 }
 
-// The lease may be another server's in a moment, or is already. Nothing is closed in order: what a server that ends
-// says to its launchers is not for one that does not lead.
-void EndAtOnce(const std::string& reason) {
-  Log(LogLevel::kError, absl::StrCat("leads no more (", reason, "); exiting, so that it can be started as a follower"));
+// Exits without an orderly shutdown: another server may own the lease at any moment, and only the leader may send the
+// messages of a shutdown to launchers.
+void ExitWithoutShutdown(const std::string& reason) {
+  Log(LogLevel::kError,
+      absl::StrCat("no longer the leader (", reason, "); exiting, so that it can be started as a follower"));
   FlushLog(SteadyNow() + kLastWords);
   _exit(kExitFailed);
 }
 
-// Reloads at each SIGHUP, and returns at another signal, with its number. Credential files need no reload: they are
-// read again when they change.
+// Waits for a signal other than SIGHUP and returns its number; reloads at each SIGHUP. Credential files need no reload:
+// they are read again when they change.
 int AwaitSignal(const sigset_t& signals, EventFile* file = nullptr) {
   int signal_number = 0;
   for (sigwait(&signals, &signal_number); signal_number == SIGHUP; sigwait(&signals, &signal_number)) {
@@ -101,18 +103,18 @@ void NoteEnd(int signal_number) {
   NotifyServiceManager("STOPPING=1");
 }
 
-// The record of the server itself is no job.
+// The server's own record is not a job.
 std::string CountedJobs(const SavedState& saved) {
   const auto jobs = std::count_if(saved.jobs.begin(), saved.jobs.end(),
                                   [](const JobRecord& record) { return record.job_id != kServerRecordId; });
   return Counted(jobs, "job");
 }
 
-// What the HTTP server shows: the jobs of the driver, once there is one. A server that follows has none, and names the
-// leader. What is given here outlives the HTTP server.
+// Data for the HTTP server: the jobs of the driver, once there is one. A follower has none and names the leader. All
+// arguments outlive the HTTP server.
 class HttpView {
  public:
-  // `ha`: of one of several servers. Before the HTTP server starts.
+  // `ha`: this server as one of several. Call before the HTTP server starts.
   void Follow(const HaServer* ha) { ha_ = ha; }
   // `file` may be nullptr.
   void Show(const Driver* driver, const EventFile* file) {
@@ -147,7 +149,7 @@ class HttpView {
   std::atomic<const Driver*> driver_ = nullptr;  // set last
 };
 
-// Serves HTTP if it is to. The view and the events outlive the result.
+// Starts the HTTP server if one is configured. The view and the events outlive the result.
 absl::StatusOr<std::unique_ptr<http::HttpService>> StartHttp(const RendezvousdOptions& options, HttpView* view,
                                                              EventLog* events) {
   if (options.http.empty()) return std::unique_ptr<http::HttpService>();
@@ -156,7 +158,7 @@ absl::StatusOr<std::unique_ptr<http::HttpService>> StartHttp(const RendezvousdOp
       events);
 }
 
-// Where the records are, if anywhere, and who this server is among several.
+// Where this server listens, its records and their store, and its epoch among several servers.
 struct Place {
   std::vector<std::string> listen;
   SavedState saved;
@@ -165,19 +167,19 @@ struct Place {
   int64_t epoch = 0;
   std::unique_ptr<EventLog> events = std::make_unique<EventLog>();
   std::unique_ptr<HttpView> view = std::make_unique<HttpView>();
-  std::unique_ptr<http::HttpService> http;  // after what it shows
+  std::unique_ptr<http::HttpService> http;  // declared after the objects it shows
 };
 
-void SayListening(const std::vector<std::string>& addresses, const http::HttpService* http) {
+void AnnounceListening(const std::vector<std::string>& addresses, const http::HttpService* http) {
   for (const std::string& address : addresses) printf("rendezvousd: listening on %s\n", address.c_str());
   if (http != nullptr) printf("rendezvousd: HTTP on port %d\n", http->port());
   fflush(stdout);
   NotifyServiceManager("READY=1");
 }
 
-// Serves launchers, and over HTTP, until a signal comes. A server that has followed already listens for HTTP.
+// Serves launchers and HTTP until a signal arrives. A former follower already serves HTTP.
 int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signals) {
-  std::unique_ptr<EventFile> file;  // after what says events
+  std::unique_ptr<EventFile> file;  // declared after the driver's event log, which it reads
   Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, place.events.get());
   if (!options.event_log.empty()) {
     absl::StatusOr<std::unique_ptr<EventFile>> opened = EventFile::Open(options.event_log, place.events.get());
@@ -192,13 +194,13 @@ int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signal
     absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, place.view.get(), place.events.get());
     if (!http.ok()) return Fail(http.status(), kExitFailed);
     place.http = *std::move(http);
-    SayListening((*server)->addresses(), place.http.get());
+    AnnounceListening((*server)->addresses(), place.http.get());
   }
   NoteEnd(AwaitSignal(signals, file.get()));
-  // Before the streams are closed: their end must not be recorded as nodes leaving.
+  // Before the streams are closed: their ends must not be recorded as nodes leaving.
   place.stop_store();
   (*server)->Shutdown();
-  place.http = nullptr;  // before the driver
+  place.http = nullptr;  // before the driver is destroyed
   return 0;
 }
 
@@ -217,18 +219,18 @@ int RunAlone(const RendezvousdOptions& options, const sigset_t& signals) {
   return Serve(options, std::move(place), signals);
 }
 
-// Follows until it leads, then serves until it has to end.
+// Follows until it leads, then serves until a signal arrives or it loses the leadership.
 int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals) {
   const auto wake = [] { kill(getpid(), SIGUSR1); };
   const absl::StatusOr<std::unique_ptr<HaServer>> ha =
-      HaServer::Start(MakeHaOptions(options), {.on_lead = wake, .on_step_down = EndAtOnce});
+      HaServer::Start(MakeHaOptions(options), {.on_lead = wake, .on_step_down = ExitWithoutShutdown});
   if (!ha.ok()) return Fail(ha.status(), absl::IsInvalidArgument(ha.status()) ? kExitUsage : kExitFailed);
   auto events = std::make_unique<EventLog>();
   auto view = std::make_unique<HttpView>();
   view->Follow(ha->get());
   absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, view.get(), events.get());
   if (!http.ok()) return Fail(http.status(), kExitFailed);
-  SayListening((*ha)->addresses(), http->get());
+  AnnounceListening((*ha)->addresses(), http->get());
   sigset_t or_lead = signals;
   sigaddset(&or_lead, SIGUSR1);
   int signal_number = 0;
@@ -237,7 +239,7 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
   } while (signal_number == SIGUSR1 && (*ha)->epoch() == 0);
   absl::Status led;
   if (signal_number == SIGUSR1) {
-    // Reading the records may take as long as etcd does.
+    // Reading the records may take as long as etcd takes to answer.
     std::atomic<bool> done = false;
     std::thread reader([&] {
       led = (*ha)->Lead();
@@ -277,7 +279,7 @@ int Run(const RendezvousdOptions& options) {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGHUP);
   sigset_t blocked = signals;
-  sigaddset(&blocked, SIGUSR1);  // tells the main thread that this server leads
+  sigaddset(&blocked, SIGUSR1);  // notifies the main thread that this server leads
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   // A log reader that exits must not end the jobs, and one that does not read must not block them.
   signal(SIGPIPE, SIG_IGN);
@@ -312,7 +314,7 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   ddprun::InitLog("rendezvousd", ddprun::LogLevel::kInfo);
   ddprun::InstallCrashReport("rendezvousd");
-  // Distributions build Abseil with its search for deadlocks, which gRPC's mutexes pay for with each lock.
+  // Distributions build Abseil with deadlock detection, which slows down every lock of gRPC's mutexes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int exit_status = ddprun::rendezvous::Main({argv + 1, argv + argc});
   ddprun::FlushLog(ddprun::SteadyNow() + ddprun::rendezvous::kLastWords);

@@ -12,13 +12,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/command_line.h"
-#include "rendezvous/base/secret.h"
-#include "rendezvous/base/version.h"
+#include "base/command_line.h"
+#include "base/endpoint.h"
+#include "base/secret.h"
+#include "base/version.h"
 #include "rendezvous/daemon/config_text.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/wire/credential_files.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -31,7 +31,7 @@ void AddServerOptions(CLI::App& app, RendezvousdOptions* options) {
       ->type_name("ADDRESS:PORT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); })
+      ->check([](const std::string& text) { return std::string(ParseEndpoint(text).status().message()); })
       ->capture_default_str();
   app.add_option("--log-level", options->log_level, "Minimum level to log to stderr")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))
@@ -42,9 +42,8 @@ void AddServerOptions(CLI::App& app, RendezvousdOptions* options) {
 }
 
 void AddEventOptions(CLI::App& app, RendezvousdOptions* options) {
-  app.add_option(
-         "--event-log", options->event_log,
-         "File to which what happens to jobs and nodes is appended, one JSON object per line; reopened on SIGHUP")
+  app.add_option("--event-log", options->event_log,
+                 "File to which events of jobs and nodes are appended, one JSON object per line; reopened on SIGHUP")
       ->type_name("FILE");
 }
 
@@ -69,31 +68,31 @@ void AddHttpOptions(CLI::App& app, RendezvousdOptions* options) {
   app.add_option("--http", options->http,
                  "ADDRESS:PORT on which to serve the web page, the API and /metrics over HTTP (with --tls-cert: HTTPS)")
       ->type_name("ADDRESS:PORT")
-      ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); });
+      ->check([](const std::string& text) { return std::string(ParseEndpoint(text).status().message()); });
   app.add_flag("--http-open", options->http_open,
                "Without a token, let --http listen on more than the loopback: everyone who reaches it can read it");
 }
 
 void AddEtcdOptions(CLI::App& app, EtcdFlags* etcd) {
-  const auto is_host_port = [](const std::string& text) { return std::string(ParseHostPort(text).status().message()); };
+  const auto is_host_port = [](const std::string& text) { return std::string(ParseEndpoint(text).status().message()); };
   app.add_option("--etcd", etcd->endpoints,
                  "Members of the etcd with which several servers share job state; one of them leads at a time")
       ->type_name("HOST:PORT,...")
       ->allow_extra_args(false)
       ->delimiter(',')
       ->check(is_host_port);
-  app.add_option("--etcd-prefix", etcd->prefix, "What the keys of this group of servers begin with")
+  app.add_option("--etcd-prefix", etcd->prefix, "Prefix of the keys in etcd of this group of servers")
       ->type_name("PREFIX")
       ->capture_default_str();
   app.add_option("--etcd-cacert", etcd->cacert, "PEM CA certificate of etcd; connections use TLS")->type_name("FILE");
-  app.add_option("--etcd-cert", etcd->cert, "PEM client certificate to show to etcd")->type_name("FILE");
+  app.add_option("--etcd-cert", etcd->cert, "PEM client certificate for etcd")->type_name("FILE");
   app.add_option("--etcd-key", etcd->key, "PEM private key of --etcd-cert")->type_name("FILE");
   app.add_option("--advertise", etcd->advertise,
                  "HOST:PORT at which launchers reach this server; with --etcd (default: the first --listen)")
       ->type_name("HOST:PORT")
       ->check(is_host_port);
   app.add_option("--lease-ttl", etcd->lease_ttl_s,
-                 "Seconds after which another server takes over from a leader that is gone; with --etcd")
+                 "Seconds until another server takes over from a failed leader; with --etcd")
       ->type_name("SECONDS")
       ->check(CLI::Range(2, 60))
       ->capture_default_str();
@@ -101,7 +100,7 @@ void AddEtcdOptions(CLI::App& app, EtcdFlags* etcd) {
 
 void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
   app.add_option("--config", options->config_file,
-                 "File of options, one 'NAME = VALUE' per line without the dashes; flags win over it")
+                 "File of options, one 'NAME = VALUE' per line without the dashes; flags override it")
       ->type_name("FILE")
       ->configurable(false);
   app.add_flag("--check-config", options->check_config,
@@ -109,10 +108,10 @@ void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
       ->configurable(false);
 }
 
-// Launchers have to reach it.
+// The advertised address must be reachable for launchers.
 absl::Status CheckAdvertised(const RendezvousdOptions& options) {
   const bool given = !options.etcd.advertise.empty();
-  const absl::StatusOr<Endpoint> address = ParseHostPort(given ? options.etcd.advertise : options.listen.front());
+  const absl::StatusOr<Endpoint> address = ParseEndpoint(given ? options.etcd.advertise : options.listen.front());
   if (!address.ok()) return address.status();
   if (address->host == "0.0.0.0" || address->host == "::") {
     return absl::InvalidArgumentError(absl::StrCat("launchers can't reach ", address->ToString(),
@@ -129,10 +128,10 @@ absl::Status CheckEtcd(const RendezvousdOptions& options) {
     if (options.etcd.advertise.empty() && options.etcd.cacert.empty() && options.etcd.cert.empty()) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError("--advertise, --etcd-cacert and --etcd-cert are of use with --etcd only");
+    return absl::InvalidArgumentError("--advertise, --etcd-cacert and --etcd-cert require --etcd");
   }
   if (!options.state_dir.empty()) {
-    return absl::InvalidArgumentError("--state-dir and --etcd are both given: job state can be in one place only");
+    return absl::InvalidArgumentError("--state-dir and --etcd are mutually exclusive: job state has one store");
   }
   if (!options.etcd.user.empty() && options.etcd.user.find(':') == std::string::npos) {
     return absl::InvalidArgumentError("DDPRUN_ETCD_USER must be NAME:PASSWORD");
@@ -152,7 +151,7 @@ absl::StatusOr<std::string> ReadConfig(const std::string& path) {
   return text;
 }
 
-// Gives an option of the file its values, unless a flag did.
+// Sets an option from the file, unless a flag has set it.
 absl::Status ApplyEntry(const ConfigEntry& entry, CLI::App& app) {
   CLI::Option* option = app.get_option_no_throw(absl::StrCat("--", entry.key));
   if (option == nullptr) {
@@ -186,7 +185,7 @@ absl::Status ApplyConfig(const std::string& path, CLI::App& app) {
   return absl::OkStatus();
 }
 
-// Whether `path`, which is not there, can be created; `flag` names it.
+// Checks that `path`, which does not exist, can be created; `flag` is its option.
 absl::Status CheckCreatable(const char* flag, const std::string& path) {
   std::filesystem::path entry(path);
   if (!entry.has_filename()) entry = entry.parent_path();  // it ended with a slash
@@ -231,16 +230,16 @@ absl::Status CheckEventLog(const std::string& path) {
   return CheckCreatable("--event-log", path);
 }
 
-// Nobody is to find out by accident that all of the network reads it.
+// Refuses to serve HTTP to the whole network without a token, unless that is explicitly allowed.
 absl::Status CheckHttp(const RendezvousdOptions& options) {
-  const absl::StatusOr<Endpoint> address = ParseHostPort(options.http);
+  const absl::StatusOr<Endpoint> address = ParseEndpoint(options.http);
   if (options.http.empty() || options.http_open || options.credentials.has_token() || !address.ok() ||
       http::NamesLoopback(address->ToString())) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "--http ", options.http, " would let everyone read the jobs: configure a token (--token-file), listen ",
-      "on 127.0.0.1, or add --http-open if that is meant"));
+      "on 127.0.0.1, or add --http-open to allow it"));
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 #include "rendezvous/core/credentials.h"
 
-// What rendezvousd is told by flags and by a configuration file. To add an option: a member here, an Add...Options
-// function and, if files or several options must fit together, a check in CheckRendezvousdOptions.
+// Options of rendezvousd from flags and a configuration file. To add an option: a member here, an Add...Options
+// function and, if it involves files or must be consistent with other options, a check in CheckRendezvousdOptions.
 namespace ddprun::rendezvous {
 
-// Of a server that is one of several with the same etcd.
+// Options of a server that shares an etcd with others.
 struct EtcdFlags {
   std::vector<std::string> endpoints;  // HOST:PORT; empty: this server is the only one
   std::string prefix = "/ddprun/";
@@ -39,21 +39,21 @@ struct RendezvousdOptions {
 
 struct RendezvousdCommandLine {
   RendezvousdOptions options;
-  std::string answer;  // not empty: print it (--help, --version) and exit with 0
+  std::string answer;  // if not empty: print it (--help, --version) and exit with 0
 };
 
-// `arguments`: those after the program's name. Reads the file of --config; a flag wins over the same key in the file.
-// The environment is not looked at.
-//   INVALID_ARGUMENT  a wrong flag or value; the file can't be read, or has a wrong line ("FILE:LINE: what is wrong").
+// Parses `arguments` (without the program's name) and the file of --config; a flag overrides the same key in the file.
+// Does not read the environment.
+//   INVALID_ARGUMENT  an invalid flag or value; or the file cannot be read or has an invalid line ("FILE:LINE: ...").
 absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector<std::string>& arguments);
 
-// Takes DDPRUN_ETCD_USER, NAME:PASSWORD of etcd's own authentication, out of the environment. Call before other threads
-// exist.
+// Moves DDPRUN_ETCD_USER (NAME:PASSWORD of etcd's own authentication) from the environment into `etcd`. Call before
+// other threads exist.
 void TakeEtcdUserFromEnvironment(EtcdFlags* etcd);
 
-// What can be told without starting: credentials, and that directories exist or can be created. `warnings`: one line
-// each.
-//   INVALID_ARGUMENT  something is missing, unreadable, or does not fit another option.
+// Checks what can be checked without starting: credentials, and that directories exist or can be created. `warnings`:
+// one line each.
+//   INVALID_ARGUMENT  something is missing, unreadable, or inconsistent with another option.
 absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vector<std::string>* warnings);
 
 }  // namespace ddprun::rendezvous

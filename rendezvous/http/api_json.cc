@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/shown_id.h"
-#include "rendezvous/base/utc_text.h"
-#include "rendezvous/base/version.h"
+#include "base/shown_id.h"
+#include "base/utc_text.h"
+#include "base/version.h"
 
 namespace ddprun::http {
 namespace {
@@ -20,7 +20,7 @@ using rendezvous::NodeView;
 using rendezvous::Verdict;
 using rendezvous::WorkerFailure;
 
-// Texts come from launchers: what is not UTF-8 is replaced, so that this never throws.
+// Texts come from launchers: invalid UTF-8 is replaced, so that this never throws.
 std::string Dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 // Infinite durations are null.

@@ -11,22 +11,22 @@
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/http/server_view.h"
 
-// PURE: what /api/v1 answers, as JSON (docs/rendezvousd.md has the fields). Durations are numbers of seconds; what is
-// not known is null or left out.
+// PURE: JSON bodies of /api/v1 (docs/rendezvousd.md documents the fields). Durations are numbers of seconds; unknown
+// values are null or omitted.
 namespace ddprun::http {
 
-// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes. `start`: the
+// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are listed without their nodes. `start`: the
 // wall-clock time at SteadyTime's start.
 std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more, absl::Time start);
 
 std::string JobJson(const rendezvous::JobView& job, absl::Time start);
 
-// A node's id is not shown as it is (rendezvous/base/shown_id.h).
+// Node ids are replaced by their shown form (base/shown_id.h).
 std::string EventJson(uint64_t number, const rendezvous::Event& event);
 
 std::string ServerJson(const ServerView& server);
 
-// An error that names the leader, if it is known. REQUIRES: the server does not lead.
+// An error that names the leader, if known. REQUIRES: the server is not the leader.
 std::string FollowerJson(const ServerView& server);
 
 std::string ErrorJson(absl::string_view message);

@@ -20,7 +20,7 @@ const char* KindOf(const WorkerFailure& failure) {
 }  // namespace
 
 EventCounter::EventCounter() {
-  // A counter that appears with its first increment shows no increase.
+  // All counters start at 0: one that first appears with its first increment would show no increase.
   for (int kind = 0; kind < rendezvous::kEventKinds; ++kind) {
     counts_.events[std::string(rendezvous::Name(static_cast<Event::Kind>(kind)))] = 0;
   }
@@ -32,11 +32,11 @@ void EventCounter::Add(const Event& event) {
   if (event.kind == Event::Kind::kWorkerFailed && event.failure.has_value()) {
     ++counts_.failures[KindOf(*event.failure)];
   }
-  // Only these say how many restarts there were.
+  // Only events of jobs and rounds carry the restart count.
   const absl::string_view name = rendezvous::Name(event.kind);
   if (event.job_id.empty() || !(absl::StartsWith(name, "job.") || absl::StartsWith(name, "round."))) return;
   const bool created = event.kind == Event::Kind::kJobCreated;
-  // A job from before this server brings its restarts with it.
+  // A job created under an earlier server starts with the restarts it already had.
   const auto [known, inserted] = restarts_.try_emplace(event.job_id, created ? 0 : event.restart_count);
   if (created) known->second = 0;
   if (event.restart_count > known->second) {

@@ -10,7 +10,7 @@
 
 namespace ddprun::http {
 
-// PURE: counts what metrics are made of. Thread-compatible.
+// PURE: counts events for the metrics. Thread-compatible.
 class EventCounter {
  public:
   EventCounter();

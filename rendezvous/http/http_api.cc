@@ -8,13 +8,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/random_id.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/random_id.h"
+#include "base/steady_time.h"
 #include "rendezvous/http/api_json.h"
-#include "rendezvous/http/event_stream.h"
 #include "rendezvous/http/metrics_text.h"
 #include "rendezvous/http/page.h"
 #include "rendezvous/http/process_numbers.h"
+#include "rendezvous/http/server_sent_events.h"
 
 namespace ddprun::http {
 namespace {
@@ -23,7 +23,7 @@ using rendezvous::JobView;
 
 constexpr char kJson[] = "application/json";
 constexpr char kJobPath[] = "/api/v1/jobs/";
-// Nothing but what this server sends; no script or style inside of HTML.
+// Allows only content from this server; no inline script or style.
 constexpr char kContentPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri "
     "'none'; "
@@ -60,11 +60,11 @@ Response HttpApi::Route(const Request& request, const Target& target) {
   if (path == "/healthz" && request.method == "GET") return Response{.body = "ok\n"};
   if (path == "/readyz" && request.method == "GET") return Readiness();
   if (check_host_ && !NamesLoopback(request.Header("host"))) {
-    return Error(421, "without a token this server answers to localhost only (see --http-open)");
+    return Error(421, "without a token this server only answers requests for localhost (see --http-open)");
   }
   if (path == "/login" && request.method == "POST") return LogIn(request);
   if (request.method != "GET") {
-    Response response = Error(405, "only GET and HEAD, and POST of /login");
+    Response response = Error(405, "only GET, HEAD and POST /login are allowed");
     response.headers.emplace_back("Allow", path == "/login" ? "POST" : "GET, HEAD");
     return response;
   }
@@ -72,7 +72,7 @@ Response HttpApi::Route(const Request& request, const Target& target) {
     return Response{.type = std::string(asset->type), .body = std::string(asset->text)};
   }
   if (!login_.Allows(request, SteadyNow())) {
-    // A page that was not logged in yet shows nothing.
+    // Requests without a token are normal before a login and are not logged.
     if (!request.Header("authorization").empty()) LogRefusal(request);
     Response response = Error(401, "a token is required: Authorization: Bearer TOKEN, or log in");
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
@@ -96,7 +96,7 @@ Response HttpApi::Readiness() const {
 
 Response HttpApi::Metrics() const {
   std::vector<JobView> jobs;
-  // In pages: each holds the driver up only shortly.
+  // In pages, so that each call blocks the driver only briefly.
   while (true) {
     std::vector<JobView> page = sources_.list_jobs(jobs.empty() ? "" : jobs.back().job_id, kMaxJobsPerPage);
     const bool last = page.size() < kMaxJobsPerPage;

@@ -17,22 +17,22 @@
 
 namespace ddprun::http {
 
-// What there is to show. Functions are called on the HTTP server's thread and return at once.
+// Data shown by the API. Functions are called on the HTTP server's thread and return at once.
 struct Sources {
   std::function<std::vector<rendezvous::JobView>(absl::string_view after, size_t limit)> list_jobs;
   std::function<std::optional<rendezvous::JobView>(absl::string_view job_id)> get_job;
   std::function<ServerView()> server;
   std::function<EventCounts()> counts;
-  const rendezvous::EventLog* events = nullptr;  // outlives whoever uses the sources
+  const rendezvous::EventLog* events = nullptr;  // outlives the users of the sources
 };
 
-// Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Wrong tokens are logged, at
-// most one line in ten seconds. Thread-compatible.
+// Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Logs invalid tokens, at most
+// one line in ten seconds. Thread-compatible.
 class HttpApi {
  public:
   static constexpr size_t kMaxJobsPerPage = 1000;
 
-  // `any_host`: without tokens, requests by every name of this server are answered, not only by those of the loopback.
+  // `any_host`: without tokens, answer requests for any name of this server, not only for loopback names.
   HttpApi(Sources sources, const rendezvous::Credentials& credentials, bool any_host);
 
   Response Handle(const Request& request);

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/loopback.h"
+#include "base/loopback.h"
 
 namespace ddprun::http {
 namespace {

@@ -26,13 +26,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/log.h"
+#include "base/steady_time.h"
 #include "rendezvous/server/listen.h"
 #include "rendezvous/wire/credential_files.h"
 
-// The only file that includes Boost: it takes half a minute to compile. Boost's calls that would throw are given an
-// error code to fill in; what may throw in spite of that (memory) is caught in Run().
+// The only file that includes Boost, which takes half a minute to compile. Boost's throwing calls are given an error
+// code instead; exceptions that remain possible (memory) are caught in Run().
 namespace ddprun::http {
 namespace {
 
@@ -43,14 +43,14 @@ using tcp = asio::ip::tcp;
 using Parser = beast::http::request_parser<beast::http::string_body>;
 using IoDone = std::function<void(error_code, size_t)>;
 
-// A peer that acknowledges nothing is cut off after this.
+// A peer that acknowledges nothing is disconnected after this time.
 constexpr absl::Duration kUserTimeout = absl::Seconds(60);
 constexpr absl::Duration kLinger = absl::Seconds(1);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(200);
 constexpr absl::Duration kCertificateAge = absl::Seconds(1);
 constexpr char kStreamComment[] = ":\n\n";
 
-// A connection, with TLS or without.
+// A connection with or without TLS.
 class Socket {
  public:
   Socket(tcp::socket socket, std::shared_ptr<asio::ssl::context> context)
@@ -99,7 +99,7 @@ Response ResponseTo(const error_code& error) {
 
 }  // namespace
 
-// Everything of it runs on the server's thread, except for Wake, counts and the destructor.
+// Everything runs on the server's thread, except for Wake, counts and the destructor.
 class Server::Impl {
  public:
   Impl(const rendezvous::Credentials& credentials, Handler handler, const ServerLimits& limits)
@@ -129,7 +129,7 @@ class Server::Impl {
   asio::io_context io_{1};
   std::vector<tcp::acceptor> acceptors_;
   std::vector<tcp::acceptor*> paused_;
-  asio::steady_timer accept_pause_{io_};  // for all of them
+  asio::steady_timer accept_pause_{io_};  // shared by all paused acceptors
   asio::steady_timer gather_{io_};
   bool stopping_ = false;
   rendezvous::TlsFiles tls_files_;
@@ -138,7 +138,7 @@ class Server::Impl {
   SteadyTime tls_checked_ = SteadyTime::InfinitePast();
   std::set<std::shared_ptr<Connection>> connections_;
   std::set<Connection*> streams_;
-  std::list<Connection*> waiting_;  // for a request, the longest first
+  std::list<Connection*> waiting_;  // connections waiting for a request, longest waiting first
   std::atomic<bool> woken_{false};
   std::atomic<size_t> connections_count_{0};
   std::atomic<size_t> streams_count_{0};
@@ -146,8 +146,8 @@ class Server::Impl {
   std::thread thread_;
 };
 
-//   kWaiting ---request---> kWriting ---written---> kWaiting, kLingering (an error was answered), kStreaming
-//   From every state: kClosed, when the client goes, a time is over or the server stops.
+//   kWaiting ---request---> kWriting ---written---> kWaiting, kLingering (after an error), kStreaming
+//   Every state can end in kClosed: the client disconnects, a timeout expires or the server stops.
 class Server::Impl::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Impl* server, tcp::socket socket, std::shared_ptr<asio::ssl::context> tls)
@@ -180,7 +180,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
     server_->Count();
   }
 
-  // Sends what there is, unless something is on its way.
+  // Sends available data, unless a write is in flight.
   void Pull() {
     if (state_ != State::kStreaming || writing_) return;
     Send(more_());
@@ -192,7 +192,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
   void Arm(absl::Duration after, void (Connection::*then)()) {
     timer_.expires_after(absl::ToChronoNanoseconds(after));
     timer_.async_wait([self = shared_from_this(), then](error_code error) {
-      // It may have been armed anew while this was under way.
+      // The timer may have been armed again while this call was on its way.
       if (error || self->state_ == State::kClosed) return;
       if (self->timer_.expiry() <= std::chrono::steady_clock::now()) (self.get()->*then)();
     });
@@ -219,7 +219,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
     });
   }
 
-  // Of what has come and was not looked at.
+  // Parses the data received so far.
   void Parse() {
     while (true) {
       error_code error;
@@ -272,7 +272,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
     });
   }
 
-  // What the client still sends is read, because unread bytes would make the kernel reset the connection, and the
+  // Reads whatever the client still sends, because unread bytes would make the kernel reset the connection, and the
   // client would not see the answer.
   void Linger() {
     state_ = State::kLingering;
@@ -293,7 +293,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
     sent_ = SteadyNow();
     error_code ignored;
     socket_.plain().set_option(asio::socket_base::send_buffer_size(server_->limits_.stream_buffer_bytes), ignored);
-    // The client has nothing to say any more: whatever comes, or the end, ends it.
+    // The client has nothing more to send: any data, or the end of its stream, closes the connection.
     socket_.Read(asio::buffer(in_), [self = shared_from_this()](error_code, size_t) { self->Close(); });
     Pull();
   }
@@ -301,7 +301,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
   void Comment() { Send(kStreamComment); }
 
   void Send(std::string text) {
-    // Events of other jobs come here as well, and don't put the comment off.
+    // Wake-ups for events of other jobs must not postpone the comment.
     if (text.empty()) return Arm(sent_ + server_->limits_.stream_comment - SteadyNow(), &Connection::Comment);
     out_ = std::move(text);
     writing_ = true;
@@ -319,13 +319,13 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
   asio::steady_timer timer_;
   State state_ = State::kClosed;
   std::string peer_;
-  std::list<Connection*>::iterator place_;  // in waiting_, in that state
+  std::list<Connection*>::iterator place_;  // position in waiting_; valid in kWaiting
   std::optional<Parser> parser_;
   std::array<char, 4096> in_;
-  std::string input_;  // read, but not parsed
-  std::string out_;    // on its way
+  std::string input_;  // read but not parsed
+  std::string out_;    // being written
   std::function<std::string()> more_;
-  bool writing_ = false;  // a part of a response without an end
+  bool writing_ = false;  // a part of an endless response is being written
   SteadyTime sent_;       // when the last such part was taken
 };
 
@@ -351,7 +351,7 @@ absl::Status Server::Impl::Start(const Endpoint& address) {
     acceptors_.emplace_back(io_);
     acceptors_.back().assign(bound.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd, error);
     if (error) return absl::InternalError(absl::StrCat("can't wait for HTTP connections: ", error.message()));
-    listeners->fds.pop_back();  // it is the acceptor's now
+    listeners->fds.pop_back();  // now owned by the acceptor
   }
   for (tcp::acceptor& acceptor : acceptors_) Accept(&acceptor);
   thread_ = std::thread([this] { Run(); });
@@ -364,7 +364,7 @@ void Server::Impl::Run() {
       io_.run();
       return;
     } catch (const std::exception& error) {
-      // What it interrupted is closed by its timer.
+      // The connection that it interrupted is closed by its timer.
       Log(LogLevel::kError, absl::StrCat("HTTP: ", error.what()));
     }
   }
@@ -377,7 +377,7 @@ void Server::Impl::Accept(tcp::acceptor* acceptor) {
       Take(std::move(socket));
       return Accept(acceptor);
     }
-    // Mostly: no descriptor is left. It would be reported again at once. All that fail wait for the same timer.
+    // Usually no descriptor is left; the error would recur at once. All failing acceptors share one timer.
     paused_.push_back(acceptor);
     if (paused_.size() > 1) return;
     accept_pause_.expires_after(absl::ToChronoNanoseconds(kAcceptPause));
@@ -392,7 +392,7 @@ void Server::Impl::Take(tcp::socket socket) {
   if (!credentials_.tls_cert.empty()) {
     const absl::Status status = RefreshCertificate();
     if (!status.ok())
-      Log(LogLevel::kWarning, absl::StrCat("HTTP goes on with the old certificate: ", status.message()));
+      Log(LogLevel::kWarning, absl::StrCat("HTTP continues with the old certificate: ", status.message()));
   }
   if (connections_.size() >= limits_.connections) {
     ++refused_;
@@ -425,7 +425,7 @@ absl::Status Server::Impl::RefreshCertificate() {
 }
 
 void Server::Impl::Wake() {
-  // A stream that begins meanwhile is counted before it looks for what there is.
+  // A stream that begins now is counted before it first looks for data.
   if (streams_count_ == 0 || woken_.exchange(true)) return;
   asio::post(io_, [this] {
     gather_.expires_after(absl::ToChronoNanoseconds(limits_.stream_gather));

@@ -2,15 +2,14 @@
 
 #include <utility>
 
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/steady_time.h"
-#include "rendezvous/wire/host_port.h"
+#include "base/endpoint.h"
+#include "base/steady_time.h"
 
 namespace ddprun::http {
 
 absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOptions& options, Sources sources,
                                                                 rendezvous::EventLog* events) {
-  const absl::StatusOr<Endpoint> address = rendezvous::ParseHostPort(options.address);
+  const absl::StatusOr<Endpoint> address = ParseEndpoint(options.address);
   if (!address.ok()) return address.status();
   std::unique_ptr<HttpService> service(new HttpService(events));
   HttpService* const raw = service.get();
@@ -43,7 +42,7 @@ HttpService::~HttpService() {
 }
 
 void HttpService::OnEvents() {
-  // At each event, so that none leaves the log before it is counted.
+  // Count at each event, so that none leaves the log uncounted.
   CountNew();
   Server* const server = running_;
   if (server != nullptr) server->Wake();
@@ -61,7 +60,7 @@ void HttpService::CountNew() {
   while (counted_ < events_->newest()) {
     for (const auto& logged : events_->Read(counted_, kAtOnce)) {
       counted_ = logged->number;
-      // Those of servers before this one were counted there.
+      // Events of earlier servers were counted there.
       if (logged->number > events_->restored()) counter_.Add(logged->event);
     }
   }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/http/event_counter.h"
 #include "rendezvous/http/http_api.h"
@@ -21,14 +21,14 @@ struct ServiceOptions {
   rendezvous::Credentials credentials;
 };
 
-// An HTTP server that answers with what `sources` has. What these use outlives it. Thread-safe.
+// Serves `sources` over HTTP. The objects that the sources use outlive it. Thread-safe.
 class HttpService {
  public:
-  // As Server::Start. `sources.counts`, and the numbers of connections in `sources.server`, are filled in here.
-  // REQUIRES: sources.events is not nullptr.
+  // Errors: see Server::Start. `sources.counts`, and the numbers of connections in `sources.server`, are filled in
+  // here. REQUIRES: sources.events is not nullptr.
   static absl::StatusOr<std::unique_ptr<HttpService>> Start(const ServiceOptions& options, Sources sources,
                                                             rendezvous::EventLog* events);
-  // No source is called any more when it returns.
+  // No source is called after it returns.
   ~HttpService();
 
   int port() const { return server_->port(); }
@@ -36,7 +36,7 @@ class HttpService {
  private:
   explicit HttpService(rendezvous::EventLog* events) : events_(events) {}
 
-  // Something was appended to the events.
+  // Called after events were appended.
   void OnEvents();
   void CountNew() ABSL_LOCKS_EXCLUDED(mutex_);
   EventCounts CountEvents() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -44,11 +44,11 @@ class HttpService {
   rendezvous::EventLog* const events_;
   Mutex mutex_;
   EventCounter counter_ ABSL_GUARDED_BY(mutex_);
-  uint64_t counted_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the last one
+  uint64_t counted_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last event counted
   std::unique_ptr<HttpApi> api_;
   std::unique_ptr<Server> server_;
-  std::atomic<Server*> running_{nullptr};  // for the server's thread, which may be faster than Start
-  rendezvous::EventLog::Watch watch_;      // last: it calls
+  std::atomic<Server*> running_{nullptr};  // for the server's thread, which may run before Start returns
+  rendezvous::EventLog::Watch watch_;      // last: it calls OnEvents
 };
 
 }  // namespace ddprun::http

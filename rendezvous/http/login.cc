@@ -4,13 +4,13 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/secret.h"
+#include "base/secret.h"
 
 namespace ddprun::http {
 namespace {
 
-// A browser keeps one cookie of a name for all ports of a host, and "localhost" can be several servers (`ssh -L`). So
-// the name has the port that the browser uses.
+// A browser shares cookies of one name among all ports of a host, and "localhost" can be several servers (`ssh -L`), so
+// the name includes the port that the browser uses.
 std::string CookieName(const Request& request) {
   const std::string host(request.Header("host"));
   const std::string port = host.substr(host.rfind(':') + 1);
@@ -31,7 +31,7 @@ bool Login::Allows(const Request& request, SteadyTime now) {
   while (!sessions_.empty() && sessions_.front().until <= now) sessions_.pop_front();
   const std::string digest = SecretDigest(cookie);
   for (const Session& session : sessions_) {
-    // Digests of what a stranger can't guess: comparing them plainly tells nothing.
+    // A client cannot guess the cookie's digest, so an early exit of the comparison reveals nothing.
     if (session.digest == digest) return tokens_.Accept(session.token).has_value();
   }
   return false;

@@ -6,31 +6,30 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/wire/credential_files.h"
 
 namespace ddprun::http {
 
-// Who may see what the server shows: those that show a token of any role, in each request or once for a cookie.
-// Cookies are known to this process only, so they end with it; and with the token that they were given for.
-// Thread-compatible.
+// Authenticates clients by a token of any role, sent with each request or exchanged once for a cookie. Cookies are
+// valid only in this process, and only as long as the token they were issued for. Thread-compatible.
 class Login {
  public:
   static constexpr absl::Duration kLifetime = absl::Hours(12);
-  static constexpr size_t kMaxSessions = 1000;  // then the oldest has to log in again
+  static constexpr size_t kMaxSessions = 1000;  // beyond that the oldest session has to log in again
 
   explicit Login(const rendezvous::Credentials& credentials);
 
-  // Whether a token is asked for at all.
+  // True if a token is required at all.
   bool required() const { return required_; }
 
-  // Whether the request shows a token (Authorization: Bearer) or a cookie of Begin.
+  // True if the request has a valid token (Authorization: Bearer) or a cookie from Begin.
   bool Allows(const Request& request, SteadyTime now);
 
-  // The value of a Set-Cookie header for a request that shows `token`; nullopt: it is none. `secure`: the connection is
-  // encrypted.
+  // Returns the value of a Set-Cookie header for a request that sent `token`; nullopt if the token is invalid.
+  // `secure`: the connection is encrypted.
   std::optional<std::string> Begin(const Request& request, const std::string& token, bool secure, SteadyTime now);
 
  private:
@@ -42,7 +41,7 @@ class Login {
 
   const bool required_;
   rendezvous::Tokens tokens_;
-  std::list<Session> sessions_;  // the oldest first
+  std::list<Session> sessions_;  // oldest first
 };
 
 }  // namespace ddprun::http

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/version.h"
+#include "base/version.h"
 
 namespace ddprun::http {
 namespace {
@@ -34,7 +34,7 @@ std::string StateLabel(JobState state) { return absl::StrReplaceAll(rendezvous::
 
 class Text {
  public:
-  // The metric that the following samples are of.
+  // Starts the metric to which the following samples belong.
   void Family(absl::string_view name, absl::string_view type, absl::string_view help) {
     name_ = std::string(name);
     absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
@@ -78,19 +78,19 @@ void AddServer(const ServerView& server, const EventCounts& counts, Text* text) 
   text->Family("ddprun_build_info", "gauge", "Version of rendezvousd.");
   text->Sample(1, {{"version", kVersion}});
   text->Gauge("ddprun_leader", "1 if this server serves launchers, 0 if another one leads.", server.leads);
-  text->Gauge("ddprun_ready", "1 if this server leads and can keep records.", server.WhyNotReady().empty());
-  text->Gauge("ddprun_state_store_healthy", "0 while records of jobs cannot be kept.", server.trouble.empty());
-  text->Gauge("ddprun_launchers_connected", "Streams of launchers of other processes that have joined.",
+  text->Gauge("ddprun_ready", "1 if this server leads and can persist records.", server.WhyNotReady().empty());
+  text->Gauge("ddprun_state_store_healthy", "0 while job records cannot be persisted.", server.trouble.empty());
+  text->Gauge("ddprun_launchers_connected", "Launchers of other processes that have joined and are connected.",
               server.launchers);
-  text->Counter("ddprun_rounds_assigned_total", "Rounds given out.", CountOf(counts, "round.assigned"));
+  text->Counter("ddprun_rounds_assigned_total", "Rounds assigned.", CountOf(counts, "round.assigned"));
   text->Counter("ddprun_restarts_total", "Rounds stopped for a failure or a lost node, after which workers restart.",
                 counts.restarts);
-  text->Counter("ddprun_nodes_lost_total", "Nodes that were silent or whose connection broke.",
+  text->Counter("ddprun_nodes_lost_total", "Nodes lost because of missed heartbeats or a broken connection.",
                 CountOf(counts, "node.lost"));
-  text->CounterBy("kind", "ddprun_worker_failures_total", "Workers whose end stopped a round, by how they ended.",
+  text->CounterBy("kind", "ddprun_worker_failures_total", "Worker failures that stopped a round, by kind.",
                   counts.failures);
   text->CounterBy("kind", "ddprun_events_total", "Events by kind.", counts.events);
-  text->Counter("ddprun_event_log_dropped_total", "Events that the event log file could not take.",
+  text->Counter("ddprun_event_log_dropped_total", "Events that could not be written to the event log file.",
                 server.events_dropped);
   text->Gauge("ddprun_http_connections", "Open connections of the HTTP server.", server.connections);
   text->Gauge("ddprun_http_event_streams", "Clients that receive events.", server.event_streams);
@@ -106,7 +106,7 @@ void AddProcess(const ProcessNumbers& process, Text* text) {
   text->Gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", process.start_time_seconds);
 }
 
-// A sample for each of the jobs for which `value` gives one.
+// Writes a sample for each job for which `value` returns one.
 template <typename Value>
 void PerJob(absl::string_view name, absl::string_view help, const std::vector<const JobView*>& jobs, Value value,
             Text* text) {
@@ -149,18 +149,18 @@ void AddJobs(const std::vector<JobView>& jobs, const std::vector<const JobView*>
          plain([](const JobView& job) { return absl::ToDoubleSeconds(job.age); }), text);
 }
 
-// What ranks reported; nothing of jobs whose ranks report nothing.
+// Progress that ranks reported; nothing for jobs whose ranks report none.
 void AddTraining(const std::vector<const JobView*>& shown, Text* text) {
   const auto of = [](auto get) {
     return [get](const JobView& job) { return job.training.has_value() ? get(*job.training) : std::nullopt; };
   };
-  PerJob("ddprun_job_step", "The step of the rank that is furthest.", shown,
+  PerJob("ddprun_job_step", "Step of the most advanced rank.", shown,
          of([](const TrainingView& view) { return std::optional<double>(view.step); }), text);
-  PerJob("ddprun_job_steps_behind", "Steps by which the last rank is behind the first.", shown,
+  PerJob("ddprun_job_steps_behind", "Steps between the most and the least advanced rank.", shown,
          of([](const TrainingView& view) { return std::optional<double>(view.behind); }), text);
-  PerJob("ddprun_job_loss", "The loss that the lowest rank reported.", shown,
+  PerJob("ddprun_job_loss", "Loss reported by the lowest rank.", shown,
          of([](const TrainingView& view) { return view.loss; }), text);
-  PerJob("ddprun_job_samples", "Samples that all ranks of the round have trained on.", shown,
+  PerJob("ddprun_job_samples", "Samples on which all ranks of the round have trained.", shown,
          of([](const TrainingView& view) {
            return view.samples.has_value() ? std::optional<double>(*view.samples) : std::nullopt;
          }),
@@ -169,7 +169,7 @@ void AddTraining(const std::vector<const JobView*>& shown, Text* text) {
          of([](const TrainingView& view) { return std::optional<double>(absl::ToDoubleSeconds(view.ago)); }), text);
 }
 
-// A job's time by what it was spent on: no counters, since steps that are made again turn from training into lost.
+// A job's time by phase. Not counters, because repeated steps move from training to lost.
 void AddGoodput(const std::vector<const JobView*>& shown, Text* text) {
   using rendezvous::GoodputView;
   constexpr std::pair<absl::string_view, absl::Duration GoodputView::*> kPhases[] = {
@@ -188,7 +188,7 @@ void AddGoodput(const std::vector<const JobView*>& shown, Text* text) {
   }
 }
 
-// Those that get series.
+// The jobs that get series.
 std::vector<const JobView*> JobsWithSeries(const std::vector<JobView>& jobs) {
   std::vector<const JobView*> shown;
   for (const JobView& job : jobs) {

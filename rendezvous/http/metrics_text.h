@@ -10,11 +10,12 @@
 
 namespace ddprun::http {
 
-// So many live jobs get series of their own, in the order of their ids: series cost memory where they are collected.
+// Maximum number of live jobs that get series of their own, in the order of their ids: series cost memory in
+// Prometheus.
 inline constexpr size_t kMaxJobsWithSeries = 200;
 
 // PURE: all metrics in Prometheus' text format (version 0.0.4). Names follow its conventions: base units, "_total" for
-// counters. A job's training (step, loss) is left out where no worker reported any.
+// counters. A job's training metrics (step, loss) are omitted if no worker reported any.
 std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
                         const std::vector<rendezvous::JobView>& jobs);
 

@@ -7,13 +7,13 @@
 
 namespace ddprun::http {
 
-// A file of the page, which is part of the program. Lives as long as the program.
+// A file of the web page, embedded in the program. Valid as long as the program runs.
 struct Asset {
   absl::string_view type;
   absl::string_view text;
 };
 
-// The file that a path of the server shows ("/", "/page.js"); nullopt: none. Thread-safe.
+// Returns the file at a path of the server ("/", "/page.js"); nullopt if there is none. Thread-safe.
 std::optional<Asset> FindAsset(absl::string_view path);
 
 }  // namespace ddprun::http

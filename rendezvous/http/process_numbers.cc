@@ -13,7 +13,8 @@
 namespace ddprun::http {
 namespace {
 
-// Fields of /proc/self/stat behind the name in brackets, which may hold anything: the first is the state (field 3).
+// Number of fields in /proc/self/stat between the name in brackets, which may contain anything, and the start time; the
+// first one is the state (field 3).
 constexpr int kFieldsBeforeStartTime = 19;
 
 double StartTime() {
@@ -56,7 +57,7 @@ ProcessNumbers ReadProcessNumbers() {
   numbers.open_files = CountFiles();
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) numbers.max_files = static_cast<double>(limit.rlim_cur);
-  static const double start = StartTime();  // the clocks are set now and then; the start does not change
+  static const double start = StartTime();  // the clocks may be set; the start does not change
   numbers.start_time_seconds = start;
   return numbers;
 }

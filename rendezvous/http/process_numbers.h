@@ -5,7 +5,7 @@
 
 namespace ddprun::http {
 
-// Of this process, read now. Thread-safe.
+// Reads the current values of this process. Thread-safe.
 ProcessNumbers ReadProcessNumbers();
 
 }  // namespace ddprun::http

@@ -10,33 +10,34 @@
 
 namespace ddprun::http {
 
-// What is shown of the server itself.
+// State of the server itself.
 struct ServerView {
   bool leads = true;         // it serves launchers
-  std::string leader;        // HOST:PORT of the server that does, if it is another one; empty: not known
-  std::string trouble;       // why records can't be kept at present; empty: they can, or none are kept
-  size_t launchers = 0;      // connected, of other processes
-  size_t connections = 0;    // of HTTP
-  size_t event_streams = 0;  // of HTTP
+  std::string leader;        // HOST:PORT of another server that leads; empty: unknown
+  std::string trouble;       // why records cannot be persisted now; empty: they can, or there is no store
+  size_t launchers = 0;      // connected launchers of other processes
+  size_t connections = 0;    // HTTP connections
+  size_t event_streams = 0;  // HTTP event streams
   uint64_t refused_connections = 0;
   uint64_t events_dropped = 0;  // events that --event-log could not write
   absl::Duration age;           // of this process
 
-  // "": it can serve launchers and keep their jobs' records; else why it can't.
+  // Returns "" if this server can serve launchers and persist their jobs' records; else why it cannot.
   std::string WhyNotReady() const {
-    if (!leads) return leader.empty() ? "this server does not lead" : "this server does not lead; " + leader + " does";
+    if (!leads)
+      return leader.empty() ? "this server is not the leader" : "this server is not the leader; " + leader + " is";
     return trouble;
   }
 };
 
-// What happened since the server started.
+// Counts since the server started.
 struct EventCounts {
   std::map<std::string, uint64_t> events;    // by kind: "round.assigned"
-  std::map<std::string, uint64_t> failures;  // of workers, by kind: "exit", "signal", "oom", "start", "report"
-  uint64_t restarts = 0;                     // rounds that began with new workers after a failure
+  std::map<std::string, uint64_t> failures;  // worker failures, by kind: "exit", "signal", "oom", "start", "report"
+  uint64_t restarts = 0;                     // rounds started with new workers after a failure
 };
 
-// Of this process, from /proc; 0: not known.
+// Numbers of this process, from /proc; 0: unknown.
 struct ProcessNumbers {
   double cpu_seconds = 0;
   double resident_bytes = 0;

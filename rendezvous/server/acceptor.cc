@@ -15,24 +15,24 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/loopback.h"
+#include "base/file_limit.h"
+#include "base/loopback.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// A peer that is gone is found out by heartbeats; see the keepalive times in server.cc.
+// Lost peers are detected by heartbeats; see the keepalive times in server.cc.
 constexpr absl::Duration kUserTimeout = absl::Minutes(20);
 constexpr int kAcceptsInTurn = 256;
-constexpr int kPauseMs = 100;  // while the kernel has no descriptor: nobody says when it has one
-constexpr int kTurnMs = 10;    // for newcomers that wait for their turn
+constexpr int kPauseMs = 100;  // while the kernel has no descriptor; there is no notification when it has one
+constexpr int kTurnMs = 10;    // for newcomers waiting for their turn
 constexpr int kReserve = 64;
 
-// A client begins with these and a SETTINGS frame, of which the fourth byte is the type (RFC 9113, 3.4).
+// A client starts with this preface and a SETTINGS frame, whose fourth byte is the type (RFC 9113, 3.4).
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kFrameHeaderBytes = 9;
 constexpr char kSettings = 4;
-// So many bytes are there in either protocol before the client waits for an answer.
+// In either protocol the client sends at least this many bytes before it waits for an answer.
 constexpr size_t kFirstBytes = kPreface.size() + kFrameHeaderBytes;
 
 bool IsBeginning(Acceptor::Protocol protocol, absl::string_view bytes) {
@@ -59,7 +59,7 @@ PeerAddress OwnEndOf(int fd) {
   return PeerOfSocket(address);
 }
 
-// With a reset, so that the kernel keeps nothing of it.
+// Closes with a reset, so that the kernel keeps no state of the connection.
 void Refuse(int fd) {
   const linger reset = {.l_onoff = 1, .l_linger = 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -93,7 +93,7 @@ Acceptor::~Acceptor() {
 absl::StatusOr<int> Acceptor::Listen(const Endpoint& address) {
   if (wake_ < 0 || copy_ < 0 || epoll_ < 0) return absl::InternalError(OutOfFilesText());
   if (IsEveryAddress(address.host) && address.port != 0) {
-    // Each of 0.0.0.0 and :: means all addresses of both families, so the second one is served already.
+    // Both 0.0.0.0 and :: mean all addresses of both families, so the second one is already served.
     for (const Listeners& open : listeners_) {
       if (open.everywhere && open.port == address.port) return open.port;
     }
@@ -126,10 +126,10 @@ void Acceptor::Stop() {
   while (!newcomers_.empty()) Close(newcomers_.begin());
 }
 
-bool Acceptor::StreamBegan(const PeerAddress& peer) {
+bool Acceptor::OnStreamStarted(const PeerAddress& peer) {
   {
     MutexLock lock(&mutex_);
-    const std::optional<Id> id = limits_.StreamBegan(peer, SteadyNow());
+    const std::optional<Id> id = limits_.OnStreamStarted(peer, SteadyNow());
     if (!id.has_value()) return true;
     to_end_.push_back(*id);
   }
@@ -137,19 +137,19 @@ bool Acceptor::StreamBegan(const PeerAddress& peer) {
   return false;
 }
 
-void Acceptor::SessionBegan(const PeerAddress& peer) {
+void Acceptor::OnSessionStarted(const PeerAddress& peer) {
   MutexLock lock(&mutex_);
-  limits_.SessionBegan(peer);
+  limits_.OnSessionStarted(peer);
 }
 
-void Acceptor::SessionEnded(const PeerAddress& peer) {
+void Acceptor::OnSessionClosed(const PeerAddress& peer) {
   MutexLock lock(&mutex_);
-  limits_.SessionEnded(peer);
+  limits_.OnSessionClosed(peer);
 }
 
-std::vector<PeerAddress> Acceptor::OwnEndsOf(const PeerAddress& peer) {
+std::vector<PeerAddress> Acceptor::LocalEndsOf(const PeerAddress& peer) {
   MutexLock lock(&mutex_);
-  return limits_.OwnEndsOf(peer);
+  return limits_.LocalEndsOf(peer);
 }
 
 void Acceptor::Run() {
@@ -167,7 +167,7 @@ void Acceptor::Run() {
         AcceptSome(fd);
       }
     }
-    LetInThoseThatWait();
+    AdmitReadyNewcomers();
     CloseOverdue();
   }
 }
@@ -208,21 +208,21 @@ void Acceptor::AcceptSome(int listener) {
     socklen_t size = sizeof address;
     const int fd = accept4(listener, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      TakeIn(fd, PeerOfSocket(address));
+      AddNewcomer(fd, PeerOfSocket(address));
     } else if (errno == EMFILE || errno == ENFILE) {
       ReportOutOfFiles();
-      EndOldest(reserve_);
+      DisconnectOldest(reserve_);
       return SetPaused(true);
     } else if (errno == ENOBUFS || errno == ENOMEM) {
-      log_.Warn("the kernel has no memory for connections");
+      log_.Warn("the kernel is out of memory for connections");
       return SetPaused(true);
     } else if (errno == EAGAIN) {
       return;
-    }  // else this one connection broke before it was accepted
+    }  // otherwise this one connection broke before it was accepted
   }
 }
 
-void Acceptor::TakeIn(int fd, const PeerAddress& peer) {
+void Acceptor::AddNewcomer(int fd, const PeerAddress& peer) {
   const Id id{fd, CookieOf(fd)};
   const PeerAddress own = IsLoopbackAddress(peer.host) ? OwnEndOf(fd) : PeerAddress();
   absl::StatusOr<std::vector<Id>> surplus;
@@ -239,10 +239,10 @@ void Acceptor::TakeIn(int fd, const PeerAddress& peer) {
   }
   by_fd_[fd] = newcomers_.insert(newcomers_.end(), Newcomer{id, SteadyNow() + bounds_.first_bytes});
   Watch(epoll_, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
-  // The kernel gives out the lowest number that is free: all below are in use. The newcomer itself may have to go.
+  // The kernel assigns the lowest free number, so all below are in use. The newcomer itself may have to be closed.
   if (const int missing = fd - (limit_ - reserve_) + 1; missing > 0) {
     ReportOutOfFiles();
-    EndOldest(missing);
+    DisconnectOldest(missing);
   }
 }
 
@@ -251,14 +251,14 @@ void Acceptor::OnBytes(int fd) {
   char buffer[kFirstBytes];
   const ssize_t got = recv(fd, buffer, sizeof buffer, MSG_PEEK);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got > 0 && static_cast<size_t>(got) < kFirstBytes) return;  // told again when there are more
+  if (got > 0 && static_cast<size_t>(got) < kFirstBytes) return;  // EPOLLET reports again when more arrive
   if (got <= 0 || !IsBeginning(protocol_, absl::string_view(buffer, got))) return Close(newcomer);
-  if (LetIn(newcomer)) return;
-  Watch(epoll_, EPOLL_CTL_DEL, fd, 0);  // what else it says makes no difference
+  if (AdmitNewcomer(newcomer)) return;
+  Watch(epoll_, EPOLL_CTL_DEL, fd, 0);  // further bytes do not matter
   ready_.push_back(newcomer->id);
 }
 
-bool Acceptor::LetIn(Newcomers::iterator newcomer) {
+bool Acceptor::AdmitNewcomer(Newcomers::iterator newcomer) {
   const int fd = newcomer->id.fd;
   ConnectionLimits::Entry entry;
   {
@@ -277,10 +277,10 @@ bool Acceptor::LetIn(Newcomers::iterator newcomer) {
   return true;
 }
 
-void Acceptor::LetInThoseThatWait() {
+void Acceptor::AdmitReadyNewcomers() {
   std::erase_if(ready_, [this](const Id& id) {
     const auto it = by_fd_.find(id.fd);
-    return it == by_fd_.end() || it->second->id != id || LetIn(it->second);
+    return it == by_fd_.end() || it->second->id != id || AdmitNewcomer(it->second);
   });
 }
 
@@ -294,13 +294,13 @@ void Acceptor::Close(Newcomers::iterator newcomer) {
   newcomers_.erase(newcomer);
 }
 
-int Acceptor::EndOldest(int count) {
+int Acceptor::DisconnectOldest(int count) {
   int ended = 0;
   while (ended < count) {
     std::optional<Id> oldest;
     {
       MutexLock lock(&mutex_);
-      oldest = limits_.TakeOldest();
+      oldest = limits_.EvictOldest();
     }
     if (!oldest.has_value()) break;
     if (End(*oldest)) ++ended;
@@ -314,11 +314,11 @@ bool Acceptor::End(const Id& id) {
     if (same) Close(it->second);
     return same;
   }
-  // gRPC may close the descriptor at any moment, and another socket may get its number: so what is looked at is a copy.
+  // gRPC may close the descriptor at any time and its number may be reused, so the check and the shutdown use a copy.
   if (dup3(id.fd, copy_, O_CLOEXEC) < 0) return false;
   const bool same = id.cookie != 0 && CookieOf(copy_) == id.cookie;
   if (same) shutdown(copy_, SHUT_RDWR);
-  dup3(wake_, copy_, O_CLOEXEC);  // holds the socket no longer
+  dup3(wake_, copy_, O_CLOEXEC);  // releases the socket
   return same;
 }
 

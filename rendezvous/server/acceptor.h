@@ -9,9 +9,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/endpoint.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "rendezvous/server/connection_limits.h"
 #include "rendezvous/server/listen.h"
 #include "rendezvous/server/peer_address.h"
@@ -19,44 +19,44 @@
 
 namespace ddprun::rendezvous {
 
-// Accepts TCP connections for a gRPC server, within bounds (ConnectionLimits). gRPC's own listener has none, never
-// accepts again once the process was out of descriptors, and gRPC keeps for seconds what has not begun to speak HTTP/2
-// (1.51). So a connection is handed over when its first bytes are there and are what they should be; until then it
-// costs a descriptor. Some descriptors are kept free for all else that the process does: a connection beyond that takes
-// the place of those that have waited longest without a session.
+// Accepts TCP connections for a gRPC server, within limits (ConnectionLimits). gRPC's own listener has no limits, never
+// accepts again after the process ran out of descriptors, and keeps connections that have not begun to speak HTTP/2 for
+// seconds (1.51). Therefore a connection is handed to gRPC only when its first bytes have arrived and are valid; until
+// then it costs one descriptor. Some descriptors stay reserved for the rest of the process: a connection beyond that
+// evicts those that have waited longest without a session.
 //
-// A thread of its own accepts; it sleeps while nobody comes. Listen, Start and Stop belong to one thread, the rest is
-// thread-safe.
+// A dedicated thread accepts; it sleeps while there is nothing to do. Listen, Start and Stop belong to one thread, the
+// other methods are thread-safe.
 class Acceptor {
  public:
   enum class Protocol { kHttp2, kTls };
 
   Acceptor(Protocol protocol, const ConnectionLimits::Limits& limits);
-  // As Stop.
+  // Calls Stop().
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // The port at which connections queue up from now on. 0.0.0.0 and :: may both be given with one port. Errors as of
-  // Listen (listen.h).
+  // Listens at `address` and returns the port; connections queue up from now on. 0.0.0.0 and :: may both be given with
+  // the same port. Errors: see Listen (listen.h).
   absl::StatusOr<int> Listen(const Endpoint& address);
 
-  // Hands connections over from now on, on the acceptor's thread: non-blocking descriptors, which then belong to
-  // `take`. Call once.
+  // Starts handing connections over, on the acceptor's thread: non-blocking descriptors, which then belong to `take`.
+  // Call once.
   void Start(std::function<void(int fd)> take);
 
-  // Stops listening; `take` is not called any more. Later calls do nothing.
+  // Stops listening; `take` is not called afterwards. Later calls do nothing.
   void Stop();
 
-  // As of ConnectionLimits. False: the connection is about to be closed.
-  bool StreamBegan(const PeerAddress& peer);
-  void SessionBegan(const PeerAddress& peer);
-  void SessionEnded(const PeerAddress& peer);
-  std::vector<PeerAddress> OwnEndsOf(const PeerAddress& peer);
+  // As in ConnectionLimits. OnStreamStarted returns false if the connection is about to be closed.
+  bool OnStreamStarted(const PeerAddress& peer);
+  void OnSessionStarted(const PeerAddress& peer);
+  void OnSessionClosed(const PeerAddress& peer);
+  std::vector<PeerAddress> LocalEndsOf(const PeerAddress& peer);
 
  private:
   using Id = ConnectionLimits::Id;
-  // A connection whose first bytes are not there yet.
+  // A connection whose first bytes have not arrived.
   struct Newcomer {
     Id id;
     SteadyTime until;
@@ -64,40 +64,40 @@ class Acceptor {
   using Newcomers = std::list<Newcomer>;
 
   void Run();
-  // Stop was called, or connections are to be ended. False: the former.
+  // Handles a wake-up: ends the connections in `to_end_`. Returns false if Stop was called.
   bool OnWake();
-  // Until when the thread may sleep, for epoll_wait.
+  // Timeout for epoll_wait, in milliseconds.
   int SleepMs() const;
   void SetPaused(bool paused);
-  // Accepts what waits at a listener, or some of it.
+  // Accepts up to a fixed number of connections that wait at a listener.
   void AcceptSome(int listener);
-  void TakeIn(int fd, const PeerAddress& peer);
-  // Some bytes of a newcomer are there, or it is gone.
+  void AddNewcomer(int fd, const PeerAddress& peer);
+  // Handles readable bytes or the end of a newcomer's connection.
   void OnBytes(int fd);
-  // Its first bytes are there. False: it has to wait for its turn.
-  bool LetIn(Newcomers::iterator newcomer);
-  void LetInThoseThatWait();
+  // Admits a newcomer whose first bytes are valid. Returns false if it has to wait for its turn.
+  bool AdmitNewcomer(Newcomers::iterator newcomer);
+  void AdmitReadyNewcomers();
   void CloseOverdue();
   void Close(Newcomers::iterator newcomer);
-  // Ends up to `count` connections, those that have waited longest; returns how many.
-  int EndOldest(int count);
-  // False: it is closed already.
+  // Ends up to `count` connections, those that have waited longest; returns how many it ended.
+  int DisconnectOldest(int count);
+  // Returns false if the connection is already closed.
   bool End(const Id& id);
 
   const Protocol protocol_;
   const ConnectionLimits::Limits bounds_;
-  const int reserve_;  // descriptors that connections should not use
-  const int limit_;    // of all descriptors
+  const int reserve_;  // not to be used by connections
+  const int limit_;    // on all descriptors
   const int wake_;     // an eventfd
-  const int copy_;     // a descriptor for End, which may have to work when there are no others
+  const int copy_;     // used by End, which may have to work when no descriptor is free
   const int epoll_;
   std::vector<Listeners> listeners_;
   std::function<void(int fd)> take_;
   RefusalLog log_;
   bool paused_ = false;  // the kernel has no descriptor or memory for connections
-  Newcomers newcomers_;  // the oldest first
+  Newcomers newcomers_;  // oldest first
   std::unordered_map<int, Newcomers::iterator> by_fd_;
-  std::vector<Id> ready_;  // newcomers that wait for their turn
+  std::vector<Id> ready_;  // newcomers waiting for their turn
   Mutex mutex_;
   ConnectionLimits limits_ ABSL_GUARDED_BY(mutex_);
   std::vector<Id> to_end_ ABSL_GUARDED_BY(mutex_);

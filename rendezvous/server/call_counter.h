@@ -2,15 +2,15 @@
 #define DDPRUN_RENDEZVOUS_SERVER_CALL_COUNTER_H_
 
 #include "absl/base/thread_annotations.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 namespace ddprun::rendezvous {
 
-// How many calls may still start operations of gRPC: its queue must not be shut down before there are none (gRPC
-// aborts the process if an operation is started later). Thread-safe.
+// Counts the calls that may still start gRPC operations. gRPC's queue must not be shut down before the count is zero
+// (gRPC aborts the process if an operation is started later). Thread-safe.
 class CallCounter {
  public:
-  // A call, also one that is still awaited, has one of these for as long as it lives.
+  // Held by each call, also by one that is still awaited, for its whole lifetime.
   class Token {
    public:
     explicit Token(CallCounter* counter) : counter_(counter) {
@@ -18,7 +18,7 @@ class CallCounter {
       ++counter_->calls_;
     }
     ~Token() {
-      // Notified under the lock: without calls the counter may go at once.
+      // Notified under the lock: the counter may be destroyed as soon as the count is zero.
       MutexLock lock(&counter_->mutex_);
       if (--counter_->calls_ == 0) counter_->none_.NotifyAll();
     }

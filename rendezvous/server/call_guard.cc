@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
 
@@ -24,7 +24,7 @@ constexpr char kNoMunge[] =
     "this server requires a MUNGE credential of its own user, and none was shown: start all launchers of the job with "
     "srun, check munge on their hosts (munge -n | unmunge), or give all of them a token (--token-file)";
 
-// Of the caller's certificate: its subject alternative names, or the common name if it has none.
+// The subject alternative names of the caller's certificate, or its common name if it has none.
 std::vector<std::string> NamesOf(const grpc::AuthContext& caller) {
   std::vector<std::string> names;
   for (const char* property : {"x509_subject_alternative_name", "x509_common_name"}) {
@@ -56,7 +56,7 @@ bool CallGuard::demanding() const {
   return credentials_.has_token() || munge_.has_value() || !credentials_.tls_allowed_names.empty();
 }
 
-bool CallGuard::checks_callers() const {
+bool CallGuard::AuthenticatesCallers() const {
   return credentials_.has_token() || !credentials_.tls_ca.empty() || (munge_ && has_munge_);
 }
 
@@ -109,7 +109,7 @@ absl::Status CallGuard::CheckToken(const std::string& authorization, Role needed
 void CallGuard::CheckMunge(const std::string& authorization, const std::string& peer, Caller caller, Done done) {
   absl::string_view credential = authorization;
   if (!absl::ConsumePrefix(&credential, kMunge)) credential = "";
-  // One that is missing is checked as well: whether munge works here is not known before the first answer.
+  // A missing credential is verified as well: the first answer tells whether munge is available here.
   munge_->Verify(std::string(credential), [this, peer, caller = std::move(caller), done = std::move(done),
                                            missing = credential.empty()](absl::Status status) {
     if (missing && absl::IsUnauthenticated(status)) {
@@ -118,7 +118,7 @@ void CallGuard::CheckMunge(const std::string& authorization, const std::string& 
       status = absl::UnavailableError(absl::StrCat("munge on the server's host does not answer: ", status.message()));
     }
     PostTo(queue_, [this, peer, caller, done, status = std::move(status)]() mutable {
-      if (!PassWithoutMunge(status)) {
+      if (!MungeIsAbsent(status)) {
         if (!status.ok()) return Finish(peer, status, done);
         caller.name = munge_user_;
       }
@@ -127,14 +127,14 @@ void CallGuard::CheckMunge(const std::string& authorization, const std::string& 
   });
 }
 
-bool CallGuard::PassWithoutMunge(const absl::Status& status) {
+bool CallGuard::MungeIsAbsent(const absl::Status& status) {
   if (absl::IsCancelled(status) || absl::IsResourceExhausted(status)) return false;  // munge was not asked
   const bool absent = absl::IsFailedPrecondition(status);
   if (absent == !std::exchange(has_munge_, !absent)) return absent;
-  Log(LogLevel::kWarning, absent ? absl::StrCat("munge is not on this host (", status.message(),
-                                                "): launchers of any user may join; if that is not wanted, install "
+  Log(LogLevel::kWarning, absent ? absl::StrCat("munge is not available on this host (", status.message(),
+                                                "): launchers of any user may join; to prevent that, install "
                                                 "munge or give all launchers a token (--token-file)")
-                                 : "munge is on this host now: from here on launchers need a credential");
+                                 : "munge is now available on this host: from now on launchers need a credential");
   return absent;
 }
 

@@ -17,55 +17,55 @@
 
 namespace ddprun::rendezvous {
 
-// Decides for each call, when it begins, whether its caller may make it. Thread-safe.
+// Authorizes each call when it begins. Thread-safe.
 class CallGuard {
  public:
   using Done = std::function<void(absl::StatusOr<Caller>)>;
 
   explicit CallGuard(const Credentials& credentials);
 
-  // To be called once, before Check. The queue's thread is where all calls are served.
+  // Call once, before Check. All calls are served on the queue's thread.
   void Start(grpc::CompletionQueue* queue) { queue_ = queue; }
 
-  // Whether there are calls that it would not let pass on a connection that stands.
+  // True if some calls would be refused even on an established connection.
   bool demanding() const;
 
-  // Whether callers on other hosts have to prove who they are. On the queue's thread.
-  bool checks_callers() const;
+  // True if callers on other hosts must authenticate. Queue's thread only.
+  bool AuthenticatesCallers() const;
 
-  // Calls `done` with the caller on the queue's thread, before it returns or later. `context` is used before it returns
-  // only. Callers without a token have all roles.
-  //   UNAUTHENTICATED    the caller shows no token or MUNGE credential, or a wrong one.
+  // Calls `done` with the caller on the queue's thread, before returning or later. `context` is only used before it
+  // returns. Callers without a token have all roles.
+  //   UNAUTHENTICATED    the caller sent no token or MUNGE credential, or an invalid one.
   //   PERMISSION_DENIED  its certificate has none of the allowed names, the role of its token is below `needed`, or its
-  //                      MUNGE credential is another user's.
-  //   UNAVAILABLE        the token or the MUNGE credential can't be checked now.
+  //                      MUNGE credential belongs to another user.
+  //   UNAVAILABLE        the token or the MUNGE credential cannot be checked now.
   // Logs refusals, at most one line in ten seconds.
   void Check(const grpc::ServerContextBase& context, Role needed, Done done);
 
-  // Ends the checks that are under way, and later ones, with CANCELLED. To be called while the queue runs.
+  // Ends pending and later checks with CANCELLED. Call it while the queue runs.
   void Stop();
 
  private:
   absl::Status CheckNames(const std::vector<std::string>& names) const;
   absl::Status CheckToken(const std::string& authorization, Role needed, Caller* caller);
   void CheckMunge(const std::string& authorization, const std::string& peer, Caller caller, Done done);
-  // True: nobody has to show a MUNGE credential, as there is no munge on this host.
-  bool PassWithoutMunge(const absl::Status& status);
+  // True if munge is absent on this host, so that no credential is required.
+  bool MungeIsAbsent(const absl::Status& status);
   void Finish(const std::string& peer, absl::StatusOr<Caller> caller, const Done& done);
 
   const Credentials credentials_;
   grpc::CompletionQueue* queue_ = nullptr;
   Tokens tokens_;
   std::optional<Munge> munge_;
-  std::string munge_user_;  // of this process: no other user's credential is accepted
-  bool has_munge_ = true;   // of the queue's thread; as the last check found
+  std::string munge_user_;  // of this process; no other user's credential is accepted
+  bool has_munge_ = true;   // as the last check found; queue's thread only
   RefusalLog log_;
 };
 
-// The name with which a server knows callers that have the same credentials as it; "": none. May read files.
+// The name under which a server knows callers with its own credentials; "" if none. May read files.
 std::string OwnName(const Credentials& credentials);
 
-// The address without its port, in one of gRPC's names of peers: "10.0.0.1" of "ipv4:10.0.0.1:4711", and the same of
+// The address without its port, from gRPC's name of a peer: "10.0.0.1" for "ipv4:10.0.0.1:4711" and for
 // "ipv6:%5B::ffff:10.0.0.1%5D:4711".
 std::string AddressOfPeer(const std::string& peer);
 

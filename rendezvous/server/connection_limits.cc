@@ -10,8 +10,8 @@ namespace ddprun::rendezvous {
 
 absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const Id& id, const PeerAddress& peer,
                                                                          SteadyTime now, const PeerAddress& own) {
-  if (connections_.contains(id.fd)) Remove(id.fd);  // closed since
-  ForgetRested(now);
+  if (connections_.contains(id.fd)) Remove(id.fd);  // closed in the meantime
+  ForgetIdleAddresses(now);
   Address& address = addresses_[peer.host];
   const SteadyTime rested = std::max(address.rested, now) + limits_.interval;
   if (rested - now > limits_.burst * limits_.interval) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const I
   by_peer_[peer] = id.fd;
   if (!own.host.empty()) {
     const auto [begin, end] = loopback_.equal_range(peer);
-    // With both ends the same, the older one is closed.
+    // Two connections cannot have the same ends, so the older one is closed.
     const auto older = std::find_if(begin, end, [&](const auto& e) { return connections_.at(e.second).own == own; });
     if (older != end) loopback_.erase(older);
     loopback_.emplace(peer, id.fd);
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const I
   return surplus;
 }
 
-std::optional<ConnectionLimits::Id> ConnectionLimits::TakeOldest() {
+std::optional<ConnectionLimits::Id> ConnectionLimits::EvictOldest() {
   if (waiting_.empty()) return std::nullopt;
   return Remove(waiting_.front());
 }
@@ -64,36 +64,36 @@ ConnectionLimits::Entry ConnectionLimits::Enter(const Id& id, SteadyTime now) {
   return Entry::kNow;
 }
 
-std::optional<ConnectionLimits::Id> ConnectionLimits::StreamBegan(const PeerAddress& peer, SteadyTime now) {
+std::optional<ConnectionLimits::Id> ConnectionLimits::OnStreamStarted(const PeerAddress& peer, SteadyTime now) {
   Connection* const connection = Find(peer);
   if (connection == nullptr) return std::nullopt;
   const int surplus = ++connection->streams - limits_.streams;
   Address& address = addresses_[peer.host];
-  address.rested =
-      std::max(address.rested, now) + (surplus == 1 ? limits_.surplus_costs : limits_.stream_costs) * limits_.interval;
+  address.rested = std::max(address.rested, now) +
+                   (surplus == 1 ? limits_.excess_stream_cost : limits_.stream_cost) * limits_.interval;
   if (surplus <= 0) return std::nullopt;
   return connection->id;
 }
 
-void ConnectionLimits::SessionBegan(const PeerAddress& peer) {
+void ConnectionLimits::OnSessionStarted(const PeerAddress& peer) {
   Connection* const connection = Find(peer);
   if (connection == nullptr) return;
   Address& address = addresses_[peer.host];
-  address.rested = address.rested - std::exchange(connection->streams, 0) * limits_.stream_costs * limits_.interval;
+  address.rested = address.rested - std::exchange(connection->streams, 0) * limits_.stream_cost * limits_.interval;
   if (!std::exchange(connection->proven, true)) address.entered = address.entered - limits_.entry_interval;
   if (++connection->sessions > 1) return;
   waiting_.erase(connection->place);
   address.waiting.erase(connection->place_of_address);
 }
 
-void ConnectionLimits::SessionEnded(const PeerAddress& peer) {
+void ConnectionLimits::OnSessionClosed(const PeerAddress& peer) {
   Connection* const connection = Find(peer);
-  // One that began before may have been that of another connection, which is closed by now.
+  // The session may have been counted on another connection of this peer, which is closed by now.
   if (connection == nullptr || connection->sessions == 0) return;
   if (--connection->sessions == 0) Wait(connection);
 }
 
-std::vector<PeerAddress> ConnectionLimits::OwnEndsOf(const PeerAddress& peer) const {
+std::vector<PeerAddress> ConnectionLimits::LocalEndsOf(const PeerAddress& peer) const {
   std::vector<PeerAddress> ends;
   const auto [begin, end] = loopback_.equal_range(peer);
   for (auto it = begin; it != end; ++it) ends.push_back(connections_.at(it->second).own);
@@ -130,12 +130,12 @@ ConnectionLimits::Id ConnectionLimits::Remove(int fd) {
   return id;
 }
 
-// All at once, now and then: each costs nothing more than when it came.
-void ConnectionLimits::ForgetRested(SteadyTime now) {
-  if (addresses_.size() < look_again_at_) return;
+// Amortized: a full scan only when the number of addresses has doubled.
+void ConnectionLimits::ForgetIdleAddresses(SteadyTime now) {
+  if (addresses_.size() < next_scan_size_) return;
   std::erase_if(addresses_,
                 [&](const auto& entry) { return entry.second.connections == 0 && entry.second.rested <= now; });
-  look_again_at_ = std::max<size_t>(1024, 2 * addresses_.size());
+  next_scan_size_ = std::max<size_t>(1024, 2 * addresses_.size());
 }
 
 }  // namespace ddprun::rendezvous

@@ -12,38 +12,38 @@
 #include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/server/peer_address.h"
 
 namespace ddprun::rendezvous {
 
-// PURE: which TCP connections a server holds, so that whoever opens them neither grows it nor keeps launchers out. A
-// connection without a session, a launcher's stream that has brought its Join, waits for one: where there is no room
-// for another connection, the one that has waited longest has to go. Connections with a session stay.
+// PURE: decides which TCP connections a server holds, so that clients can neither exhaust it nor keep launchers out. A
+// connection without a session (a launcher's stream that has brought its Join) is waiting: where there is no room for
+// another connection, the one that has waited longest is evicted. Connections with a session stay.
 //
-// Nobody says when a connection is closed (gRPC does it), and nobody needs to: the kernel gives out the number of a
-// descriptor again only then. Thread-compatible.
+// Closed connections are not reported (gRPC closes them) and need not be: the kernel reuses a descriptor's number only
+// after that. Thread-compatible.
 class ConnectionLimits {
  public:
   struct Limits {
     size_t connections = 100'000;
     size_t waiting = 16'384;
     size_t per_address = 16'384;  // as for streams (StreamLimits)
-    // In the long run an address may open one connection in each interval, at once as many as `burst`: thousands of
-    // launchers behind one address may all come back at once. A stream counts until it brings its Join, as it costs
-    // more than a connection: what a whole burst costs must not hold up the heartbeats of others.
+    // Rate limit: an address may open one connection per interval, in bursts of up to `burst`, because thousands of
+    // launchers behind one address may reconnect at once. A stream also counts until it brings its Join, as it costs
+    // more than a connection: a whole burst must not delay the heartbeats of others.
     absl::Duration interval = absl::Milliseconds(1);
     int burst = 16'384;
-    // So many more of an address than have brought a Join are handed to gRPC at once, and one in each interval: gRPC
-    // takes in all streams of a connection before one is counted.
+    // Rate limit on handing connections of one address to gRPC; those that bring a Join do not count. gRPC accepts all
+    // streams of a connection before the first one is counted here.
     int entries = 32;
     absl::Duration entry_interval = absl::Milliseconds(20);
-    int streams = 16;         // that are opened on a connection before one brings its Join; a launcher needs one
-    int stream_costs = 4;     // what each of these counts for, in connections
-    int surplus_costs = 100;  // what the first above that counts for: gRPC has taken in others by then
-    absl::Duration first_bytes = absl::Seconds(5);  // by then a connection must have begun to speak
+    int streams = 16;              // streams opened on a connection before one brings its Join; a launcher needs one
+    int stream_cost = 4;           // cost of each such stream, in connections
+    int excess_stream_cost = 100;  // cost of the first stream over the limit; gRPC has accepted others by then
+    absl::Duration first_bytes = absl::Seconds(5);  // deadline for a connection to send its first bytes
   };
-  // A connection. Descriptors are used again; the kernel's cookie of a socket is not (SO_COOKIE).
+  // Identifies a connection. Descriptors are reused; the kernel's cookie of a socket (SO_COOKIE) is not.
   struct Id {
     int fd = -1;
     uint64_t cookie = 0;
@@ -54,30 +54,30 @@ class ConnectionLimits {
 
   explicit ConnectionLimits(const Limits& limits) : limits_(limits) {}
 
-  // A connection came; `own` is this server's end of one from a loopback address, else empty. Returns those that have
-  // to be closed to make room for it, which are not held any more.
-  // RESOURCE_EXHAUSTED: it has to be closed itself.
+  // Adds a connection; `own` is this server's end if the peer has a loopback address, else empty. Returns the evicted
+  // connections, which are no longer held and have to be closed. RESOURCE_EXHAUSTED: the new connection itself has to
+  // be closed.
   absl::StatusOr<std::vector<Id>> Open(const Id& id, const PeerAddress& peer, SteadyTime now,
                                        const PeerAddress& own = {});
 
-  // The connection that has waited longest, which is not held any more: it has to be closed. nullopt: none waits.
-  std::optional<Id> TakeOldest();
+  // Evicts the connection that has waited longest, which then has to be closed. nullopt if none waits.
+  std::optional<Id> EvictOldest();
 
-  // Whether the connection may be handed to gRPC.
+  // Decides if and when the connection may be handed to gRPC.
   Entry Enter(const Id& id, SteadyTime now);
 
-  // A stream begins on the connection of this peer. The connection, if that is one too many: it has to be closed.
-  std::optional<Id> StreamBegan(const PeerAddress& peer, SteadyTime now);
+  // A stream begins on this peer's connection. Returns the connection if it has to be closed for too many streams.
+  std::optional<Id> OnStreamStarted(const PeerAddress& peer, SteadyTime now);
 
-  // A session on the connection of this peer has joined; one that had has ended. Others are of no concern.
-  void SessionBegan(const PeerAddress& peer);
-  void SessionEnded(const PeerAddress& peer);
+  // A session on this peer's connection has joined, or one that had joined has ended. Unknown peers are ignored.
+  void OnSessionStarted(const PeerAddress& peer);
+  void OnSessionClosed(const PeerAddress& peer);
 
-  // This server's ends of the connections from a loopback address and port, perhaps with closed ones. There can be
-  // several: processes of this host, also of different users, can share a port to reach different addresses.
-  std::vector<PeerAddress> OwnEndsOf(const PeerAddress& peer) const;
+  // This server's ends of the connections from a loopback address and port, possibly including closed ones. There can
+  // be several: processes of this host, also of different users, can share a port to reach different addresses.
+  std::vector<PeerAddress> LocalEndsOf(const PeerAddress& peer) const;
 
-  // How many addresses it remembers.
+  // Number of addresses remembered.
   size_t addresses() const { return addresses_.size(); }
 
  private:
@@ -85,32 +85,32 @@ class ConnectionLimits {
     Id id;
     PeerAddress peer;
     PeerAddress own;
-    bool proven = false;  // has brought a Join
-    int streams = 0;      // that began since the last Join
+    bool proven = false;  // a stream has brought a Join
+    int streams = 0;      // streams begun since the last Join
     int sessions = 0;
-    // Among those that wait, if there are no sessions.
+    // Position among the waiting connections; valid if there are no sessions.
     std::list<int>::iterator place;
     std::list<int>::iterator place_of_address;
   };
   struct Address {
     size_t connections = 0;
-    SteadyTime entered = SteadyTime::InfinitePast();  // as `rested`, of those handed to gRPC
-    std::list<int> waiting;                           // descriptors, the longest waiting first
-    SteadyTime rested = SteadyTime::InfinitePast();   // when nothing counts against it any more
+    SteadyTime entered = SteadyTime::InfinitePast();  // as `rested`, for connections handed to gRPC
+    std::list<int> waiting;                           // descriptors, longest waiting first
+    SteadyTime rested = SteadyTime::InfinitePast();   // when the rate limit is fully replenished
   };
 
   Connection* Find(const PeerAddress& peer);
   void Wait(Connection* connection);
   Id Remove(int fd);
-  void ForgetRested(SteadyTime now);
+  void ForgetIdleAddresses(SteadyTime now);
 
   const Limits limits_;
   std::unordered_map<int, Connection> connections_;                              // by descriptor
-  absl::flat_hash_map<PeerAddress, int> by_peer_;                                // the newest
-  std::unordered_multimap<PeerAddress, int, absl::Hash<PeerAddress>> loopback_;  // those with an own end
+  absl::flat_hash_map<PeerAddress, int> by_peer_;                                // the newest connection of each peer
+  std::unordered_multimap<PeerAddress, int, absl::Hash<PeerAddress>> loopback_;  // connections with an own end
   std::unordered_map<std::string, Address> addresses_;
-  std::list<int> waiting_;  // descriptors, the longest waiting first
-  size_t look_again_at_ = 1024;
+  std::list<int> waiting_;  // descriptors, longest waiting first
+  size_t next_scan_size_ = 1024;
 };
 
 }  // namespace ddprun::rendezvous

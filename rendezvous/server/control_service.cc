@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/socket_address.h"
+#include "base/socket_address.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/server/event_stream.h"
 #include "rendezvous/server/peer_address.h"
@@ -57,8 +57,8 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
       "server a token (--token-file) or client certificates (--tls-ca)"));
   const absl::StatusOr<SocketAddress> far = NumericAddress(from.host, from.port);
   if (!far.ok()) return refused;
-  const std::vector<PeerAddress> ends = acceptor_->OwnEndsOf(from);
-  // Any of them may be the caller's, also one that it has closed by now.
+  const std::vector<PeerAddress> ends = acceptor_->LocalEndsOf(from);
+  // Any of them may be the caller's, including one that it has already closed.
   for (const PeerAddress& end : ends) {
     const absl::StatusOr<SocketAddress> own = NumericAddress(end.host, end.port);
     if (!own.ok()) return refused;
@@ -70,7 +70,7 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
 
 void ControlService::Do(const std::string& peer, const Caller& caller, const Command& command,
                         std::function<void(absl::Status)> answer) {
-  if (!guard_->checks_callers()) {
+  if (!guard_->AuthenticatesCallers()) {
     if (absl::Status status = CheckUser(peer); !status.ok()) return answer(status);
   }
   driver_->OnCommand(command, caller, std::move(answer));
@@ -99,7 +99,7 @@ void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* call
   guard_ = guard;
   acceptor_ = acceptor;
   using Service = v1::Control::AsyncService;
-  // Of launchers the registry looks whether they own the job.
+  // For launchers the registry checks that they own the job.
   Serve<v1::StopJobRequest>(&Service::RequestStopJob, Role::kLauncher,
                             [](const v1::StopJobRequest& request) { return StopJob{request.job_id()}; });
   Serve<v1::ResizeJobRequest>(&Service::RequestResizeJob, Role::kLauncher, [](const v1::ResizeJobRequest& request) {
@@ -132,10 +132,10 @@ void ControlService::Shutdown() {
 }
 
 absl::Status ControlService::Add(EventStream* stream, const std::string& peer) {
-  const bool known = guard_->checks_callers() || CheckUser(peer).ok();
+  const bool known = guard_->AuthenticatesCallers() || CheckUser(peer).ok();
   const std::string stranger = known ? "" : AddressOfPeer(peer);
   MutexLock lock(&mutex_);
-  if (shut_down_) return absl::UnavailableError("the server shuts down");
+  if (shut_down_) return absl::UnavailableError("the server is shutting down");
   if (streams_.size() >= kMaxWatchers) return absl::ResourceExhaustedError("too many watchers");
   if (!known) {
     size_t strangers = 0, of_address = 0;
@@ -143,7 +143,7 @@ absl::Status ControlService::Add(EventStream* stream, const std::string& peer) {
       if (!address.empty()) ++strangers;
       if (address == stranger) ++of_address;
     }
-    if (strangers >= kMaxStrangers || of_address >= kMaxPerAddress) {
+    if (strangers >= kMaxUnauthenticated || of_address >= kMaxPerAddress) {
       return absl::ResourceExhaustedError("too many watchers without credentials");
     }
   }

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
+#include "base/socket_owner.h"
 #include "proto/control.grpc.pb.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/socket_owner.h"
 #include "rendezvous/core/command.h"
 #include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
@@ -22,23 +22,23 @@ namespace ddprun::rendezvous {
 
 class EventStream;
 
-// Events and commands of a Driver (proto/control.proto) on a completion queue. Thread-safe. Outlives the queue's
-// thread.
+// Serves the events and commands of a Driver (proto/control.proto) on a completion queue. Thread-safe. Outlives the
+// queue's thread.
 class ControlService {
  public:
   static constexpr size_t kMaxWatchers = 100;
-  // Of them, those of callers that the server does not know: in all, and of an address.
-  static constexpr size_t kMaxStrangers = 50;
+  // Limits on watchers of unauthenticated callers: in total, and per address.
+  static constexpr size_t kMaxUnauthenticated = 50;
   static constexpr size_t kMaxPerAddress = 16;
 
   explicit ControlService(Driver* driver) : driver_(driver) {}
 
   grpc::Service* service() { return &service_; }
 
-  // Begins to answer. To be called once, when the server is built; what is passed outlives the last call.
+  // Starts serving. Call once, when the server is built; the arguments outlive the last call.
   void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard, Acceptor* acceptor);
 
-  // Ends all streams of events, and later ones at once. Commands that wait for a record are answered.
+  // Ends all event streams, and later ones at once. Commands that wait for a record are answered.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -53,10 +53,10 @@ class ControlService {
   void Serve(RequestMethod<Request> method, Role needed, std::function<Command(const Request&)> command_of);
   void Do(const std::string& peer, const Caller& caller, const Command& command,
           std::function<void(absl::Status)> answer);
-  // Whether the other end of a call without credentials is this server's user or root.
-  //   PERMISSION_DENIED  it is not, or the kernel does not say.
+  // Checks that the caller of a call without credentials is this server's user or root.
+  //   PERMISSION_DENIED  it is not, or the kernel does not tell.
   absl::Status CheckUser(const std::string& peer);
-  //   RESOURCE_EXHAUSTED  there are too many.
+  //   RESOURCE_EXHAUSTED  there are too many watchers.
   absl::Status Add(EventStream* stream, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(EventStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -66,9 +66,9 @@ class ControlService {
   CallCounter* calls_ = nullptr;
   CallGuard* guard_ = nullptr;
   Acceptor* acceptor_ = nullptr;
-  SocketOwner socket_owner_;  // of the queue's thread
+  SocketOwner socket_owner_;  // queue's thread only
   Mutex mutex_;
-  // With the address of a caller that the server does not know, else an empty text.
+  // Maps each stream to the address of an unauthenticated caller, else to "".
   std::map<EventStream*, std::string> streams_ ABSL_GUARDED_BY(mutex_);
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
 };

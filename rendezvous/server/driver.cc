@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/process_name.h"
+#include "base/counted.h"
+#include "base/file_limit.h"
+#include "base/log.h"
+#include "base/process_name.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_history.h"
@@ -20,8 +20,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The core can't know that nodes are missing because this process ran out of file descriptors.
-void NameLocalCause(Effects* effects) {
+// The core cannot know that nodes are missing because this process ran out of file descriptors.
+void AppendLocalCause(Effects* effects) {
   if (!RanOutOfFiles()) return;
   for (Effect& effect : *effects) {
     Report* const report = std::get_if<Report>(&effect);
@@ -61,9 +61,9 @@ Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
     if (store != nullptr) registry_.Restore(std::move(saved));
   }
   if (store != nullptr) {
-    store->ReportTrouble([this](const std::string& trouble) { OnStoreTrouble(trouble); });
-    store->ReportJobTrouble(
-        [this](const std::string& job_id, const std::string& trouble) { OnJobTrouble(job_id, trouble); });
+    store->SetErrorHandler([this](const std::string& trouble) { OnStoreError(trouble); });
+    store->SetJobErrorHandler(
+        [this](const std::string& job_id, const std::string& trouble) { OnJobStoreError(job_id, trouble); });
   }
   timer_thread_ = std::thread([this] { RunTimer(); });
 }
@@ -80,7 +80,8 @@ Driver::~Driver() {
 void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMessage& message) {
   {
     MutexLock lock(&mutex_);
-    // After the message was read: an answer to it says that this server led when the launcher sent it (protocol 4.5).
+    // Checked after the message was read: an answer proves that this server was the leader when the launcher sent it
+    // (protocol 4.5).
     if (!OwnedLocked()) return;
     Peer& peer = peers_[session.get()];
     peer.heard = SteadyNow();
@@ -103,7 +104,7 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
       if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " is leaving: ", leave->reason()));
       QueueEffectsLocked(std::move(effects));
       if (leave != nullptr && !std::exchange(peer.left, true) && !peer.in_process) ++leavers_;
-      // With workers left it stays until these are gone: the end of its stream says so.
+      // A launcher with workers left stays until they are gone; it then ends its stream.
       if (leave != nullptr && !leave->has_workers() && peer.state == Peer::State::kJoined) {
         joined_.erase(peer.key);
         EndLocked(session, &peer, absl::OkStatus());
@@ -131,7 +132,7 @@ void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, con
   peer->key = std::move(key);
   peer->name = absl::StrCat(join.host(), " (", join.address(), ", ", Counted(join.slots(), "worker"), ")");
   peer->in_process = join.origin().in_process();
-  peer->workers_live = FenceTime(LongestTimeout(join.settings()));
+  peer->fence_time = FenceTime(LongestTimeout(join.settings()));
   if (!join.origin().in_process()) ++remote_launchers_;
   Effects effects;
   registry_.OnMessage(join.job_id(), join.node_id(), join.incarnation(), join, NowLocked(), &effects);
@@ -181,7 +182,7 @@ void Driver::PeerGoneLocked(const Peer& peer) {
   everyone_left_.NotifyAll();
 }
 
-bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
+bool Driver::WaitUntilLaunchersLeft(SteadyTime deadline) {
   MutexLock lock(&mutex_);
   while (true) {
     const SteadyTime now = SteadyNow();
@@ -193,8 +194,8 @@ bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
 }
 
 void Driver::QueueEffectsLocked(Effects effects) {
-  NameLocalCause(&effects);
-  // Who joined first, then what followed from it.
+  AppendLocalCause(&effects);
+  // Log first the nodes that joined, then what followed from it.
   for (const Effect& effect : effects) {
     const auto* tell = std::get_if<Tell>(&effect);
     if (tell == nullptr || !std::holds_alternative<Welcome>(tell->message)) continue;
@@ -210,7 +211,7 @@ void Driver::QueueEffectsLocked(Effects effects) {
 
 void Driver::QueueLocked(Tell tell) {
   const auto it = joined_.find(NodeKey(tell.job_id, tell.node_id, tell.incarnation));
-  if (it == joined_.end()) return;  // its stream is gone: it asks again when it joins again
+  if (it == joined_.end()) return;  // its stream is gone; the node gets the state when it joins again
   const std::shared_ptr<Session> session = it->second;
   Peer& peer = peers_[session.get()];
   if (std::holds_alternative<Finish>(tell.message)) peer.finished = true;
@@ -220,14 +221,14 @@ void Driver::QueueLocked(Tell tell) {
     return;
   }
   if (welcome == nullptr) {
-    return QueueInOrderLocked(tell.job_id, Action{.session = session, .message = std::move(tell.message)});
+    return QueueAfterRecordsLocked(tell.job_id, Action{.session = session, .message = std::move(tell.message)});
   }
   welcome->set_by_launcher(host_ == Host::kLauncher);
   welcome->set_server_process(process_name_);
-  // The first message of a stream, which depends on no record either.
+  // The first message of a stream, which does not depend on a record either.
   actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
-  if (held_.contains(tell.job_id) && !TroubleOfLocked(tell.job_id).empty()) {
-    actions_.push_back(Action{.session = session, .message = DescribeTroubleLocked(tell.job_id)});
+  if (held_.contains(tell.job_id) && !StoreErrorLocked(tell.job_id).empty()) {
+    actions_.push_back(Action{.session = session, .message = DescribeStoreErrorLocked(tell.job_id)});
   }
 }
 
@@ -237,28 +238,29 @@ void Driver::QueueLocked(Close close) {
   const std::shared_ptr<Session> session = it->second;
   joined_.erase(it);
   peers_[session.get()].state = Peer::State::kEnded;
-  QueueInOrderLocked(close.job_id, Action{.session = session, .end = StatusOf(close)});
+  QueueAfterRecordsLocked(close.job_id, Action{.session = session, .end = StatusOf(close)});
 }
 
 void Driver::QueueLocked(Report report) {
   if (events_ == nullptr) return;
   const std::string job_id = report.event.job_id;
-  QueueInOrderLocked(job_id, Action{.event = std::make_unique<Event>(std::move(report.event))});
+  QueueAfterRecordsLocked(job_id, Action{.event = std::make_unique<Event>(std::move(report.event))});
 }
 
 void Driver::QueueLocked(Persist persist) {
   const std::string job_id = persist.record->job_id;
   held_[job_id].push_back(Action{.wait = true});
-  store_->Keep(std::move(persist.record), std::move(persist.event), [this, job_id] { OnSafe(job_id); });
-  if (!TroubleOfLocked(job_id).empty()) TellTroubleLocked(job_id);
+  store_->SaveRecord(std::move(persist.record), std::move(persist.event),
+                     [this, job_id] { OnRecordPersisted(job_id); });
+  if (!StoreErrorLocked(job_id).empty()) NotifyStoreErrorLocked(job_id);
 }
 
-void Driver::QueueInOrderLocked(const std::string& job_id, Action action) {
+void Driver::QueueAfterRecordsLocked(const std::string& job_id, Action action) {
   const auto held = held_.find(job_id);
   (held == held_.end() ? actions_ : held->second).push_back(std::move(action));
 }
 
-void Driver::OnSafe(const std::string& job_id) {
+void Driver::OnRecordPersisted(const std::string& job_id) {
   {
     MutexLock lock(&mutex_);
     const auto it = held_.find(job_id);
@@ -275,46 +277,46 @@ void Driver::OnSafe(const std::string& job_id) {
   Drain();
 }
 
-void Driver::OnStoreTrouble(const std::string& trouble) {
+void Driver::OnStoreError(const std::string& trouble) {
   {
     MutexLock lock(&mutex_);
     store_trouble_ = trouble;
     for (const auto& [job_id, actions] : held_) {
-      TellTroubleLocked(job_id);
-      if (!trouble.empty()) AnswerUnknownLocked(job_id, trouble);
+      NotifyStoreErrorLocked(job_id);
+      if (!trouble.empty()) AnswerOutcomeUnknownLocked(job_id, trouble);
     }
   }
   Drain();
 }
 
-void Driver::OnJobTrouble(const std::string& job_id, const std::string& trouble) {
+void Driver::OnJobStoreError(const std::string& job_id, const std::string& trouble) {
   {
     MutexLock lock(&mutex_);
     if (trouble.empty()) {
       job_troubles_.erase(job_id);
     } else {
       job_troubles_[job_id] = trouble;
-      AnswerUnknownLocked(job_id, trouble);
+      AnswerOutcomeUnknownLocked(job_id, trouble);
     }
-    TellTroubleLocked(job_id);
+    NotifyStoreErrorLocked(job_id);
   }
   Drain();
 }
 
-std::string Driver::TroubleOfLocked(const std::string& job_id) const {
+std::string Driver::StoreErrorLocked(const std::string& job_id) const {
   const auto found = job_troubles_.find(job_id);
   return found == job_troubles_.end() ? store_trouble_ : found->second;
 }
 
-void Driver::TellTroubleLocked(const std::string& job_id) {
-  const Waiting waiting = DescribeTroubleLocked(job_id);
+void Driver::NotifyStoreErrorLocked(const std::string& job_id) {
+  const Waiting waiting = DescribeStoreErrorLocked(job_id);
   for (auto it = joined_.lower_bound(NodeKey(job_id, "", 0)); it != joined_.end() && std::get<0>(it->first) == job_id;
        ++it) {
     actions_.push_back(Action{.session = it->second, .message = waiting});
   }
 }
 
-void Driver::AnswerUnknownLocked(const std::string& job_id, absl::string_view why) {
+void Driver::AnswerOutcomeUnknownLocked(const std::string& job_id, absl::string_view why) {
   const auto held = held_.find(job_id);
   if (held == held_.end()) return;
   for (Action& action : held->second) {
@@ -325,12 +327,12 @@ void Driver::AnswerUnknownLocked(const std::string& job_id, absl::string_view wh
   }
 }
 
-void Driver::ShowTroubleLocked(JobView* job) const {
+void Driver::ShowStoreErrorLocked(JobView* job) const {
   const auto held = held_.find(job->job_id);
-  const std::string trouble = held == held_.end() ? "" : TroubleOfLocked(job->job_id);
+  const std::string trouble = held == held_.end() ? "" : StoreErrorLocked(job->job_id);
   if (trouble.empty()) return;
   job->reason = absl::StrCat("waiting for the job's record to be written: the rendezvous server ", trouble);
-  // The launchers have not been told of the round, or of the end.
+  // The launchers have not received the round or the verdict.
   const bool begins = std::any_of(held->second.begin(), held->second.end(), [](const Action& action) {
     return action.message.has_value() &&
            (std::holds_alternative<Assign>(*action.message) || std::holds_alternative<Finish>(*action.message));
@@ -343,7 +345,7 @@ void Driver::ShowTroubleLocked(JobView* job) const {
   }
 }
 
-Waiting Driver::DescribeTroubleLocked(const std::string& job_id) const {
+Waiting Driver::DescribeStoreErrorLocked(const std::string& job_id) const {
   Waiting waiting;
   if (const std::optional<JobView> job = registry_.GetJob(job_id, SteadyNow())) {
     waiting.set_nodes_joined(job->node_count);
@@ -352,7 +354,7 @@ Waiting Driver::DescribeTroubleLocked(const std::string& job_id) const {
     waiting.set_reason(job->reason);
   }
   *waiting.mutable_remaining() = FromDuration(absl::InfiniteDuration());
-  const std::string trouble = TroubleOfLocked(job_id);
+  const std::string trouble = StoreErrorLocked(job_id);
   if (!trouble.empty()) waiting.set_reason(absl::StrCat("the rendezvous server ", trouble));
   return waiting;
 }
@@ -398,7 +400,7 @@ bool Driver::WaitUntilLeaversLeft(SteadyTime deadline) {
 SteadyTime Driver::LeaversGoneLocked() const {
   SteadyTime gone = SteadyTime::InfinitePast();
   for (const auto& [unused, peer] : peers_) {
-    if (peer.left && !peer.in_process) gone = std::max(gone, peer.heard + peer.workers_live);
+    if (peer.left && !peer.in_process) gone = std::max(gone, peer.heard + peer.fence_time);
   }
   return gone;
 }
@@ -412,7 +414,7 @@ void Driver::StopWaiting() {
 }
 
 void Driver::OnCommand(const Command& command, const Caller& caller, std::function<void(absl::Status)> answer) {
-  // Whose record has the effect.
+  // The job whose record the command changes.
   const std::string job_id = std::visit(
       [](const auto& c) -> std::string {
         if constexpr (requires { c.job_id; }) {
@@ -426,10 +428,10 @@ void Driver::OnCommand(const Command& command, const Caller& caller, std::functi
     MutexLock lock(&mutex_);
     Action action{.answer = std::move(answer)};
     if (!OwnedLocked() || !takes_commands_) {
-      action.answered = absl::UnavailableError(takes_commands_ ? "this server does not lead any more; try again"
+      action.answered = absl::UnavailableError(takes_commands_ ? "this server is no longer the leader; try again"
                                                                : "this server is shutting down");
       actions_.push_back(std::move(action));
-    } else if (!store_trouble_.empty()) {  // not of one job, whose next record may be a smaller one
+    } else if (!store_trouble_.empty()) {  // not for the trouble of one job, whose next record may be smaller
       action.answered = absl::UnavailableError(
           absl::StrCat("nothing was done: the rendezvous server ", store_trouble_, "; try again"));
       actions_.push_back(std::move(action));
@@ -437,8 +439,8 @@ void Driver::OnCommand(const Command& command, const Caller& caller, std::functi
       Effects effects;
       action.answered = registry_.OnCommand(command, caller, NowLocked(), &effects);
       QueueEffectsLocked(std::move(effects));
-      // A refusal, too: that a job has ended may be in a record that is not safe yet.
-      QueueInOrderLocked(job_id, std::move(action));
+      // Refusals wait as well: the end of a job may be in a record that is not persisted yet.
+      QueueAfterRecordsLocked(job_id, std::move(action));
       WakeTimerIfEarlierLocked();
     }
   }
@@ -449,7 +451,7 @@ void Driver::StopCommands() {
   {
     MutexLock lock(&mutex_);
     takes_commands_ = false;
-    for (const auto& [job_id, actions] : held_) AnswerUnknownLocked(job_id, "is shutting down");
+    for (const auto& [job_id, actions] : held_) AnswerOutcomeUnknownLocked(job_id, "is shutting down");
   }
   Drain();
 }
@@ -462,14 +464,14 @@ std::vector<std::string> Driver::DrainedHosts() const {
 std::vector<JobView> Driver::ListJobs(absl::string_view after, size_t limit) const {
   MutexLock lock(&mutex_);
   std::vector<JobView> jobs = registry_.ListJobs(SteadyNow(), after, limit);
-  for (JobView& job : jobs) ShowTroubleLocked(&job);
+  for (JobView& job : jobs) ShowStoreErrorLocked(&job);
   return jobs;
 }
 
 std::optional<JobView> Driver::GetJob(absl::string_view job_id) const {
   MutexLock lock(&mutex_);
   std::optional<JobView> job = registry_.GetJob(job_id, SteadyNow());
-  if (job.has_value()) ShowTroubleLocked(&*job);
+  if (job.has_value()) ShowStoreErrorLocked(&*job);
   return job;
 }
 

@@ -3,12 +3,12 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// Empty for messages that are not logged. Nodes of a job that get the same message get the same text.
+// Empty for messages that are not logged. Nodes of a job that receive the same message yield the same text.
 struct Describer {
   const Tell& tell;
 
@@ -34,7 +34,7 @@ struct Describer {
   std::string operator()(const Waiting&) const { return ""; }
 };
 
-// Ends and commands; empty for events that messages tell of.
+// Describes ends of jobs and commands; empty for events that are logged as messages.
 std::string Describe(const Event& event) {
   const std::string job = absl::StrCat("job ", event.job_id);
   switch (event.kind) {
@@ -59,7 +59,7 @@ std::vector<std::string> DescribeEffects(const Effects& effects) {
     std::string line = tell != nullptr     ? std::visit(Describer{*tell}, tell->message)
                        : report != nullptr ? Describe(report->event)
                                            : "";
-    // A job's nodes are told one after the other.
+    // A job's nodes receive their messages one after the other.
     if (!line.empty() && (lines.empty() || lines.back() != line)) lines.push_back(std::move(line));
   }
   return lines;

@@ -8,7 +8,7 @@
 
 namespace ddprun::rendezvous {
 
-// The state changes of jobs that `effects` announce, one line each and once per job, not per node. Thread-safe.
+// Describes the job state changes in `effects`, one line each, once per job rather than per node. Thread-safe.
 std::vector<std::string> DescribeEffects(const Effects& effects);
 
 }  // namespace ddprun::rendezvous

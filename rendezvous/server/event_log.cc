@@ -8,7 +8,7 @@ namespace ddprun::rendezvous {
 
 struct EventLog::Watch::State {
   std::function<void()> notify;
-  int running = 0;  // calls of it under way; guarded by the log's mutex
+  int running = 0;  // running calls of notify; guarded by the log's mutex
 };
 
 EventLog::Watch::Watch(EventLog* log, std::shared_ptr<State> state) : log_(log), state_(std::move(state)) {}

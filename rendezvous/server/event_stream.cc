@@ -43,7 +43,7 @@ void EventStream::OnChecked(const absl::Status& status) {
       writing_ = true;
       ++pending_;
       context_.AddInitialMetadata(kServerMarker, "1");
-      writer_.SendInitialMetadata(static_cast<Completion*>(&written_tag_));  // also if there is no event for long
+      writer_.SendInitialMetadata(static_cast<Completion*>(&written_tag_));  // do not wait for an event
     } else {
       Finish(ToGrpcStatus(added));
     }

@@ -13,13 +13,13 @@
 
 namespace ddprun::rendezvous {
 
-// One call of WatchEvents. Owns itself; deleted by the queue's thread when the call is over. All methods but Stop run
-// on that thread. Reads the log only as fast as the client takes events, so nothing piles up.
+// One WatchEvents call. Owns itself; deleted by the queue's thread when the call is over. All methods except Stop run
+// on that thread. Reads the log only as fast as the client takes events, so nothing accumulates.
 class EventStream {
  public:
   static void AwaitNext(ControlService* control);
 
-  // From any thread, while the service has it in its list.
+  // Any thread, while the service lists the stream.
   void Stop() { context_.TryCancel(); }
 
  private:
@@ -27,14 +27,14 @@ class EventStream {
 
   void OnAccepted(bool ok);
   void OnChecked(const absl::Status& status);
-  // On any thread: there is a new event.
+  // Called on any thread when there is a new event.
   void OnEvent();
   // Writes the next event, if none is being written.
   void Pump();
   void Finish(const grpc::Status& status);
   void OnWritten(bool ok);
   void OnFinished(bool) { OperationOver(); }
-  // The client or the server cancelled the call, or it was finished.
+  // The call was cancelled by the client or the server, or was finished.
   void OnDone(bool);
   void OperationOver();
 
@@ -44,9 +44,9 @@ class EventStream {
   v1::WatchEventsRequest request_;
   grpc::ServerAsyncWriter<v1::Event> writer_{&context_};
   EventLog::Watch watch_;
-  uint64_t after_ = 0;    // the last event that was read
+  uint64_t after_ = 0;    // number of the last event read
   bool writing_ = false;  // the initial metadata, a Write or the Finish is in flight
-  bool over_ = false;     // nothing more is to be written
+  bool over_ = false;     // nothing more will be written
   bool listed_ = false;
   std::atomic<int> pending_ = 0;  // operations in flight, posted calls included
   std::atomic<bool> posted_ = false;

@@ -25,7 +25,7 @@ grpc::Status Check(const HealthCheckRequest& request, HealthCheckResponse* respo
 
 }  // namespace
 
-// One call of Watch: says the state once, which does not change until the server shuts down. Owns itself; deleted by
+// One Watch call: sends the state once, because it does not change until the server shuts down. Owns itself; deleted by
 // HealthService's queue when the call is over.
 class HealthWatch {
  public:
@@ -37,7 +37,7 @@ class HealthWatch {
                                     static_cast<Completion*>(&watch->accepted_tag_));
   }
 
-  // From any thread, while the service has it in its list.
+  // Any thread, while the service lists the watch.
   void Stop() { context_.TryCancel(); }
 
  private:
@@ -49,7 +49,7 @@ class HealthWatch {
       return;
     }
     AwaitNext(health_);
-    pending_ = 2;  // OnDone, and what OnChecked starts
+    pending_ = 2;  // OnDone, and the operation that OnChecked starts
     health_->guard_->Check(context_, Role::kRead,
                            [this](const absl::StatusOr<Caller>& caller) { OnChecked(caller.status()); });
   }
@@ -66,7 +66,7 @@ class HealthWatch {
 
   void OnWritten(bool) { DeleteIfOver(); }
 
-  // The client or the server cancelled the call.
+  // The call was cancelled by the client or the server.
   void OnDone(bool) { DeleteIfOver(); }
 
   void DeleteIfOver() {

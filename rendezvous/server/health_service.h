@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
 #include "proto/health.grpc.pb.h"
-#include "rendezvous/base/mutex.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
 
@@ -15,17 +15,17 @@ namespace ddprun::rendezvous {
 
 class HealthWatch;
 
-// gRPC's standard health service (proto/health.proto): the server serves until Shutdown. Runs on the completion
-// queue's thread; Shutdown may be called by any thread. Outlives the queue's thread.
+// gRPC's standard health service (proto/health.proto): reports SERVING until Shutdown. Runs on the completion queue's
+// thread; Shutdown may be called by any thread. Outlives the queue's thread.
 class HealthService {
  public:
   using Async = grpc::health::v1::Health::WithAsyncMethod_Check<
       grpc::health::v1::Health::WithAsyncMethod_Watch<grpc::health::v1::Health::Service>>;
 
-  // To be registered with the server before it starts.
+  // Register it with the server before that starts.
   Async* service() { return &service_; }
 
-  // Begins to answer. REQUIRES: the server has started.
+  // Starts serving. REQUIRES: the server has started.
   void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard);
 
   // Ends all watches.
@@ -33,10 +33,10 @@ class HealthService {
 
  private:
   friend class HealthWatch;
-  // More would only cost memory: who asks for the state needs one.
+  // Bounds memory; a client needs only one watch.
   static constexpr size_t kMaxWatches = 1000;
 
-  bool Add(HealthWatch* watch);  // false: shut down, or too many
+  bool Add(HealthWatch* watch);  // false if shut down or full
   void Remove(HealthWatch* watch);
 
   Async service_;

@@ -8,13 +8,13 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/wire/job_wire.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// A token is the id of the last job shown, dressed so that nobody makes one up by accident.
+// A page token is the id of the last job shown, with a prefix that other texts lack.
 constexpr absl::string_view kTokenPrefix = "after:";
 
 std::string PageToken(absl::string_view last_job_id) {
@@ -40,7 +40,7 @@ absl::Status ListJobs(const Driver& driver, const v1::ListJobsRequest& request, 
     after = *last;
   }
   const size_t size = request.page_size() == 0 ? kDefaultJobsPerPage : std::min(request.page_size(), kMaxJobsPerPage);
-  // One more than asked for tells whether there is another page.
+  // Ask for one more job to find out whether there is another page.
   std::vector<JobView> jobs = driver.ListJobs(after, size + 1);
   const bool more = jobs.size() > size;
   if (more) jobs.resize(size);

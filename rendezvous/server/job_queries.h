@@ -5,7 +5,7 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/server/driver.h"
 
-// Rendezvous.ListJobs and GetJob without gRPC; proto/rendezvous.proto says what each status means. Thread-safe.
+// Rendezvous.ListJobs and GetJob without gRPC. proto/rendezvous.proto documents the status codes. Thread-safe.
 namespace ddprun::rendezvous {
 
 inline constexpr int kMaxJobsPerPage = 1000;

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/leader_hint.h"
@@ -101,12 +101,12 @@ void LauncherStream::OnAccepted(bool ok) {
     return;
   }
   AwaitNext(streams_);
-  // At once, so that the launcher knows that it reached a rendezvous server.
+  // Sent at once, so that the launcher knows that it reached a rendezvous server.
   call_->context.AddInitialMetadata(kServerMarker, "1");
   if (streams_->epoch != 0) call_->context.AddInitialMetadata(kEpochKey, absl::StrCat(streams_->epoch));
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
   peer_ = PeerOfCall(call_->context.peer());
-  if (!streams_->acceptor->StreamBegan(peer_)) {
+  if (!streams_->acceptor->OnStreamStarted(peer_)) {
     return End(absl::ResourceExhaustedError("too many streams without a Join on one connection"));
   }
   streams_->guard->Check(call_->context, Role::kLauncher,
@@ -137,17 +137,17 @@ void LauncherStream::ReadNext() {
 void LauncherStream::OnRead(bool ok) {
   reading_ = false;
   if (ok) {
-    TakeIn(inbound_);
+    HandleMessageBytes(inbound_);
     inbound_.Clear();
     ReadNext();
   } else {
-    TellDriverClosed();
+    NotifyDriverClosed();
     End(absl::InvalidArgumentError("the stream ended before its first message"));
   }
   ReleaseIfOver();
 }
 
-void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
+void LauncherStream::HandleMessageBytes(const grpc::ByteBuffer& buffer) {
   {
     MutexLock lock(&mutex_);
     if (end_.has_value()) return;
@@ -159,7 +159,7 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
     if (message.ok()) {
       if (!std::exchange(driver_knows_, true)) {
         streams_->Joined(this);
-        streams_->acceptor->SessionBegan(peer_);
+        streams_->acceptor->OnSessionStarted(peer_);
       }
       if (Join* join = std::get_if<Join>(&*message)) {
         join->mutable_origin()->set_peer(peer_.host);
@@ -172,11 +172,11 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
   }
   if (absl::IsUnimplemented(status)) return streams_->NoteUnknownKind(status);
   End(status);
-  TellDriverClosed();
+  NotifyDriverClosed();
 }
 
-void LauncherStream::TellDriverClosed() {
-  if (driver_knows_ && !std::exchange(closed_told_, true)) streams_->driver->OnClosed(shared_from_this());
+void LauncherStream::NotifyDriverClosed() {
+  if (driver_knows_ && !std::exchange(driver_notified_closed_, true)) streams_->driver->OnClosed(shared_from_this());
 }
 
 void LauncherStream::Send(const ServerMessage& message) {
@@ -190,7 +190,7 @@ void LauncherStream::Send(const ServerMessage& message) {
       end_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                           "send queue full: the launcher does not read its messages");
       outbound_.clear();
-      // The write in flight never ends by itself: its reader is stuck.
+      // The write in flight would never end: the launcher does not read.
       if (call_ != nullptr) call_->context.TryCancel();
     }
   }
@@ -222,7 +222,7 @@ void LauncherStream::WriteNext() {
     } else {
       return;
     }
-    writing_ = true;  // nobody else gets beyond this point until the operation is over
+    writing_ = true;  // claims the stream until the operation is over
     call = call_.get();
   }
   if (end.has_value()) {
@@ -236,7 +236,7 @@ void LauncherStream::OnWritten(bool ok) {
   {
     MutexLock lock(&mutex_);
     writing_ = false;
-    if (!ok) outbound_.clear();  // the stream broke; the read says so as well
+    if (!ok) outbound_.clear();  // the stream broke; the read fails as well
   }
   WriteNext();
 }
@@ -248,8 +248,8 @@ void LauncherStream::OnFinished(bool) {
 
 void LauncherStream::ReleaseIfOver() {
   if (!finished_ || reading_) return;
-  TellDriverClosed();
-  if (driver_knows_) streams_->acceptor->SessionEnded(peer_);
+  NotifyDriverClosed();
+  if (driver_knows_) streams_->acceptor->OnSessionClosed(peer_);
   streams_->Remove(this);
   const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
   MutexLock lock(&mutex_);

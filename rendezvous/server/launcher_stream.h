@@ -13,8 +13,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/base/mutex.h"
 #include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
@@ -31,7 +31,7 @@ using AsyncRendezvous = v1::Rendezvous::WithRawMethod_Session<
 
 class LauncherStream;
 
-// All streams of one server. Thread-safe. Outlives the completion queue's thread.
+// All launcher streams of one server. Thread-safe. Outlives the completion queue's thread.
 class LauncherStreams {
  public:
   LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue, CallCounter* calls,
@@ -45,7 +45,7 @@ class LauncherStreams {
         epoch(epoch),
         limits_(limits) {}
 
-  // Ends all streams with UNAVAILABLE, also those that come later.
+  // Ends all streams, current and later ones, with UNAVAILABLE.
   void Shutdown();
 
   Driver* const driver;
@@ -58,11 +58,11 @@ class LauncherStreams {
 
  private:
   friend class LauncherStream;
-  // Takes in a stream that begins: the reason why not, else OK. May end an older one to have room.
+  // Registers a new stream. Returns why it is refused, else OK. May end an older stream to make room.
   absl::Status Add(const std::shared_ptr<LauncherStream>& stream, const std::string& peer);
-  // The driver has heard of it.
+  // The stream's first message has reached the driver.
   void Joined(const LauncherStream* stream);
-  // Logs the first message of a kind that this version does not know.
+  // Logs the first message of a kind that is unknown to this version.
   void NoteUnknownKind(const absl::Status& what);
   void Remove(const LauncherStream* stream);
   void OnDeadline(bool ok);
@@ -78,12 +78,12 @@ class LauncherStreams {
   MemberCompletion<LauncherStreams, &LauncherStreams::OnDeadline> timer_tag_{this};
 };
 
-// One call of Rendezvous.Session: bytes to messages for the driver, and messages of the driver to bytes. Send and End
-// may be called by any thread; all else runs on the completion queue's thread. It owns itself while operations of
-// gRPC are in flight.
+// One Rendezvous.Session call: decodes messages for the driver and encodes the driver's messages. Send and End may be
+// called by any thread; everything else runs on the completion queue's thread. Owns itself while gRPC operations are in
+// flight.
 class LauncherStream final : public Session, public std::enable_shared_from_this<LauncherStream> {
  public:
-  // Awaits the next launcher; when it comes, one more is awaited, and so on.
+  // Waits for the next launcher; each accepted call starts the wait for another one.
   static void AwaitNext(LauncherStreams* streams);
 
   explicit LauncherStream(LauncherStreams* streams)
@@ -93,7 +93,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   void End(const absl::Status& status) override;
 
  private:
-  // What a launcher that does not read may leave lying here before it is cut off.
+  // A launcher that leaves more than this unread is disconnected.
   static constexpr size_t kMaxQueuedMessages = 4096;
   static constexpr size_t kMaxQueuedBytes = 4 << 20;
 
@@ -104,14 +104,14 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   void OnWritten(bool ok);
   void OnFinished(bool ok);
 
-  void TakeIn(const grpc::ByteBuffer& buffer);
+  void HandleMessageBytes(const grpc::ByteBuffer& buffer);
   void ReadNext();
-  void TellDriverClosed();
-  // Starts the next write, or the end, if none is in flight.
+  void NotifyDriverClosed();
+  // Starts the next write, or the Finish, if none is in flight.
   void WriteNext();
   void ReleaseIfOver();
 
-  // What belongs to gRPC.
+  // The objects that gRPC uses.
   struct Call {
     explicit Call(CallCounter* calls) : token(calls) {}
     const CallCounter::Token token;
@@ -122,18 +122,18 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   LauncherStreams* const streams_;
   std::shared_ptr<LauncherStream> self_;
 
-  // Gone when the call is over, for the driver may keep the session for a moment, even longer than the server.
-  // Held by an operation in flight (and `writing_`), else by the mutex.
+  // Reset when the call is over, because the driver may keep the session a little longer, even longer than the server.
+  // Protected by an operation in flight (and `writing_`), else by the mutex.
   std::unique_ptr<Call> call_;
 
-  // Of the completion queue's thread.
+  // Completion queue's thread only.
   grpc::ByteBuffer inbound_;
   bool reading_ = false;
   bool finished_ = false;
   PeerAddress peer_;
-  std::string user_;           // as Join has it
-  bool driver_knows_ = false;  // OnMessage was called
-  bool closed_told_ = false;   // OnClosed was called
+  std::string user_;                     // as in Join
+  bool driver_knows_ = false;            // OnMessage was called
+  bool driver_notified_closed_ = false;  // OnClosed was called
 
   Mutex mutex_;
   std::deque<grpc::ByteBuffer> outbound_ ABSL_GUARDED_BY(mutex_);

@@ -26,18 +26,18 @@ absl::Status FromErrno(int error, const std::string& address) {
   }
 }
 
-// What a host without IPv6 says of its addresses.
+// Errors for an address of a family that the host does not have.
 bool IsAbsent(int error) { return error == EAFNOSUPPORT || error == EADDRNOTAVAIL; }
 
 void SetOption(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
-// The port of an address, to be read or changed.
+// The port field of an address.
 in_port_t* PortOf(sockaddr* address) {
   return address->sa_family == AF_INET6 ? &reinterpret_cast<sockaddr_in6*>(address)->sin6_port
                                         : &reinterpret_cast<sockaddr_in*>(address)->sin_port;
 }
 
-// 0, or the errno of what failed. Connections inherit the options.
+// Returns 0 or an errno. Accepted connections inherit the options.
 int ListenAt(const sockaddr* address, socklen_t size, absl::Duration user_timeout, Listeners* listeners) {
   const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
@@ -46,7 +46,7 @@ int ListenAt(const sockaddr* address, socklen_t size, absl::Duration user_timeou
   socklen_t bound_size = sizeof bound;
   memcpy(&bound, address, size);
   auto* const where = reinterpret_cast<sockaddr*>(&bound);
-  *PortOf(where) = htons(listeners->port);  // of its first address
+  *PortOf(where) = htons(listeners->port);  // the port of the first address
   SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(absl::ToInt64Milliseconds(user_timeout)));

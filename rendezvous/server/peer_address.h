@@ -9,10 +9,10 @@
 // Thread-safe.
 namespace ddprun::rendezvous {
 
-// One end of a TCP connection. As the far end it is usually of one connection, but a process of this host can have
+// One end of a TCP connection. A remote end usually identifies one connection, but a process of this host can have
 // several from the same port to different addresses of this host.
 struct PeerAddress {
-  std::string host;  // numeric, without a zone; IPv4 also where the socket is an IPv6 one
+  std::string host;  // numeric, without a zone; IPv4 even if the socket is IPv6
   int port = 0;
   friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
   template <typename H>
@@ -24,7 +24,7 @@ struct PeerAddress {
 // REQUIRES: an IPv4 or IPv6 address.
 PeerAddress PeerOfSocket(const sockaddr_storage& address);
 
-// The same of gRPC's name of the connection's peer: "ipv4:10.0.0.1:4711", "ipv6:%5Bfe80::1%252%5D:4711".
+// From gRPC's name of the connection's peer: "ipv4:10.0.0.1:4711", "ipv6:%5Bfe80::1%252%5D:4711".
 PeerAddress PeerOfCall(const std::string& peer);
 
 }  // namespace ddprun::rendezvous

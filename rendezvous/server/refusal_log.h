@@ -7,14 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 
 namespace ddprun::rendezvous {
 
-// Logs what strangers can cause as often as they like: one line in ten seconds, which counts what was not logged
-// before it. Thread-safe.
+// Rate-limits warnings that unauthenticated clients can provoke: one line per ten seconds, with the number of lines
+// suppressed since the last one. Thread-safe.
 class RefusalLog {
  public:
   void Warn(absl::string_view line) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/endpoint.h"
 #include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
@@ -20,21 +21,20 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr size_t kMaxMemoryBytes = 512 << 20;  // of gRPC's buffers
+constexpr size_t kMaxMemoryBytes = 512 << 20;  // for gRPC's buffers
 constexpr int kMaxReflectionThreads = 8;
 constexpr int kMaxStreamsPerConnection = 100;  // a launcher needs one
-constexpr int kMaxIdleMs = 15'000;             // for a connection without any
-constexpr int kHandshakeTimeoutMs = 5'000;     // for a connection to begin to speak HTTP/2
-// Heartbeats find the dead; this only frees their connections. It is long, because a launcher is taken for dead when
-// its connection ends: silence may do that only long after the heartbeats have told (protocol 4.5).
+constexpr int kMaxIdleMs = 15'000;             // for a connection without streams
+constexpr int kHandshakeTimeoutMs = 5'000;     // until a connection has begun to speak HTTP/2
+// Heartbeats detect lost peers; keepalive only frees their connections. The timeout is long because the end of a
+// connection counts as the loss of its launcher, which silence may cause only long after the heartbeats (protocol 4.5).
 constexpr int kKeepaliveTimeMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 1'200'000;
-constexpr int kIdlePollMs = 3'600'000;  // of the reflection service's thread: seldom woken for nothing
+constexpr int kIdlePollMs = 3'600'000;  // of the reflection service's thread; avoids needless wake-ups
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
 
 void SetLimits(grpc::ServerBuilder* builder) {
@@ -53,7 +53,7 @@ void SetLimits(grpc::ServerBuilder* builder) {
   builder->SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, kIdlePollMs);
 }
 
-// Leaves out gRPC's plugins, of which the reflection service is one.
+// Removes gRPC's plugins, including the reflection service.
 class WithoutPlugins final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments*) override {}
@@ -81,10 +81,10 @@ class Server::Impl {
       if (port_ == 0) port_ = *port;
     }
     QuietGrpc();
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for servers built from here on
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for servers built afterwards
     grpc::ServerBuilder builder;
     SetLimits(&builder);
-    // It answers by itself, without asking anybody.
+    // The reflection service answers without checking its callers.
     if (guard_.demanding()) builder.SetOption(std::make_unique<WithoutPlugins>());
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -154,7 +154,7 @@ class Server::Impl {
         });
   }
 
-  // gRPC wants every queue emptied before it goes.
+  // gRPC requires every queue to be drained before its destruction.
   void DrainUnusedQueue() {
     queue_->Shutdown();
     RunCompletions(queue_.get());
@@ -165,7 +165,7 @@ class Server::Impl {
   CallCounter calls_;
   CallGuard guard_;
   Acceptor acceptor_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;  // gRPC's end of it
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;  // gRPC's side of it
   AsyncRendezvous service_;
   HealthService health_;
   ControlService control_;
@@ -182,7 +182,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver, const std:
   if (listen_addresses.empty()) return absl::InvalidArgumentError("no address to listen on");
   std::vector<Endpoint> listen;
   for (const std::string& text : listen_addresses) {
-    absl::StatusOr<Endpoint> address = ParseHostPort(text);
+    absl::StatusOr<Endpoint> address = ParseEndpoint(text);
     if (!address.ok()) return address.status();
     listen.push_back(*std::move(address));
   }

@@ -15,37 +15,37 @@
 namespace ddprun::rendezvous {
 
 struct ServerOptions {
-  Credentials credentials;  // what callers must prove. REQUIRES: CheckCredentials found no fault
+  Credentials credentials;  // required of callers. REQUIRES: accepted by CheckCredentials
   StreamLimits::Limits limits;
   ConnectionLimits::Limits connections;
-  // Of the leader among several servers (LeaderView), which launchers are told; 0: this server is the only one.
+  // Epoch of the leader among several servers (LeaderView), which launchers receive; 0: the only server.
   int64_t epoch = 0;
 };
 
-// Offers a Driver to launchers in other processes over gRPC (proto/rendezvous.proto), with the standard health and
+// Serves a Driver to launchers in other processes over gRPC (proto/rendezvous.proto), with the standard health and
 // reflection services. Messages, queues and memory are bounded. With credentials every call is authenticated;
-// reflection, which can't be, is then only offered where TLS alone decides. Thread-safe. The driver outlives the
+// reflection cannot be, and is then only offered if TLS alone authenticates. Thread-safe. The driver outlives the
 // server.
 class Server {
  public:
-  // Listens on every address given ("127.0.0.1:29400", "[::1]:0": port 0 is a free one).
-  //   ALREADY_EXISTS       another program listens on one of them.
-  //   INVALID_ARGUMENT     one is malformed, or there is none.
-  //   others               as Listen (listen.h).
+  // Listens on all given addresses ("127.0.0.1:29400", "[::1]:0"; port 0 selects a free one).
+  //   ALREADY_EXISTS       one of the addresses is in use.
+  //   INVALID_ARGUMENT     one is malformed, or none is given.
+  //   others               see Listen (listen.h).
   static absl::StatusOr<std::unique_ptr<Server>> Start(Driver* driver, const std::vector<std::string>& listen_addresses,
                                                        const ServerOptions& options = {});
 
-  // As Shutdown.
+  // Calls Shutdown().
   ~Server();
 
-  // Of the first address.
+  // Port of the first address.
   int port() const;
 
-  // All addresses with their true ports, as they were given.
+  // All addresses as given, with their actual ports.
   const std::vector<std::string>& addresses() const;
 
-  // Stops listening and ends all streams with UNAVAILABLE after what was queued for them; those whose launchers
-  // don't read are cut after a second. Returns when no thread of the server calls the driver any more. Later calls
+  // Stops listening and ends all streams with UNAVAILABLE after the messages queued for them; streams whose launchers
+  // do not read are cut after a second. When it returns, no thread of the server calls the driver any more. Later calls
   // do nothing.
   void Shutdown();
 

@@ -7,7 +7,7 @@
 namespace ddprun::rendezvous {
 
 // One launcher's stream, as the driver sees it. Called from any thread, one call at a time, with no lock held;
-// implementations return at once. Shared by whoever feeds the driver and the driver itself.
+// implementations return at once. Shared by the driver and the object that feeds it.
 class Session {
  public:
   virtual ~Session() = default;

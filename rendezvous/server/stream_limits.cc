@@ -7,7 +7,7 @@
 namespace ddprun::rendezvous {
 
 absl::Status StreamLimits::Open(Key stream, const std::string& address, SteadyTime now) {
-  const bool surplus = waiting_.size() >= limits_.waiting;  // one of them goes
+  const bool surplus = waiting_.size() >= limits_.waiting;  // one waiting stream will be ended
   if (streams_.size() >= limits_.streams + (surplus ? 1 : 0)) {
     return absl::ResourceExhaustedError(absl::StrCat("too many streams (", streams_.size(), "); try again later"));
   }

@@ -13,16 +13,16 @@
 
 namespace ddprun::rendezvous {
 
-// Answers all calls of one method with one request and one answer that the guard lets pass. Handlers are called on the
-// completion queue's thread. Owns itself until the server shuts down.
+// Serves all calls of one unary method that the guard admits. Handlers are called on the completion queue's thread.
+// Owns itself until the server shuts down.
 template <typename Request, typename Response>
 class UnaryCall {
  public:
   using Responder = grpc::ServerAsyncResponseWriter<Response>;
-  // Asks gRPC for the method's next call.
+  // Requests the method's next call from gRPC.
   using Await = std::function<void(grpc::ServerContext*, Request*, Responder*, void* tag)>;
   using Handle = std::function<grpc::Status(const Request&, Response*)>;
-  // Fills in the answer and calls `answer` once, now or later, from any thread.
+  // Fills in the response and calls `answer` once, now or later, from any thread.
   using HandleLater = std::function<void(const grpc::ServerContextBase&, const Caller&, const Request&, Response*,
                                          std::function<void(const grpc::Status&)> answer)>;
 
@@ -33,7 +33,7 @@ class UnaryCall {
         [handle = std::move(handle)](const grpc::ServerContextBase&, const Caller&, const Request& request,
                                      Response* response, const auto& answer) { answer(handle(request, response)); });
   }
-  // For what depends on who calls, or takes its time.
+  // For methods that depend on the caller or do not answer at once.
   static void ServeLater(CallCounter* calls, CallGuard* guard, Role needed, Await await, HandleLater handle) {
     (new UnaryCall(calls, guard, needed, std::move(await), std::move(handle)))->Start();
   }

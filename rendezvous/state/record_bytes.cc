@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "proto/state.pb.h"
 #include "proto/time.h"
-#include "rendezvous/base/text.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
 #include "rendezvous/wire/event_wire.h"
@@ -14,16 +14,11 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The nearest duration that a server can have written.
-absl::Duration AnyDuration(google::protobuf::Duration value) {
-  Fields::Lenient().Duration("", true, &value);
-  return ToDuration(value);
-}
+constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there is always a next round
 
-constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
-
-// Who belongs to which round is read strictly: a value that no server can have written says nothing about it. All else
-// is read so that no value refuses the record, and with it the round: what people look at, ages, and counts.
+// Membership of rounds is parsed strictly: a value that no server can have written makes the record unusable.
+// Everything else (displayed values, ages, counts) is parsed leniently, so that it can't invalidate the record and with
+// it the round.
 
 v1::RoundRecord ToProto(const RoundRecord& round) {
   v1::RoundRecord proto;
@@ -87,11 +82,11 @@ RestartRecord FromProto(const v1::RestartRecord& proto) {
   Fields fields = Fields::Lenient();
   RestartRecord restarts;
   for (const auto& age : proto.charge_ages()) {
-    restarts.charge_ages.push_back(AnyDuration(age));
+    restarts.charge_ages.push_back(NearestDuration(age));
   }
-  if (proto.has_last_age()) restarts.last_age = AnyDuration(proto.last_age());
+  if (proto.has_last_age()) restarts.last_age = NearestDuration(proto.last_age());
   restarts.series = fields.Number("series", proto.series(), 0, INT32_MAX);
-  restarts.wait = AnyDuration(proto.wait());
+  restarts.wait = NearestDuration(proto.wait());
   restarts.last_rank = fields.Number("last_rank", proto.last_rank(), -1, INT32_MAX);
   restarts.last_step = proto.last_step();
   restarts.failures_at_step = fields.Number("failures_at_step", proto.failures_at_step(), 0, INT32_MAX);
@@ -132,15 +127,15 @@ v1::GoodputRecord ToProto(const GoodputRecord& goodput) {
 GoodputRecord FromProto(const v1::GoodputRecord& proto) {
   const v1::Goodput& times = proto.times();
   GoodputRecord goodput;
-  goodput.times = GoodputView{.waiting = AnyDuration(times.waiting()),
-                              .starting = AnyDuration(times.starting()),
-                              .training = AnyDuration(times.training()),
-                              .re_forming = AnyDuration(times.re_forming()),
-                              .lost = AnyDuration(times.lost())};
+  goodput.times = GoodputView{.waiting = NearestDuration(times.waiting()),
+                              .starting = NearestDuration(times.starting()),
+                              .training = NearestDuration(times.training()),
+                              .re_forming = NearestDuration(times.re_forming()),
+                              .lost = NearestDuration(times.lost())};
   goodput.phase = FromProto(proto.phase());
   goodput.trained = proto.trained();
   goodput.highest_step = std::max<int64_t>(proto.highest_step(), -1);
-  goodput.step_time = AnyDuration(proto.step_time());
+  goodput.step_time = NearestDuration(proto.step_time());
   return goodput;
 }
 
@@ -154,7 +149,7 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
   record.settings_host = proto.settings_host();
   fields.Name("settings_host", kMaxNameBytes, &record.settings_host);
   record.owner = proto.owner();
-  record.age = AnyDuration(proto.age());
+  record.age = NearestDuration(proto.age());
   record.restarts_charged = lenient.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);
   record.highest_round = proto.highest_round();
   record.round = FromProto(proto.round(), fields.Inside("round"));
@@ -174,7 +169,7 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
   for (const v1::CooldownRecord& node : proto.cooldowns()) {
     CooldownRecord& cooldown = record.cooldowns.emplace_back(CooldownRecord{node.node_id()});
     cooldown.times = lenient.Number("cooldowns.times", node.times(), 0, INT32_MAX);
-    if (node.has_remaining()) cooldown.remaining = AnyDuration(node.remaining());
+    if (node.has_remaining()) cooldown.remaining = NearestDuration(node.remaining());
   }
   record.failing_node = proto.failing_node();
   record.failing_rounds = lenient.Number("failing_rounds", proto.failing_rounds(), 0, INT32_MAX);

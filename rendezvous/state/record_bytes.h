@@ -8,16 +8,16 @@
 #include "absl/strings/string_view.h"
 #include "rendezvous/core/job_record.h"
 
-// A record as it lies in a file (proto/state.proto). Thread-safe.
+// Serialization of records (proto/state.proto). Thread-safe.
 namespace ddprun::rendezvous {
 
 std::string ToBytes(const JobRecord& record);
 
-// Reads what ToBytes wrote, whatever launchers and clocks said: counts, ages and texts that don't fit are bounded.
-//   DATA_LOSS  these are no bytes of ToBytes, or a newer server wrote them.
+// Parses the output of ToBytes. Counts, ages and texts that came from launchers and clocks are clamped to their bounds.
+//   DATA_LOSS  malformed, or written by a newer server.
 absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes);
 
-// A line for the log about a record that RecordFromBytes refused, and that is at `place` now.
+// A log line about a record that RecordFromBytes refused and that was moved to `place`.
 std::string DescribeSetAside(absl::string_view job_id, const absl::Status& problem, absl::string_view place);
 
 }  // namespace ddprun::rendezvous

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
 
 namespace ddprun::rendezvous {
 
@@ -12,7 +12,7 @@ void RecordQueue::Start(std::function<bool(Batch batch, SteadyTime taken)> write
   thread_ = std::thread([this, write = std::move(write)] { Run(write); });
 }
 
-void RecordQueue::Keep(Item item) {
+void RecordQueue::SaveRecord(Item item) {
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;
@@ -42,7 +42,7 @@ void RecordQueue::Run(const std::function<bool(Batch batch, SteadyTime taken)>& 
       batch.swap(queue_);
     }
     if (write(std::move(batch), taken)) continue;
-    Batch dropped;  // beyond the lock
+    Batch dropped;  // destroyed after the lock is released
     MutexLock lock(&mutex_);
     stopping_ = true;
     dropped.swap(queue_);

@@ -11,14 +11,14 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/job_record.h"
 
 namespace ddprun::rendezvous {
 
-// What state stores have in common: records wait in a queue for a thread that writes them, so that nobody waits for a
-// store. What is handed over while one batch is written goes into the next. Thread-safe.
+// Common part of state stores: a queue of records and the thread that writes them, so that callers never wait for the
+// store. Records handed over while one batch is written go into the next. Thread-safe.
 class RecordQueue {
  public:
   // The arguments of StateStore::Keep.
@@ -28,36 +28,37 @@ class RecordQueue {
     std::function<void()> safe;
   };
   using Batch = std::deque<Item>;
-  // Between attempts; each is twice the one before.
+  // Waits between attempts; each is twice the previous one.
   struct Waits {
     absl::Duration first = absl::Milliseconds(50);
     absl::Duration longest;
   };
 
-  // `place`: what is written to, as in "can't write to PLACE".
+  // `place`: the target, as in "can't write to PLACE".
   RecordQueue(std::string place, Waits waits) : place_(std::move(place)), waits_(waits) {}
   ~RecordQueue() { Stop(); }
 
-  // See StateStore::ReportTrouble. Call before the first Keep, if at all.
-  void ReportTrouble(std::function<void(const std::string& trouble)> report) { report_ = std::move(report); }
+  // See StateStore::SetErrorHandler. Call before the first Keep, if at all.
+  void SetErrorHandler(std::function<void(const std::string& trouble)> report) { report_ = std::move(report); }
 
-  // Starts the thread, which calls `write` with all that was handed over until `taken`; `write` calls Try and, for what
-  // was written, `safe`. False: nothing more can be written; the thread ends, and nothing is kept any more. Call once.
+  // Starts the thread, which calls `write` with all items handed over until `taken`; `write` calls Try and, for written
+  // items, `safe`. If `write` returns false, nothing more can be written: the thread ends and later items are dropped.
+  // Call once.
   void Start(std::function<bool(Batch batch, SteadyTime taken)> write);
 
-  void Keep(Item item);
+  void SaveRecord(Item item);
 
-  // Writes what was handed over, if it can be written, and calls nobody after it returns. Later calls do nothing, and
-  // nothing is kept any more.
+  // Writes the queued items, if possible, and calls no function after it returns. Later calls do nothing; later items
+  // are dropped.
   void Stop();
 
-  // The following are for `write`.
+  // The functions below are for `write`.
 
-  // Calls `attempt` until it returns OK. While it fails, says so once, in the log and to ReportTrouble's function.
-  // False: Stop was called and it failed, or it returned CANCELLED, which no other attempt would change.
+  // Calls `attempt` until it returns OK. The first failure is reported once, in the log and to SetErrorHandler's
+  // function. Returns false if it failed and Stop was called, or if it returned CANCELLED, which is not retried.
   bool Try(absl::FunctionRef<absl::Status()> attempt);
 
-  // False: Stop was called.
+  // Returns false if Stop was called.
   bool WaitFor(absl::Duration wait);
 
  private:
@@ -65,7 +66,7 @@ class RecordQueue {
 
   const std::string place_;
   const Waits waits_;
-  std::function<void(const std::string& trouble)> report_ = [](const std::string&) {};  // of the thread
+  std::function<void(const std::string& trouble)> report_ = [](const std::string&) {};  // used by the thread
   Mutex mutex_;
   CondVar wake_;
   Batch queue_ ABSL_GUARDED_BY(mutex_);

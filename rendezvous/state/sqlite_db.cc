@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<SqliteDb>> SqliteDb::Open(const std::string& path
   if (const int code = sqlite3_open_v2(path.c_str(), &db->db_, flags, nullptr); code != SQLITE_OK) {
     return StatusOf(code, db->db_);
   }
-  // People may read the file meanwhile with the sqlite3 program.
+  // Operators may read the file with the sqlite3 program meanwhile.
   sqlite3_busy_timeout(db->db_, 5000);
   for (const char* sql : {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL"}) {
     if (absl::Status status = db->Execute(sql); !status.ok()) return status;

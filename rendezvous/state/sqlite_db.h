@@ -13,7 +13,7 @@
 
 namespace ddprun::rendezvous {
 
-// A prepared statement. After the first error nothing more is done, and `status` has it: DATA_LOSS if the file is
+// A prepared statement. After the first error all calls do nothing and `status` has the error: DATA_LOSS if the file is
 // damaged, else UNAVAILABLE (disk full, no permission, ...). Thread-compatible.
 class SqliteStatement {
  public:
@@ -22,18 +22,18 @@ class SqliteStatement {
   SqliteStatement(const SqliteStatement&) = delete;
   SqliteStatement& operator=(const SqliteStatement&) = delete;
 
-  // Values of the next parameter. They are copied.
+  // Bind the next parameter. The value is copied.
   SqliteStatement& Bind(int64_t value);
   SqliteStatement& BindText(absl::string_view value);
   SqliteStatement& BindBlob(absl::string_view value);
 
-  // Whether there is one more row.
+  // Advances to the next row. Returns false if there is none.
   bool Step();
   int64_t Number(int column) const { return sqlite3_column_int64(statement_, column); }
   // Valid until the next Step.
   absl::string_view Blob(int column) const;
 
-  // For statements without rows: runs it, and makes it ready for other values.
+  // For statements without rows: runs it and resets it for new values.
   absl::Status Run();
   const absl::Status& status() const { return status_; }
 
@@ -49,13 +49,14 @@ class SqliteStatement {
 // A SQLite file. Thread-compatible.
 class SqliteDb {
  public:
-  // Opens or creates it: write-ahead log, every commit on the disk before it returns. Errors as of SqliteStatement.
+  // Opens or creates the file, with a write-ahead log; every commit is on disk before it returns. Errors as in
+  // SqliteStatement.
   static absl::StatusOr<std::unique_ptr<SqliteDb>> Open(const std::string& path);
   ~SqliteDb() { sqlite3_close(db_); }
   SqliteDb(const SqliteDb&) = delete;
   SqliteDb& operator=(const SqliteDb&) = delete;
 
-  // Statements without parameters and rows.
+  // Runs statements without parameters and rows.
   absl::Status Execute(const char* sql);
   sqlite3* get() const { return db_; }
 

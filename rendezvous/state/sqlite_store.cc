@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/state/record_bytes.h"
 
@@ -78,7 +78,7 @@ absl::Status SqliteStore::Lock() {
 absl::Status SqliteStore::Load() {
   saved_ = SavedState();
   const std::string path = absl::StrCat(dir_, "/state.db");
-  // For its owner alone, and so the files that SQLite puts beside it.
+  // Readable by the owner only; SQLite's auxiliary files inherit the mode.
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return Error("open", path, strerror(errno));
   close(fd);
@@ -111,7 +111,7 @@ absl::Status SqliteStore::ReadSaved() {
         damaged[std::string(rows.Blob(2))] = record.status();
         continue;
       }
-      // Nothing depends on it that has to be certain, so that a wall clock will do.
+      // The wall clock suffices, because the age is not used for safety.
       AddAge(absl::Now() - absl::FromUnixMillis(rows.Number(1)), &*record);
       saved_.jobs.push_back(*std::move(record));
     }
@@ -155,7 +155,7 @@ absl::Status SqliteStore::SetRecordsAside(const std::map<std::string, absl::Stat
       if (!status.ok()) return status;
     }
   }
-  // What is found no longer says that nothing else was kept.
+  // The records found no longer prove that no others were persisted.
   if (absl::Status status = db_->Execute("DELETE FROM lives"); !status.ok()) return status;
   if (absl::Status status = db_->Execute("COMMIT"); !status.ok()) return status;
   for (const auto& [job_id, problem] : damaged) {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/log.h"
+#include "base/file_limit.h"
+#include "base/log.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {

@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/credential_files.h"
 #include "rendezvous/wire/munge.h"

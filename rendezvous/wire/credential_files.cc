@@ -22,8 +22,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/secret.h"
+#include "base/log.h"
+#include "base/secret.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {

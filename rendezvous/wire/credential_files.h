@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/file_snapshot.h"
+#include "base/file_snapshot.h"
 #include "rendezvous/core/credentials.h"
 
 namespace ddprun::rendezvous {
@@ -41,7 +41,7 @@ struct Token {
 
 // The tokens of Credentials. Thread-safe. Looks at the file whenever it is asked, and reads it if it has changed; a
 // file that can't be used leaves the tokens as they are, and is logged once. Does not wait for a file system that
-// stalls: the tokens that were read last are used (rendezvous/base/file_snapshot.h).
+// stalls: the tokens that were read last are used (base/file_snapshot.h).
 class Tokens {
  public:
   explicit Tokens(const Credentials& credentials);

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "base/shown_id.h"
 #include "proto/time.h"
-#include "rendezvous/base/shown_id.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
 

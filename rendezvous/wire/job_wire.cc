@@ -1,7 +1,7 @@
 #include "rendezvous/wire/job_wire.h"
 
+#include "base/shown_id.h"
 #include "proto/time.h"
-#include "rendezvous/base/shown_id.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
 

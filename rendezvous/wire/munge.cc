@@ -14,8 +14,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/text.h"
+#include "base/mutex.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

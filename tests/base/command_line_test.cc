@@ -1,4 +1,4 @@
-#include "rendezvous/base/command_line.h"
+#include "base/command_line.h"
 
 #include <string>
 

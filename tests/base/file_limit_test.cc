@@ -1,4 +1,4 @@
-#include "rendezvous/base/file_limit.h"
+#include "base/file_limit.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// One test: what is raised stays so for the process.
+// A single test, because the raised limit stays for the process.
 TEST(FileLimitTest, Raise_SoftLimitIsTheHardOneAndTheFormerOneIsKnown) {
   EXPECT_FALSE(InheritedFileLimit().has_value());
   rlimit limit;

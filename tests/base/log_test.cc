@@ -1,4 +1,4 @@
-#include "rendezvous/base/log.h"
+#include "base/log.h"
 
 #include <gtest/gtest.h>
 

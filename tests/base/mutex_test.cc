@@ -1,4 +1,4 @@
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST(CondVarTest, WaitUntil_NobodyNotifies_SleepsUntilTheDeadlineOfTheSteadyCloc
       ++waits;
     }
   }
-  // With a deadline of another clock it would not sleep at all, or for decades.
+  // With a deadline of another clock, the wait would return at once or last for decades.
   EXPECT_LT(waits, 100);
 }
 

@@ -1,4 +1,4 @@
-#include "rendezvous/base/socket_owner.h"
+#include "base/socket_owner.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr uid_t kAnotherUser = 65534;
 
-// A connection over loopback, and both ends' addresses as the accepting side sees them.
+// A connection over loopback, with both ends' addresses as the accepting side sees them.
 struct Connected {
   launcher::UniqueFd client;
   launcher::UniqueFd accepted;
@@ -26,7 +26,7 @@ struct Connected {
   SocketAddress own;
 };
 
-// `listen_at` and `connect_to` are numeric. Without IPv6 here: nothing is connected.
+// `listen_at` and `connect_to` are numeric. Nothing is connected if the host lacks IPv6.
 Connected Connect(const std::string& listen_at, const std::string& connect_to) {
   Connected result;
   const auto listener = launcher::Listen(listen_at, 0, 0);
@@ -39,15 +39,13 @@ Connected Connect(const std::string& listen_at, const std::string& connect_to) {
   return result;
 }
 
-// Both ways to ask have to say the same.
+// Both query methods must give the same answer.
 void ExpectUser(const Connected& of, uid_t user) {
   SocketOwner owner;
-  const auto told = owner.UserOf(of.peer, of.own);
-  ASSERT_TRUE(told.ok()) << told.status();
-  EXPECT_EQ(*told, user);
-  const auto by_proc = SocketOwner::UserByProc(of.peer, of.own);
-  ASSERT_TRUE(by_proc.ok()) << by_proc.status();
-  EXPECT_EQ(*by_proc, user);
+  for (const auto& found : {owner.UserOf(of.peer, of.own), SocketOwner::UserByProc(of.peer, of.own)}) {
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(*found, user);
+  }
 }
 
 void ExpectCode(const SocketAddress& peer, const SocketAddress& own, absl::StatusCode code) {
@@ -64,7 +62,7 @@ TEST(SocketOwner, OwnProcess_OfAllFamilies) {
   }
 }
 
-// The kernel shows a closed socket as root's, so that anybody could connect, send and be gone.
+// The kernel reports a closed socket as root's: a client could connect, send and close to be taken for root.
 TEST(SocketOwner, ClosedByItsProcess_IsNobodys) {
   Connected connected = Connect("127.0.0.1", "127.0.0.1");
   connected.client.reset();
@@ -80,7 +78,7 @@ TEST(SocketOwner, AnotherHost_NotFound) {
              absl::StatusCode::kNotFound);
 }
 
-// Where there is no connection the kernel finds the listener at the peer's port: that is not the peer.
+// If there is no such connection, the kernel finds the listener at the peer's port, which is not the peer.
 TEST(SocketOwner, ListenerAtThePeersPort_IsNotThePeer) {
   const auto listener = launcher::Listen("127.0.0.1", 0, 0);
   ASSERT_TRUE(listener.ok());
@@ -103,7 +101,7 @@ TEST(SocketOwner, ProcessOfAnotherUser_IsThatUsers) {
   }
   ASSERT_GT(child, 0);
   Connected connected;
-  // The listener does not block.
+  // The listener is non-blocking.
   while (!connected.accepted.valid()) {
     connected.peer.size = sizeof connected.peer.storage;
     connected.accepted.reset(accept(listener->fd.get(), connected.peer.get(), &connected.peer.size));

@@ -1,4 +1,4 @@
-#include "rendezvous/base/stream_writer.h"
+#include "base/stream_writer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

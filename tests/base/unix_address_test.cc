@@ -1,4 +1,4 @@
-#include "rendezvous/base/unix_address.h"
+#include "base/unix_address.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// A server at `text` that a client reaches there.
+// Checks that a client reaches a server at `text`.
 void Meet(const std::string& text) {
   const auto address = UnixAddress::Parse(text);
   ASSERT_TRUE(address.has_value()) << text;
@@ -29,7 +29,7 @@ TEST(UnixAddressTest, Name_IsAbstract) {
   const std::string name = absl::StrCat("@unix_address_test_", getpid());
   Meet(name);
   EXPECT_NE(access(name.c_str(), F_OK), 0) << "a file was created";
-  // As long as its text says: what is added to it names another socket.
+  // The address is only as long as its text: an additional character names another socket.
   const auto longer = UnixAddress::Parse(name + "x"), same = UnixAddress::Parse(name);
   EXPECT_EQ(longer->size(), same->size() + 1);
 }

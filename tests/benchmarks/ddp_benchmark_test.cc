@@ -1,5 +1,4 @@
-// benchmarks/ddp.py works: every section prints its table. What the tables say is not looked at, speed is no test's
-// business.
+// benchmarks/ddp.py works: every section prints its table. The numbers are not checked.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,8 +14,8 @@ namespace {
 
 struct Section {
   std::string name;
-  std::string title;              // how its first table's title begins
-  std::vector<std::string> rows;  // what the rows begin with, after the bar
+  std::string title;              // beginning of its first table's title
+  std::vector<std::string> rows;  // beginnings of the rows, after the bar
 };
 
 class DdpBenchmarkTest : public ::testing::TestWithParam<Section> {};

@@ -1,4 +1,4 @@
-// On a fresh clone, where nothing is built, each benchmark ends at once and says what it needs.
+// On a fresh clone without build outputs, each benchmark ends at once and prints what it needs.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,18 +1,22 @@
-// docs/from_torchrun.md leaves out no flag, neither ddprun's nor torchrun's. (scripts/check finds the tests that it
-// names.)
+// docs/from_torchrun.md has every flag of ddprun and torchrun. (scripts/check finds the tests that it
+// names.) Flags that only ddprun has are few, and the documents show a command that uses each of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/core/flag_table.h"
+#include "absl/strings/str_split.h"
+#include "launcher/config/flag_table.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::testing {
 namespace {
 
-// Of torchrun 2.15.
+// torchrun 2.15.
 constexpr const char* kTorchrunsFlags[] = {"nnodes",
                                            "nproc-per-node",
                                            "rdzv-backend",
@@ -55,6 +59,34 @@ TEST(FromTorchrunTest, NamesEveryFlag) {
   };
   for (const char* flag : kTorchrunsFlags) expect(flag);
   for (const launcher::Flag& flag : launcher::Flags()) expect(flag.name);
+}
+
+// The indented lines of all documents: commands and their output.
+std::string Examples() {
+  std::string examples;
+  for (const auto& file : std::filesystem::directory_iterator("docs")) {
+    if (file.path().extension() != ".md") continue;
+    const std::string document = ReadFile(file.path().string());
+    for (const absl::string_view line : absl::StrSplit(document, '\n')) {
+      if (absl::StartsWith(line, "    ")) absl::StrAppend(&examples, line, "\n");
+    }
+  }
+  return examples;
+}
+
+TEST(FromTorchrunTest, OwnFlags_AreFewAndShownInUse) {
+  constexpr int kMostOwnFlags = 12;
+  const std::string examples = Examples();
+  int own = 0;
+  for (const launcher::Flag& flag : launcher::Flags()) {
+    if (std::find(std::begin(kTorchrunsFlags), std::end(kTorchrunsFlags), absl::string_view(flag.name)) !=
+        std::end(kTorchrunsFlags)) {
+      continue;
+    }
+    ++own;
+    EXPECT_TRUE(absl::StrContains(examples, absl::StrCat(" --", flag.name))) << flag.name;
+  }
+  EXPECT_LE(own, kMostOwnFlags) << "see docs/architecture.md, To add X, touch Y";
 }
 
 }  // namespace

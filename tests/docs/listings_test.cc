@@ -1,8 +1,8 @@
-// What docs/worker_runtime.md shows is what is compiled. Each of its listings stands between ```LANGUAGE and ```, and
-// the line before it names where it is from:
+// The listings of docs/worker_runtime.md are the compiled code. Each is enclosed in ```LANGUAGE and ```, and the line
+// before it names its source:
 //   <!-- FILE -->        the whole file
-//   <!-- part of FILE -->  some lines of it, perhaps indented otherwise
-//   <!-- FILE -> FILE -->  a difference: what stands between lines of @@ turns the first file into the second
+//   <!-- part of FILE -->  some lines of it, possibly with another indentation
+//   <!-- FILE -> FILE -->  a difference: the hunks between lines of @@ turn the first file into the second
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// How long launchers wait for a server is said alike wherever operators read it.
+// The documented reconnect timeout is the same in all places.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
-#include "launcher/core/server_line.h"
+#include "launcher/machine/server_line.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::testing {

@@ -1,5 +1,4 @@
-// The pieces of code in docs/worker_runtime.md and docs/checkpoints.md, here so that a compiler reads them. Nobody
-// calls them.
+// The pieces of code in docs/worker_runtime.md and docs/checkpoints.md, which are compiled but never called.
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>

@@ -1,4 +1,4 @@
-// Launchers whose settings come from SLURM's variables, as in a step of two nodes; both are on this host.
+// Launchers configured by SLURM's variables, as in a step of two nodes; both run on this host.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,7 +15,8 @@ std::string Hostname() {
   return name;
 }
 
-// What srun -N2 sets for the task on node `index`, and `more`. The first node has this host's name, where they meet.
+// Variables that srun -N2 sets for the task on node `index`, and `more`. The first node hosts the server and has this
+// host's name.
 Environment Step(int index, const Environment& more = {}) {
   const std::string nodes = Hostname() + ",other-node";
   Environment environment = {{"SLURM_JOB_ID", absl::StrCat(getpid())},
@@ -41,10 +42,9 @@ std::vector<std::string> Shell(std::vector<std::string> flags, const std::string
 TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
   Launcher b(Shell({}, script), Step(1)), a(Shell({}, script), Step(0));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
-  EXPECT_NE(a.Out().find("rank=0/2"), std::string::npos) << a.Out();
-  EXPECT_NE(b.Out().find("rank=1/2"), std::string::npos) << "in the order of the list, whoever came first: " << b.Out();
+  ExpectEnd({&a, &b});
+  EXPECT_THAT(a.Out(), HasSubstr("rank=0/2"));
+  EXPECT_THAT(b.Out(), HasSubstr("rank=1/2")) << "in the order of the list, not of joining";
   EXPECT_NE(b.Out().find(absl::StrCat("id=", getpid(), "\n")), std::string::npos) << b.Out();
   EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
 }
@@ -56,29 +56,25 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
                                           "--rdzv_backend",   "c10d",
                                           "--rdzv_endpoint",  absl::StrCat(Hostname(), ":", FreePort())};
   Launcher a(Shell(flags, kSayRank), Step(0)), b(Shell(flags, kSayRank), Step(1));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(Count(a.Out() + b.Out(), absl::StrCat("rank=", rank, "/4")), 1) << a.Out() << b.Out();
   }
 }
 
 TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
-  Launcher a(Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
-  EXPECT_EQ(a.Wait(), 1);
-  EXPECT_NE(a.Err().find("timed out waiting for other-node"), std::string::npos) << a.Err();
+  Finished a(1, Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
+  EXPECT_THAT(a.Err(), HasSubstr("timed out waiting for other-node"));
 }
 
 TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {
-  Launcher a(Shell({"--standalone"}, kSayRank), Step(1));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_NE(a.Out().find("rank=0/1"), std::string::npos) << a.Out();
-  EXPECT_NE(a.Err().find("each of the 2 nodes"), std::string::npos) << a.Err();
+  Finished a(0, Shell({"--standalone"}, kSayRank), Step(1));
+  EXPECT_THAT(a.Out(), HasSubstr("rank=0/1"));
+  EXPECT_THAT(a.Err(), HasSubstr("each of the 2 nodes"));
 }
 
 TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
-  Launcher a({"--show-config"}, Step(1));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  Finished a(0, {"--show-config"}, Step(1));
   for (const char* text : {"SLURM_STEP_NUM_NODES=2\n", "this launcher connects to it",
                            "SLURM_STEP_NODELIST=", "expected hosts", "kill wait"}) {
     EXPECT_NE(a.Out().find(text), std::string::npos) << text << " in\n" << a.Out();
@@ -102,17 +98,15 @@ TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
       {{}, {{"SLURM_STEP_ID", ""}}, "srun"},
   };
   for (const Case& bad : cases) {
-    Launcher launcher(Shell(bad.flags, "exit 0"), Step(0, bad.more));
-    EXPECT_EQ(launcher.Wait(), 2) << launcher.Err();
+    Finished launcher(2, Shell(bad.flags, "exit 0"), Step(0, bad.more));
     EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
     EXPECT_NE(launcher.Err().find(bad.words), std::string::npos) << bad.words << " in " << launcher.Err();
   }
 }
 
 TEST(ClusterEnvironmentTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
-  Launcher launcher(Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
-  EXPECT_EQ(launcher.Wait(), 0);
-  EXPECT_NE(launcher.Err().find("SLURM_STEP_NODELIST"), std::string::npos) << launcher.Err();
+  Finished launcher(0, Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
+  EXPECT_THAT(launcher.Err(), HasSubstr("SLURM_STEP_NODELIST"));
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
 }
 

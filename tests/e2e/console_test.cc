@@ -1,4 +1,4 @@
-// A terminal or a pipe that nobody reads holds up neither the launcher nor its workers.
+// A terminal or a pipe without a reader blocks neither the launcher nor its workers.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/e2e/launch.h"
-#include "tests/os/process_testing.h"
+#include "tests/launcher/os/process_testing.h"
 
 namespace ddprun::testing {
 namespace {
@@ -18,7 +18,7 @@ using launcher::Pipe;
 using launcher::SpawnRequest;
 using launcher::UniqueFd;
 
-// A pipe that takes not a byte more.
+// A full pipe.
 Pipe FullPipe() {
   Pipe pipe;
   const int size = fcntl(pipe.write.get(), F_SETPIPE_SZ, 4096);
@@ -27,7 +27,7 @@ Pipe FullPipe() {
   return pipe;
 }
 
-// A terminal on which somebody has typed Ctrl-S.
+// A terminal whose output was stopped with Ctrl-S.
 class StoppedTerminal {
  public:
   StoppedTerminal() : keeper_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
@@ -50,12 +50,10 @@ class ConsoleTest : public ::testing::Test {
     request.environment.push_back("LOGLEVEL=INFO");
     request.stdout_fd = out;
     request.stderr_fd = err;
-    absl::StatusOr<Child> child = Spawn(request);
-    EXPECT_TRUE(child.ok()) << child.status();
-    return *std::move(child);
+    return MustSpawn(request);
   }
 
-  // Standard error is `err`: the workers start nevertheless, and `signal` ends launcher and workers.
+  // With `err` as standard error, the workers start nevertheless, and `signal` ends launcher and workers.
   void ExpectRunsAndEnds(int err, int signal) {
     const std::string up = folder_.File(absl::StrCat("up", signal));
     const Child launcher =
@@ -107,7 +105,7 @@ TEST_F(ConsoleTest, LogFileReachesTheSizeLimit_LauncherGoesOnAndSaysSo) {
   EXPECT_EQ(Count(launcher.Err(), "stdout.log: File too large; some output is missing in it"), 1) << launcher.Err();
 }
 
-// What the launcher raises for itself is not the workers' to have.
+// Workers do not inherit the limit that the launcher raises for itself.
 TEST_F(ConsoleTest, FileLimit_WorkersHaveTheOneThatTheLauncherWasStartedWith) {
   Process launcher({"/bin/sh", "-c",
                     "ulimit -Sn 200; exec launcher/ddprun --standalone --no-python sh -c 'ulimit -Sn; "

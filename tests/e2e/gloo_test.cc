@@ -20,10 +20,10 @@ class GlooTest : public ::testing::Test {
 };
 
 TEST_F(GlooTest, OneNode_AllReduceAgainAfterEveryRestart) {
-  Launcher launcher(Flags({"--standalone", "--nproc-per-node=3", "--max-restarts=3"},
+  Finished launcher(0,
+                    Flags({"--standalone", "--nproc-per-node=3", "--max-restarts=3"},
                           {"--die=1:0:kill", "--die=0:1:kill", "--die=2:2:5"}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   for (int attempt = 0; attempt < 4; ++attempt) {
     EXPECT_EQ(Count(launcher.Out(), absl::StrCat("attempt=", attempt, " ")), 3) << launcher.Out() << launcher.Err();
   }
@@ -34,8 +34,7 @@ TEST_F(GlooTest, TwoNodes_AllReduceAgainAfterRankZeroDied) {
       {"--nnodes=2", "--nproc-per-node=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", FreePort()), "--max-restarts=1"},
       {"--die=0:0:kill"});
   Launcher a(flags, Environment()), b(flags, Environment());
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Out() + b.Out(), "attempt=1"), 4) << a.Out() << b.Out();
 }
 
@@ -49,18 +48,15 @@ TEST_F(GlooTest, RankThatDoesNotCome_IsNamedWithItsHost) {
   second.insert(second.begin(), "--node-rank=1");
   Launcher a(first, Environment()), b(second, Environment());
   EXPECT_TRUE(a.WaitForErr("rank 3 on ")) << a.Err();
-  EXPECT_NE(a.Err().find("has not joined"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("has not joined"));
   fclose(fopen(dir.File("go").c_str(), "w"));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
-  EXPECT_EQ(b.Err().find("has not joined"), std::string::npos) << "only the store's host says it: " << b.Err();
+  ExpectEnd({&a, &b});
+  EXPECT_THAT(b.Err(), Not(HasSubstr("has not joined"))) << "only the store's host says it";
 }
 
 TEST_F(GlooTest, ExceptionInOneRank_SummaryHasItsTypeMessageAndTraceback) {
-  Launcher launcher(Flags({"--standalone", "--nproc-per-node=2"}, {"--die=1:0:raise"}), Environment());
-  EXPECT_EQ(launcher.Wait(), 1);
-  EXPECT_NE(launcher.Err().find("RuntimeError: the weights are not finite"), std::string::npos) << launcher.Err();
-  EXPECT_NE(launcher.Err().find("Traceback"), std::string::npos) << launcher.Err();
+  Finished launcher(1, Flags({"--standalone", "--nproc-per-node=2"}, {"--die=1:0:raise"}), Environment());
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("RuntimeError: the weights are not finite"), HasSubstr("Traceback")));
 }
 
 }  // namespace

@@ -1,7 +1,12 @@
 #ifndef DDPRUN_TESTS_E2E_LAUNCH_H_
 #define DDPRUN_TESTS_E2E_LAUNCH_H_
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <initializer_list>
 #include <map>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -10,7 +15,11 @@
 
 namespace ddprun::testing {
 
-// The launcher with these arguments, as it was built for this test.
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A launcher process with these arguments.
 class Launcher : public Process {
  public:
   explicit Launcher(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {})
@@ -21,6 +30,24 @@ class Launcher : public Process {
     return arguments;
   }
 };
+
+// A launcher that has ended; fails the test if its exit code is not `code`.
+class Finished : public Launcher {
+ public:
+  Finished(int code, std::vector<std::string> arguments, std::map<std::string, std::string> environment = {},
+           std::source_location at = std::source_location::current())
+      : Launcher(std::move(arguments), std::move(environment)) {
+    ::testing::ScopedTrace trace(at.file_name(), static_cast<int>(at.line()), "");
+    EXPECT_EQ(Wait(), code) << Err();
+  }
+};
+
+// Waits for the processes and expects this exit code of each.
+inline void ExpectEnd(std::initializer_list<Process*> processes, int code = 0,
+                      std::source_location at = std::source_location::current()) {
+  ::testing::ScopedTrace trace(at.file_name(), static_cast<int>(at.line()), "");
+  for (Process* process : processes) EXPECT_EQ(process->Wait(), code) << process->Err();
+}
 
 // Flags of one node of a job, then the shell worker `script` (run by sh -c).
 inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots, std::vector<std::string> more,
@@ -41,7 +68,7 @@ inline std::vector<std::string> Standalone(int slots, std::vector<std::string> m
   return flags;
 }
 
-// A line that tells where the worker stands; as one write, so that lines of several workers don't mix.
+// Prints the worker's ranks as one write, so that lines of several workers do not mix.
 inline constexpr char kSayRank[] =
     "echo \"rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE group=$GROUP_RANK/$GROUP_WORLD_SIZE "
     "attempt=$TORCHELASTIC_RESTART_COUNT round=$DDPRUN_ROUND pid=$$ .\"; ";

@@ -1,5 +1,5 @@
-// Signals that a job gets on its way out, with real launchers and workers. What sends them as SLURM's keeper of a
-// step would is a copy of the shell under that name: a signal's sender is known by the name of its program.
+// Signals before the end of a job, with real launchers and workers. A copy of the shell named slurmstepd sends them in
+// SLURM's place: launchers identify the sender by the name of its program.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -59,8 +59,7 @@ TEST(LifeTest, Sigusr_ListedAmongTheSignalsToHandle_StopsTheJob) {
 }
 
 TEST(LifeTest, StopGrace_IsToldToTheWorkers) {
-  Launcher launcher(Standalone(1, {"--shutdown-timeout=2.5"}, "echo grace=$DDPRUN_STOP_GRACE"));
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Standalone(1, {"--shutdown-timeout=2.5"}, "echo grace=$DDPRUN_STOP_GRACE"));
   EXPECT_EQ(launcher.Out(), "grace=2.5\n");
 }
 
@@ -71,7 +70,7 @@ class SlurmLifeTest : public ::testing::Test {
     FILE* conf = fopen(folder_.File("slurm.conf").c_str(), "w");
     fputs("ClusterName=c\nKillWait=8\nProctrackType=proctrack/linuxproc\n", conf);
     fclose(conf);
-    // Stands in for the tool, which is not installed: the text is what the real one prints.
+    // Replaces the tool, with the real one's output.
     FILE* squeue = fopen(folder_.File("squeue").c_str(), "w");
     fputs("#!/bin/sh\necho 77 2033-05-18T03:33:20 1:00\n", squeue);
     fclose(squeue);
@@ -90,7 +89,7 @@ class SlurmLifeTest : public ::testing::Test {
             {"TZ", "UTC"}};
   }
 
-  // Sends `signal` to all these in turn, as SLURM does to the processes of a step.
+  // Sends `signal` to these processes in turn, as SLURM does to those of a step.
   void SendAsSlurm(const std::string& signal, std::vector<pid_t> pids) {
     std::string script;
     for (const pid_t pid : pids) absl::StrAppend(&script, "kill -", signal, " ", pid, "; ");
@@ -103,13 +102,12 @@ class SlurmLifeTest : public ::testing::Test {
 };
 
 TEST_F(SlurmLifeTest, Workers_AreToldHowLongTheyHave) {
-  Launcher launcher(Standalone(1, {}, "echo grace=$DDPRUN_STOP_GRACE"), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Standalone(1, {}, "echo grace=$DDPRUN_STOP_GRACE"), Environment());
   EXPECT_EQ(launcher.Out(), "grace=7\n");
 }
 
 TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn) {
-  // The first workers wait for a line that only the launcher's knowledge of the end makes it say.
+  // The first workers run until the launcher has logged the end time.
   Launcher launcher(Standalone(1, {"--max-restarts=1"},
                                "echo \"up $$ .\"; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || "
                                "{ echo end=$DDPRUN_JOB_END_TIME; exit 0; }; while [ ! -e " +
@@ -122,7 +120,7 @@ TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn
   })) << launcher.Err();
   fclose(fopen(folder_.File("go").c_str(), "w"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
-  EXPECT_NE(launcher.Out().find("end=2000000000\n"), std::string::npos) << launcher.Out();
+  EXPECT_THAT(launcher.Out(), HasSubstr("end=2000000000\n"));
 }
 
 TEST_F(SlurmLifeTest, Warning_WorkersWithoutHandlerSurvive) {
@@ -143,8 +141,7 @@ TEST_F(SlurmLifeTest, Sigterm_OfTheStep_IsNotSentToTheWorkersAgain) {
   SendAsSlurm("TERM", {launcher.pid()});
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
   EXPECT_EQ(Count(launcher.Out(), "term"), 0) << "the workers were not signalled here, and not by the launcher";
-  EXPECT_NE(launcher.Err().find("received SIGTERM from SLURM; workers have 500ms to save and end"), std::string::npos)
-      << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("received SIGTERM from SLURM; workers have 500ms to save and end"));
 }
 
 TEST_F(SlurmLifeTest, Sigterm_OfSomebodyElse_IsPassedOn) {
@@ -167,15 +164,14 @@ TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) 
 }
 
 TEST_F(SlurmLifeTest, WorkerFailsByItself_IsAFailureAndIsRestarted) {
-  Launcher launcher(
-      Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
+  Finished launcher(
+      0, Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
       Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
-  EXPECT_NE(launcher.Err().find("exited with code 7"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("exited with code 7"));
 }
 
-// Two nodes: one has got the signal and its workers are dead, which makes those of the other fail before the signal
-// reaches that, too.
+// One of two nodes has received the signal and its workers are dead, so that the other node's workers fail before that
+// node receives the signal.
 TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
   const int port = FreePort();
   const std::vector<std::string> flags =
@@ -194,8 +190,7 @@ TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
   fclose(fopen(folder_.File("dead").c_str(), "w"));
   ASSERT_TRUE(late.WaitForOut("lost"));
   SendAsSlurm("TERM", {late.pid()});
-  EXPECT_EQ(early.Wait(), 128 + SIGTERM) << early.Err();
-  EXPECT_EQ(late.Wait(), 128 + SIGTERM) << late.Err();
+  ExpectEnd({&early, &late}, 128 + SIGTERM);
 }
 
 }  // namespace

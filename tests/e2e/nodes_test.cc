@@ -9,12 +9,13 @@
 #include <regex>
 
 #include "absl/time/clock.h"
+#include "base/text.h"
 #include "tests/e2e/launch.h"
 
 namespace ddprun::testing {
 namespace {
 
-// Holds the workers until the test opens the gate (a file), then ends them well.
+// Holds the workers until the test opens the gate (a file); then they succeed.
 class Gate {
  public:
   std::string Wait() const { return "while [ ! -e " + dir_.File("open") + " ]; do sleep 0.02; done; "; }
@@ -24,7 +25,7 @@ class Gate {
   TempDir dir_;
 };
 
-// A rendezvous server of its own, so that any launcher may die.
+// A separate rendezvous server, so that any launcher may be killed.
 class Rendezvousd : public Process {
  public:
   explicit Rendezvousd(int port)
@@ -33,12 +34,19 @@ class Rendezvousd : public Process {
   }
 };
 
-TEST(NodesTest, TwoNodes_OneWorldOneMaster) {
-  const int port = FreePort();
+class NodesTest : public ::testing::Test {
+ protected:
+  const int port_ = FreePort();
+  Gate gate_;
+  // Workers that print their ranks, and then wait for the gate, or sleep until they are killed.
+  const std::string waits_ = kSayRank + gate_.Wait();
+  const std::string sleeps_ = std::string(kSayRank) + "exec sleep 1000";
+};
+
+TEST_F(NodesTest, TwoNodes_OneWorldOneMaster) {
   const std::string script = std::string(kSayRank) + "echo master=$MASTER_ADDR:$MASTER_PORT";
-  Launcher a(NodeFlags(port, "2", 2, {}, script)), b(NodeFlags(port, "2", 2, {}, script));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  Launcher a(NodeFlags(port_, "2", 2, {}, script)), b(NodeFlags(port_, "2", 2, {}, script));
+  ExpectEnd({&a, &b});
   const std::string all = a.Out() + b.Out();
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(Count(all, absl::StrCat("rank=", rank, "/4")), 1) << all;
@@ -48,28 +56,23 @@ TEST(NodesTest, TwoNodes_OneWorldOneMaster) {
   EXPECT_EQ(Count(all, master + "\n"), 4) << all;
 }
 
-TEST(NodesTest, ThreeNodes_DifferentSlotCounts_RanksAreContiguous) {
-  const int port = FreePort();
-  Launcher a(NodeFlags(port, "3", 1, {}, kSayRank)), b(NodeFlags(port, "3", 3, {}, kSayRank)),
-      c(NodeFlags(port, "3", 2, {}, kSayRank));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
-  EXPECT_EQ(c.Wait(), 0) << c.Err();
+TEST_F(NodesTest, ThreeNodes_DifferentSlotCounts_RanksAreContiguous) {
+  Launcher a(NodeFlags(port_, "3", 1, {}, kSayRank)), b(NodeFlags(port_, "3", 3, {}, kSayRank)),
+      c(NodeFlags(port_, "3", 2, {}, kSayRank));
+  ExpectEnd({&a, &b, &c});
   const std::string all = a.Out() + b.Out() + c.Out();
   for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(Count(all, absl::StrCat("rank=", rank, "/6")), 1) << all;
 }
 
-TEST(NodesTest, NodeRank_IsHonoured) {
-  const int port = FreePort();
-  Launcher a(NodeFlags(port, "2", 1, {"--node-rank=1"}, kSayRank));
-  Launcher b(NodeFlags(port, "2", 1, {"--node-rank=0"}, kSayRank));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
-  EXPECT_NE(a.Out().find("rank=1/2"), std::string::npos) << a.Out();
-  EXPECT_NE(b.Out().find("rank=0/2"), std::string::npos) << b.Out();
+TEST_F(NodesTest, NodeRank_IsHonoured) {
+  Launcher a(NodeFlags(port_, "2", 1, {"--node-rank=1"}, kSayRank));
+  Launcher b(NodeFlags(port_, "2", 1, {"--node-rank=0"}, kSayRank));
+  ExpectEnd({&a, &b});
+  EXPECT_THAT(a.Out(), HasSubstr("rank=1/2"));
+  EXPECT_THAT(b.Out(), HasSubstr("rank=0/2"));
 }
 
-TEST(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
+TEST_F(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
   const std::string port = absl::StrCat("--master-port=", FreePort());
   auto flags = [&](int rank) {
     return std::vector<std::string>{
@@ -77,56 +80,47 @@ TEST(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
         kSayRank};
   };
   Launcher a(flags(1)), b(flags(0));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
-  EXPECT_NE(a.Out().find("rank=1/2"), std::string::npos) << a.Out();
+  ExpectEnd({&a, &b});
+  EXPECT_THAT(a.Out(), HasSubstr("rank=1/2"));
 }
 
-TEST(NodesTest, WorkerFailsOnOneNode_AllNodesRestartWithOneCount) {
-  const int port = FreePort();
+TEST_F(NodesTest, WorkerFailsOnOneNode_AllNodesRestartWithOneCount) {
   const std::string script = std::string(kSayRank) +
                              "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
                              "if [ $RANK = 3 ]; then exit 5; fi; exec sleep 1000; fi";
-  Launcher a(NodeFlags(port, "2", 2, {"--max-restarts=1"}, script));
-  Launcher b(NodeFlags(port, "2", 2, {"--max-restarts=1"}, script));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  Launcher a(NodeFlags(port_, "2", 2, {"--max-restarts=1"}, script));
+  Launcher b(NodeFlags(port_, "2", 2, {"--max-restarts=1"}, script));
+  ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Out(), "attempt=1"), 2) << a.Out();
   EXPECT_EQ(Count(b.Out(), "attempt=1"), 2) << b.Out();
 }
 
-TEST(NodesTest, BudgetSpent_EveryNodeExitsWithTheFirstCausesCodeAndNamesIt) {
-  const int port = FreePort();
+TEST_F(NodesTest, BudgetSpent_EveryNodeExitsWithTheFirstCausesCodeAndNamesIt) {
   const std::string script = "if [ $RANK = 2 ]; then exit 5; fi; exec sleep 1000";
-  Launcher a(NodeFlags(port, "2", 2, {}, script)), b(NodeFlags(port, "2", 2, {}, script));
-  EXPECT_EQ(a.Wait(), 5);
-  EXPECT_EQ(b.Wait(), 5);
+  Launcher a(NodeFlags(port_, "2", 2, {}, script)), b(NodeFlags(port_, "2", 2, {}, script));
+  ExpectEnd({&a, &b}, 5);
   for (Launcher* launcher : {&a, &b}) {
     EXPECT_NE(launcher->Err().find("FAILED"), std::string::npos) << launcher->Err();
     EXPECT_NE(launcher->Err().find("rank      : 2"), std::string::npos) << launcher->Err();
   }
 }
 
-TEST(NodesTest, WorkerSaysThatStartingAgainIsNoUse_AllEndAtOnceWithItsCode) {
-  const int port = FreePort();
+TEST_F(NodesTest, WorkerSaysThatStartingAgainIsNoUse_AllEndAtOnceWithItsCode) {
   const std::string script = "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000";
-  Launcher a(NodeFlags(port, "2", 1, {"--max-restarts=5"}, script));
-  Launcher b(NodeFlags(port, "2", 1, {"--max-restarts=5"}, script));
-  EXPECT_EQ(a.Wait(), 78);
-  EXPECT_EQ(b.Wait(), 78);
+  Launcher a(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, script));
+  Launcher b(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, script));
+  ExpectEnd({&a, &b}, 78);
   for (Launcher* launcher : {&a, &b}) {
     EXPECT_NE(launcher->Err().find("(non-restartable)"), std::string::npos) << launcher->Err();
     EXPECT_EQ(launcher->Err().find("new round"), std::string::npos) << launcher->Err();
   }
 }
 
-TEST(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  const std::string script = std::string(kSayRank) + "exec sleep 1000";
+TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
+  Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2", "--max-restarts=1"};
-  Launcher a(NodeFlags(port, "3", 1, flags, script)), b(NodeFlags(port, "3", 1, flags, script)),
-      c(NodeFlags(port, "3", 1, flags, script));
+  Launcher a(NodeFlags(port_, "3", 1, flags, sleeps_)), b(NodeFlags(port_, "3", 1, flags, sleeps_)),
+      c(NodeFlags(port_, "3", 1, flags, sleeps_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out() + c.Out(), "/3 local") == 3; })) << a.Err();
   c.Signal(SIGKILL);
   for (Launcher* launcher : {&a, &b}) {
@@ -134,32 +128,28 @@ TEST(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
     const std::string err = launcher->Err();
     const size_t summary = err.find("FAILED");
     ASSERT_NE(summary, std::string::npos) << err;
-    EXPECT_NE(err.find(" lost: disconnected and did not reconnect within 80ms", summary), std::string::npos) << err;
+    EXPECT_THAT(err.substr(summary), HasSubstr(" lost: disconnected and did not reconnect within 80ms"));
   }
 }
 
-TEST(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  const std::string script = std::string(kSayRank) + "exec sleep 1000";
-  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+TEST_F(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
+  Rendezvousd server(port_);
+  Launcher a(NodeFlags(port_, "2", 1, {}, sleeps_)), b(NodeFlags(port_, "2", 1, {}, sleeps_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   b.Signal(SIGKILL);
   EXPECT_EQ(a.Wait(), 1) << a.Err();
-  EXPECT_NE(a.Err().find("; the job needs all\n2 nodes, and restarts are disabled"), std::string::npos) << a.Err();
-  EXPECT_EQ(a.Err().find("new round"), std::string::npos) << a.Err();
+  EXPECT_THAT(OneLine(a.Err(), SIZE_MAX), HasSubstr("; the job needs all 2 nodes, and restarts are disabled"));
+  EXPECT_THAT(a.Err(), Not(HasSubstr("new round")));
 }
 
-// The launcher that is told to stop hosts the server, or does not.
-class ToldToStopTest : public ::testing::TestWithParam<bool> {};
+// Parameter: whether the stopped launcher hosts the server.
+class ToldToStopTest : public NodesTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
-  const int port = FreePort();
-  const std::string script = std::string(kSayRank) + "exec sleep 1000";
   const std::vector<std::string> flags = {"--max-restarts=3"};
-  Launcher host(NodeFlags(port, "3", 1, flags, script));
-  ASSERT_TRUE(Eventually([&] { return CanConnect(port); })) << host.Err();
-  Launcher other(NodeFlags(port, "3", 1, flags, script)), third(NodeFlags(port, "3", 1, flags, script));
+  Launcher host(NodeFlags(port_, "3", 1, flags, sleeps_));
+  ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << host.Err();
+  Launcher other(NodeFlags(port_, "3", 1, flags, sleeps_)), third(NodeFlags(port_, "3", 1, flags, sleeps_));
   ASSERT_TRUE(Eventually([&] { return Count(host.Out() + other.Out() + third.Out(), "/3 local") == 3; })) << host.Err();
   Launcher& told = GetParam() ? host : other;
   told.Signal(SIGINT);
@@ -172,144 +162,120 @@ TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
 
 INSTANTIATE_TEST_SUITE_P(Which, ToldToStopTest, ::testing::Bool());
 
-TEST(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
-  const int port = FreePort();
-  Launcher a(NodeFlags(port, "2", 1, {"--max-restarts=5"}, "exec sleep 1000"));
-  Launcher b({"--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=job", "--max-restarts=5",
+TEST_F(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
+  Launcher a(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, "exec sleep 1000"));
+  Launcher b({"--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), "--rdzv-id=job", "--max-restarts=5",
               "--no-python", "/no/such/program"});
-  EXPECT_EQ(a.Wait(), 127) << a.Err();
-  EXPECT_EQ(b.Wait(), 127) << b.Err();
+  ExpectEnd({&a, &b}, 127);
 }
 
 // Elastic flags with a short last call.
 std::vector<std::string> Elastic() { return {"--rdzv-conf=last_call_timeout=0.2"}; }
 
-TEST(NodesTest, HostOfTheRendezvousKilled_AnotherLauncherOfThatHostTakesItsPlace) {
-  const int port = FreePort();
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
+TEST_F(NodesTest, HostOfTheRendezvousKilled_AnotherLauncherOfThatHostTakesItsPlace) {
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=0.5"};
-  Launcher host(NodeFlags(port, "1:2", 1, flags, script));
+  Launcher host(NodeFlags(port_, "1:2", 1, flags, waits_));
   ASSERT_TRUE(host.WaitForOut("rank=0/1")) << host.Err();  // it keeps that rank
-  Launcher other(NodeFlags(port, "1:2", 1, flags, script));
+  Launcher other(NodeFlags(port_, "1:2", 1, flags, waits_));
   ASSERT_TRUE(other.WaitForOut("rank=1/2")) << other.Err();
   host.Signal(SIGKILL);
   ASSERT_TRUE(other.WaitForErr("took over the rendezvous server")) << other.Err();
   ASSERT_TRUE(other.WaitForOut("rank=0/1")) << other.Err();
-  gate.Open();
+  gate_.Open();
   EXPECT_EQ(other.Wait(), 0) << other.Err();
 }
 
-// The node of the old server is gone for certain (protocol 4.4): nobody waits for it for three heartbeat timeouts.
-TEST(NodesTest, HostOfTheRendezvousKilled_ItsNodeIsNotWaitedFor) {
-  const int port = FreePort();
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
+// The old server's node has certainly ended (protocol 4.4): the new server does not wait for it.
+TEST_F(NodesTest, HostOfTheRendezvousKilled_ItsNodeIsNotWaitedFor) {
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=600"};
-  Launcher host(NodeFlags(port, "1:2", 1, flags, script));
-  ASSERT_TRUE(Eventually([&] { return CanConnect(port); })) << host.Err();
-  Launcher other(NodeFlags(port, "1:2", 1, flags, script));
+  Launcher host(NodeFlags(port_, "1:2", 1, flags, waits_));
+  ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << host.Err();
+  Launcher other(NodeFlags(port_, "1:2", 1, flags, waits_));
   ASSERT_TRUE(other.WaitForOut("/2 local=")) << other.Err();  // either may have joined first
   const absl::Time killed = absl::Now();
   host.Signal(SIGKILL);
   ASSERT_TRUE(other.WaitForOut("rank=0/1")) << other.Err();
   std::printf("a new round %s after the kill\n", absl::FormatDuration(absl::Now() - killed).c_str());
-  EXPECT_NE(other.Err().find("that hosted the rendezvous server has ended"), std::string::npos) << other.Err();
-  gate.Open();
+  EXPECT_THAT(other.Err(), HasSubstr("that hosted the rendezvous server has ended"));
+  gate_.Open();
   EXPECT_EQ(other.Wait(), 0) << other.Err();
 }
 
-TEST(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysWhy) {
-  const int port = FreePort();
-  const std::string script = std::string(kSayRank) + "exec sleep 1000";
-  Launcher host(NodeFlags(port, "2", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, script));
-  Launcher other(NodeFlags(port, "2", 1, {"--rdzv-conf=reconnect_timeout=0.5,is_host=0"}, script));
+TEST_F(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysWhy) {
+  Launcher host(NodeFlags(port_, "2", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, sleeps_));
+  Launcher other(NodeFlags(port_, "2", 1, {"--rdzv-conf=reconnect_timeout=0.5,is_host=0"}, sleeps_));
   ASSERT_TRUE(other.WaitForOut("/2 local")) << other.Err();
   host.Signal(SIGKILL);
   EXPECT_EQ(other.Wait(), 1);
-  EXPECT_NE(other.Err().find("no rendezvous server"), std::string::npos) << other.Err();
+  EXPECT_THAT(other.Err(), HasSubstr("no rendezvous server"));
 }
 
-TEST(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
-  Launcher a(NodeFlags(port, "1:2", 2, Elastic(), script)), b(NodeFlags(port, "1:2", 2, Elastic(), script));
+TEST_F(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
+  Rendezvousd server(port_);
+  Launcher a(NodeFlags(port_, "1:2", 2, Elastic(), waits_)), b(NodeFlags(port_, "1:2", 2, Elastic(), waits_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/4 local") == 4; })) << a.Err() << b.Err();
   b.Signal(SIGKILL);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out(), "/2 local") >= 2 && Count(a.Out(), "round=2") == 2; })) << a.Err();
   EXPECT_EQ(Count(a.Out(), "attempt=1"), 0) << "a lost node is not charged to the budget";
-  gate.Open();
+  gate_.Open();
   EXPECT_EQ(a.Wait(), 0) << a.Err();
 }
 
-TEST(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
+TEST_F(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
+  Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
-  Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
+  Launcher a(NodeFlags(port_, "1:2", 1, flags, waits_)), b(NodeFlags(port_, "1:2", 1, flags, waits_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   const std::string said = b.Out();
   const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
   b.Signal(SIGSTOP);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
-  EXPECT_FALSE(Alive(worker)) << "its guard has to see to it";
+  EXPECT_FALSE(Alive(worker)) << "its guard must kill it";
   b.Signal(SIGCONT);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
-  gate.Open();
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  gate_.Open();
+  ExpectEnd({&a, &b});
 }
 
-TEST(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
+TEST_F(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
+  Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
-  Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
+  Launcher a(NodeFlags(port_, "1:2", 1, flags, waits_)), b(NodeFlags(port_, "1:2", 1, flags, waits_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   const std::string said = b.Out();
   const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
   const std::string kill_guard =
       absl::StrCat("for p in $(cat /proc/", b.pid(), "/task/", b.pid(), "/children); do ",
                    "[ \"$(cat /proc/$p/comm)\" != ddprun-guard ] || { kill -9 $p; exit; }; done; exit 1");
-  // It has its name some time after it was forked.
+  // The guard sets its name some time after the fork.
   ASSERT_TRUE(Eventually([&] { return Process({"/bin/sh", "-c", kill_guard}).Wait() == 0; })) << "no guard was found";
   ASSERT_TRUE(b.WaitForErr("was killed; started another one")) << b.Err();
   b.Signal(SIGSTOP);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
-  EXPECT_FALSE(Alive(worker)) << "its second guard has to see to it";
+  EXPECT_FALSE(Alive(worker)) << "its second guard must kill it";
   b.Signal(SIGCONT);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
-  gate.Open();
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  gate_.Open();
+  ExpectEnd({&a, &b});
 }
 
-// What a worker has left behind can't be reaped for as long as the launcher is patient, which is longer than the
-// heartbeat timeout.
-TEST(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
-  const int port = FreePort();
-  Rendezvousd server(port);
+// An orphan cannot be reaped during the launcher's grace period, which is longer than the heartbeat timeout.
+TEST_F(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
+  Rendezvousd server(port_);
   TempDir dir;
   const std::string script =
       absl::StrCat(kSayRank, "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; if [ $RANK = 0 ]; then ",
                    "setsid sh -c 'echo orphan=$$ .; exec sleep 1000' & fi; while [ ! -e ", dir.File("fail"),
                    " ]; do sleep 0.02; done; exit 3");
   const std::vector<std::string> flags = {"--max-restarts=1", "--rdzv-conf=heartbeat_timeout=0.6"};
-  Launcher a(NodeFlags(port, "2", 1, flags, script)), b(NodeFlags(port, "2", 1, flags, script));
+  Launcher a(NodeFlags(port_, "2", 1, flags, script)), b(NodeFlags(port_, "2", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "orphan=") == 1; })) << a.Err() << b.Err();
   const std::string said = a.Out() + b.Out();
-  // While it is traced, its death is the tracer's to see first.
+  // While the orphan is traced, its tracer is notified of its death first.
   const pid_t orphan = std::stoi(said.substr(said.find("orphan=") + 7));
   if (ptrace(PTRACE_SEIZE, orphan, nullptr, nullptr) != 0) GTEST_SKIP() << "tracing is not allowed here";
   fclose(fopen(dir.File("fail").c_str(), "w"));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Err() + b.Err(), "1 process started by workers still alive after SIGKILL"), 1)
       << a.Err() << b.Err();
   EXPECT_EQ(Count(server.Err(), " lost"), 0) << server.Err();
@@ -317,29 +283,27 @@ TEST(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
   waitpid(orphan, nullptr, __WALL);
 }
 
-TEST(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  Gate gate;
+TEST_F(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
+  Rendezvousd server(port_);
   TempDir dir;
   const std::string saved = dir.File("saved");
   const std::string script = absl::StrCat("[ -e ", saved, " ] && echo \"after round=$DDPRUN_ROUND\"; ",
                                           "if [ $RANK = 1 ]; then trap 'sleep 1; touch ", saved, "; exit 0' TERM; fi; ",
-                                          kSayRank, gate.Wait());
-  Launcher a(NodeFlags(port, "1:2", 1, Elastic(), script));
-  Launcher b(NodeFlags(port, "1:2", 1, Elastic(), script));
+                                          kSayRank, gate_.Wait());
+  Launcher a(NodeFlags(port_, "1:2", 1, Elastic(), script));
+  Launcher b(NodeFlags(port_, "1:2", 1, Elastic(), script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   Launcher& leaver = Count(a.Out(), "rank=1/2") > 0 ? a : b;
   Launcher& other = &leaver == &a ? b : a;
   leaver.Signal(SIGTERM);
   ASSERT_TRUE(other.WaitForOut("rank=0/1")) << other.Err();
   EXPECT_EQ(Count(other.Out(), "after round=2"), 1) << other.Out();
-  gate.Open();
+  gate_.Open();
   EXPECT_EQ(other.Wait(), 0) << other.Err();
   EXPECT_EQ(leaver.Wait(), 128 + SIGTERM) << leaver.Err();
 }
 
-// Node b was told to stop and its worker takes for ever; node a, which hosts the server, has stopped and stays for it.
+// Node b is stopping and its worker never ends; node a, which hosts the server, has stopped and waits for b.
 class LeaverTest : public ::testing::Test {
  protected:
   LeaverTest() {
@@ -361,7 +325,7 @@ class LeaverTest : public ::testing::Test {
 TEST_F(LeaverTest, HostOfTheRendezvousStays_ASignalEndsItAtOnce) {
   a_.Signal(SIGINT);
   EXPECT_EQ(a_.Wait(), 128 + SIGTERM) << a_.Err();
-  // Without a server its worker may not run on.
+  // Without a server its worker may not continue.
   EXPECT_EQ(b_->Wait(), 128 + SIGTERM) << b_->Err();
 }
 
@@ -370,129 +334,105 @@ TEST_F(LeaverTest, HostOfTheRendezvousStays_NotForOneThatFellSilent) {
   EXPECT_EQ(a_.Wait(), 128 + SIGTERM) << a_.Err();
 }
 
-TEST(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {
-  const int port = FreePort();
-  auto flags = [&](std::vector<std::string> more) { return NodeFlags(port, "2", 1, more, "echo at=$MASTER_ADDR"); };
+TEST_F(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {
+  auto flags = [&](std::vector<std::string> more) { return NodeFlags(port_, "2", 1, more, "echo at=$MASTER_ADDR"); };
   Launcher a(flags({"--node-rank=0"})), b(flags({"--local-addr=127.0.0.2"}));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
-  EXPECT_NE(a.Err().find("(127.0.0.1)"), std::string::npos) << a.Err();
-  EXPECT_NE(b.Err().find("(127.0.0.2)"), std::string::npos) << b.Err();
+  ExpectEnd({&a, &b});
+  EXPECT_THAT(a.Err(), HasSubstr("(127.0.0.1)"));
+  EXPECT_THAT(b.Err(), HasSubstr("(127.0.0.2)"));
   EXPECT_EQ(b.Out(), "at=127.0.0.1\n");
 }
 
-TEST(NodesTest, LateNode_JoinsInANewRound) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
-  Launcher a(NodeFlags(port, "1:2", 1, Elastic(), script));
+TEST_F(NodesTest, LateNode_JoinsInANewRound) {
+  Rendezvousd server(port_);
+  Launcher a(NodeFlags(port_, "1:2", 1, Elastic(), waits_));
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
-  Launcher b(NodeFlags(port, "1:2", 1, Elastic(), script));
+  Launcher b(NodeFlags(port_, "1:2", 1, Elastic(), waits_));
   ASSERT_TRUE(a.WaitForOut("rank=0/2")) << a.Err() << b.Err();
   ASSERT_TRUE(b.WaitForOut("rank=1/2")) << b.Err();
-  gate.Open();
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  gate_.Open();
+  ExpectEnd({&a, &b});
 }
 
-TEST(NodesTest, HotSpare_TakesTheLostNodesPlace) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
-  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+TEST_F(NodesTest, HotSpare_TakesTheLostNodesPlace) {
+  Rendezvousd server(port_);
+  Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
-  Launcher spare(NodeFlags(port, "2", 1, {}, script));
-  // There before it is needed, or it would be a mere replacement.
+  Launcher spare(NodeFlags(port_, "2", 1, {}, waits_));
+  // It must join before it is needed; otherwise it would be a replacement.
   ASSERT_TRUE(Eventually([&] { return Count(server.Err(), " 1 worker) joined") == 3; })) << server.Err();
   b.Signal(SIGKILL);
   ASSERT_TRUE(spare.WaitForOut("/2 local")) << spare.Err() << a.Err();
-  gate.Open();
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(spare.Wait(), 0) << spare.Err();
+  gate_.Open();
+  ExpectEnd({&a, &spare});
 }
 
-TEST(NodesTest, FixedSize_NodeLost_ASecondLauncherTakesOver) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
+TEST_F(NodesTest, FixedSize_NodeLost_ASecondLauncherTakesOver) {
+  Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--max-restarts=1"};
-  Launcher a(NodeFlags(port, "2", 1, flags, script)), b(NodeFlags(port, "2", 1, flags, script));
+  Launcher a(NodeFlags(port_, "2", 1, flags, waits_)), b(NodeFlags(port_, "2", 1, flags, waits_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   b.Signal(SIGKILL);
   ASSERT_TRUE(a.WaitForErr("new round")) << a.Err();
-  Launcher c(NodeFlags(port, "2", 1, flags, script));
+  Launcher c(NodeFlags(port_, "2", 1, flags, waits_));
   ASSERT_TRUE(c.WaitForOut("/2 local")) << c.Err();
-  gate.Open();
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(c.Wait(), 0) << c.Err();
+  gate_.Open();
+  ExpectEnd({&a, &c});
 }
 
-TEST(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
-  const int port = FreePort();
-  Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
-  EXPECT_EQ(a.Wait(), 1);
+TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
+  Finished a(1, NodeFlags(port_, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
   const std::string said = std::regex_replace(a.Err(), std::regex("\\s+"), " ");  // the summary breaks lines
   for (const std::string& part :
        {std::string("timed out: 1 of 2 nodes joined within 1s: "),
-        absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=127.0.0.1:", port,
+        absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=127.0.0.1:", port_,
                      " and --rdzv-id=")}) {
-    EXPECT_NE(said.find(part), std::string::npos) << a.Err();
+    EXPECT_THAT(said, HasSubstr(part));
   }
 }
 
-TEST(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
-  const int port = FreePort();
-  auto server = std::make_unique<Rendezvousd>(port);
-  Gate gate;
-  const std::string script = kSayRank + gate.Wait();
-  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+TEST_F(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
+  auto server = std::make_unique<Rendezvousd>(port_);
+  Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   server->Signal(SIGKILL);
   ASSERT_TRUE(a.WaitForErr("lost the rendezvous server")) << a.Err();
   server = nullptr;
-  server = std::make_unique<Rendezvousd>(port);
+  server = std::make_unique<Rendezvousd>(port_);
   ASSERT_TRUE(a.WaitForErr("again")) << a.Err();
   ASSERT_TRUE(b.WaitForErr("reached the rendezvous server")) << b.Err();
-  gate.Open();
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  gate_.Open();
+  ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Out() + b.Out(), "rank="), 2) << "no worker was restarted";
 }
 
-TEST(NodesTest, ServerStaysAway_LaunchersStopAndSayWhy) {
-  const int port = FreePort();
-  auto server = std::make_unique<Rendezvousd>(port);
+TEST_F(NodesTest, ServerStaysAway_LaunchersStopAndSayWhy) {
+  auto server = std::make_unique<Rendezvousd>(port_);
   auto flags =
-      NodeFlags(port, "1", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, std::string(kSayRank) + "exec sleep 1000");
+      NodeFlags(port_, "1", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, std::string(kSayRank) + "exec sleep 1000");
   Launcher a(flags);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
   server = nullptr;
   EXPECT_EQ(a.Wait(), 1);
-  EXPECT_NE(a.Err().find("no rendezvous server"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("no rendezvous server"));
 }
 
-TEST(NodesTest, Ipv6_Works) {
-  const int port = FreePort();
+TEST_F(NodesTest, Ipv6_Works) {
   auto flags = [&] {
-    return std::vector<std::string>{"--nnodes=2",  absl::StrCat("--rdzv-endpoint=[::1]:", port),
+    return std::vector<std::string>{"--nnodes=2",  absl::StrCat("--rdzv-endpoint=[::1]:", port_),
                                     "--no-python", "sh",
                                     "-c",          std::string(kSayRank) + "echo master=$MASTER_ADDR"};
   };
   Launcher a(flags()), b(flags());
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Out() + b.Out(), "master=::1\n"), 2) << a.Out();
 }
 
-TEST(NodesTest, TwoJobsOnOneServer_DoNotMix) {
-  const int port = FreePort();
-  Rendezvousd server(port);
+TEST_F(NodesTest, TwoJobsOnOneServer_DoNotMix) {
+  Rendezvousd server(port_);
   auto flags = [&](const std::string& id) {
     return std::vector<std::string>{
-        "--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=" + id, "--no-python", "sh",
+        "--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), "--rdzv-id=" + id, "--no-python", "sh",
         "-c",         "echo $TORCHELASTIC_RUN_ID $RANK/$WORLD_SIZE"};
   };
   Launcher a(flags("x")), b(flags("y")), c(flags("x")), d(flags("y"));
@@ -502,47 +442,42 @@ TEST(NodesTest, TwoJobsOnOneServer_DoNotMix) {
   EXPECT_EQ(Count(y, "y 0/2") + Count(y, "y 1/2"), 2) << y;
 }
 
-TEST(NodesTest, JobId_CanBeUsedAgainAfterAnEnd) {
-  const int port = FreePort();
-  Rendezvousd server(port);
+TEST_F(NodesTest, JobId_CanBeUsedAgainAfterAnEnd) {
+  Rendezvousd server(port_);
   for (int i = 0; i < 3; ++i) {
     const int code = i == 1 ? 4 : 0;
     const std::string script = absl::StrCat("exit ", code);
-    Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
-    EXPECT_EQ(a.Wait(), code) << a.Err();
-    EXPECT_EQ(b.Wait(), code) << b.Err();
+    Launcher a(NodeFlags(port_, "2", 1, {}, script)), b(NodeFlags(port_, "2", 1, {}, script));
+    ExpectEnd({&a, &b}, code);
   }
 }
 
-TEST(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
-  const int port = FreePort();
-  Rendezvousd server(port);
+TEST_F(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
+  Rendezvousd server(port_);
   auto flags = [&](const char* restarts) {
-    return NodeFlags(port, "2", 1, {restarts, "--rdzv-conf=join_timeout=5"}, "exit 0");
+    return NodeFlags(port_, "2", 1, {restarts, "--rdzv-conf=join_timeout=5"}, "exit 0");
   };
   Launcher a(flags("--max-restarts=1")), b(flags("--max-restarts=3"));
   const int code_a = a.Wait(), code_b = b.Wait();
-  EXPECT_EQ(code_a + code_b, 2 + 1) << "whoever came second is refused; the first waits in vain";
+  EXPECT_EQ(code_a + code_b, 2 + 1) << "the second is rejected; the first times out";
   const std::string err = (code_a == 2 ? a : b).Err();
   EXPECT_EQ(Lines(err), 1) << err;
-  EXPECT_NE(err.find("--max-restarts"), std::string::npos) << err;
+  EXPECT_THAT(err, HasSubstr("--max-restarts"));
 }
 
-TEST(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
-  const int port = FreePort();
-  Rendezvousd server(port);
-  const std::string script = std::string(kSayRank) + "exec sleep 1000";
+TEST_F(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
+  Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2,last_call_timeout=0"};
-  Launcher a(NodeFlags(port, "2:3", 1, flags, script)), b(NodeFlags(port, "2:3", 1, flags, script));
+  Launcher a(NodeFlags(port_, "2:3", 1, flags, sleeps_)), b(NodeFlags(port_, "2:3", 1, flags, sleeps_));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   b.Signal(SIGINT);
   EXPECT_EQ(b.Wait(), 128 + SIGINT);
   EXPECT_EQ(a.Wait(), 1) << "no replacement within the join timeout";
-  EXPECT_NE(a.Err().find("SIGINT"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("SIGINT"));
 }
 
-// Another program listens at the endpoint: it never answers, or does not speak gRPC.
-TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
+// Another program listens at the endpoint, and never answers or does not speak gRPC.
+TEST_F(NodesTest, PortTakenByAnotherProgram_SaysSo) {
   for (const bool answers : {false, true}) {
     const int port = FreePort();
     const std::string reply =
@@ -551,13 +486,11 @@ TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
                    absl::StrCat("import socket, signal\ns = socket.socket()\ns.bind(('127.0.0.1', ", port,
                                 "))\ns.listen()\nprint('up', flush=True)\nc = []\nwhile True:\n  ", reply)});
     ASSERT_TRUE(other.WaitForOut("up")) << other.Err();
-    Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
-    EXPECT_EQ(a.Wait(), 1);
+    Finished a(1, NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
     const std::string endpoint = absl::StrCat("127.0.0.1:", port);
     const std::string cause =
         answers ? absl::StrCat("tried ", endpoint, ": not a ddprun rendezvous server") : "no answer";
-    EXPECT_NE(a.Err().find(absl::StrCat("ddprun: no rendezvous server at ", endpoint, " for 1s; ")), std::string::npos)
-        << a.Err();
+    EXPECT_THAT(a.Err(), HasSubstr(absl::StrCat("ddprun: no rendezvous server at ", endpoint, " for 1s; ")));
     EXPECT_NE(
         a.Err().find(absl::StrCat(" (127.0.0.1): ", cause, "; start it there, or set --rdzv-endpoint to where it is")),
         std::string::npos)
@@ -565,18 +498,15 @@ TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
   }
 }
 
-// Protocol 3.9. Its launcher waits as a spare, and ends as the job does.
-TEST(NodesTest, NodeWhoseWorkersAlwaysFail_IsLeftOut_AndTheOthersFinish) {
-  const int port = FreePort();
+// Protocol 3.9. The excluded launcher waits as a spare and exits like the job.
+TEST_F(NodesTest, NodeWhoseWorkersAlwaysFail_IsLeftOut_AndTheOthersFinish) {
   const std::vector<std::string> flags = {"--max-restarts=3", "--rdzv-conf=last_call_timeout=60"};
   const std::string waits_for_two = std::string(kSayRank) + "[ $WORLD_SIZE = 2 ] || exec sleep 1000";
-  Launcher a(NodeFlags(port, "2:3", 1, flags, waits_for_two)), b(NodeFlags(port, "2:3", 1, flags, waits_for_two));
-  Launcher bad(NodeFlags(port, "2:3", 1, flags, "exit 7"));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
-  EXPECT_EQ(bad.Wait(), 0) << bad.Err();
+  Launcher a(NodeFlags(port_, "2:3", 1, flags, waits_for_two)), b(NodeFlags(port_, "2:3", 1, flags, waits_for_two));
+  Launcher bad(NodeFlags(port_, "2:3", 1, flags, "exit 7"));
+  ExpectEnd({&a, &b, &bad});
   EXPECT_EQ(Count(bad.Err(), " of 3; master"), 3) << bad.Err();
-  EXPECT_NE(bad.Err().find("is left out for 1m (--node-cooldown): its workers failed first in 3 rounds in a row"),
+  EXPECT_NE(bad.Err().find("is left out for 1m (node_cooldown): its workers failed first in 3 rounds in a row"),
             std::string::npos)
       << bad.Err();
   for (int rank = 0; rank < 2; ++rank) {

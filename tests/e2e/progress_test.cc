@@ -14,7 +14,7 @@
 namespace ddprun::testing {
 namespace {
 
-// Until the file exists that the first argument names; or as many hundredths of a second as it says.
+// Runs until the file in the first argument exists, or for that many hundredths of a second.
 constexpr char kTrain[] = R"(
 import os, sys, time
 from ddprun import worker
@@ -36,7 +36,7 @@ class ProgressTest : public ::testing::Test {
     command.insert(command.end(), {dir_.File("train.py"), argument});
     return command;
   }
-  // The same on a terminal of 24 rows, whose output is this process's standard output.
+  // Runs the command on a terminal of 24 rows, whose output is the process's standard output.
   std::vector<std::string> OnTerminal(std::vector<std::string> flags, const std::string& argument) const {
     return {"/usr/bin/script", "-qec",
             absl::StrCat("stty rows 24 cols 100; exec ", absl::StrJoin(Command(std::move(flags), argument), " ")),
@@ -52,7 +52,7 @@ class ProgressTest : public ::testing::Test {
 TEST_F(ProgressTest, Terminal_TheLastRowShowsItAndIsGivenBack) {
   if (access("/usr/bin/script", X_OK) != 0) GTEST_SKIP() << "there is no script(1)";
   Process terminal(OnTerminal({}, dir_.File("end")), environment_);
-  // The row is kept free of what scrolls, and written with the cursor put back.
+  // The row is excluded from scrolling, and written with the cursor restored.
   ASSERT_TRUE(terminal.WaitForOut("\033[1;23r")) << terminal.Out();
   ASSERT_TRUE(terminal.WaitForOut("\0337\033[24;1H\033[Kddprun: step ")) << terminal.Out();
   ASSERT_TRUE(terminal.WaitForOut(" steps/s, loss 1.5, phase forward")) << terminal.Out();
@@ -60,7 +60,7 @@ TEST_F(ProgressTest, Terminal_TheLastRowShowsItAndIsGivenBack) {
   EXPECT_EQ(terminal.Wait(), 0) << terminal.Out();
   const std::string out = terminal.Out();
   const size_t last = out.rfind("ddprun: step ");
-  EXPECT_NE(out.find("\0337\033[1;24r\033[24;1H\033[K\0338", last), std::string::npos) << out;
+  EXPECT_THAT(out.substr(last), HasSubstr("\0337\033[1;24r\033[24;1H\033[K\0338"));
   EXPECT_GE(Count(out, "worker at 50.\r\n"), 2) << out;
 }
 
@@ -72,8 +72,7 @@ TEST_F(ProgressTest, NoTerminal_LinesOnlyIfTheyAreAskedFor) {
   EXPECT_TRUE(lines.WaitForErr("phase forward")) << lines.Err();
   EXPECT_FALSE(absl::StrContains(lines.Err(), "\033")) << lines.Err();
   Touch("end");
-  EXPECT_EQ(lines.Wait(), 0) << lines.Err();
-  EXPECT_EQ(quiet.Wait(), 0) << quiet.Err();
+  ExpectEnd({&lines, &quiet});
   EXPECT_EQ(quiet.Err(), "");
   if (access("/usr/bin/script", X_OK) != 0) return;
   EXPECT_EQ(off.Wait(), 0) << off.Out();

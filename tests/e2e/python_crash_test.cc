@@ -1,4 +1,4 @@
-// What is left of a Python worker that crashes in native code. Real interpreters: that of .venv, else the system's.
+// Reports of Python workers that crash in native code. Real interpreters: that of .venv, else the system's.
 #include <signal.h>
 
 #include <filesystem>
@@ -11,10 +11,6 @@
 
 namespace ddprun::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class PythonCrashTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -88,7 +84,7 @@ libc.pthread_join(thread, None)
   EXPECT_THAT(Stack(), AllOf(Not(HasSubstr("Python stack")), HasSubstr("abort")));
 }
 
-// Its frames are on a stack that has no room left for a handler.
+// The overflowed stack has no room for a signal handler.
 TEST_P(PythonCrashTest, StackOverflow_IsReportedToo) {
   EXPECT_EQ(Run(R"(
 import ctypes
@@ -141,7 +137,7 @@ print(subprocess.run("echo $LD_PRELOAD", shell=True, capture_output=True, text=T
 #ifndef __SANITIZE_ADDRESS__  // the launcher would not start: its runtime has to be loaded first
   EXPECT_EQ(Run(script, {{"LD_PRELOAD", "libm.so.6"}}), 0) << err_;
   EXPECT_EQ(out_, "libm.so.6\nlibm.so.6\n");
-  // Like a sanitizer's run time by its name.
+  // Named like a sanitizer's runtime.
   const std::string sanitizer = dir_.File("libasan.so.8");
   ASSERT_TRUE(Process({"/usr/bin/env", "python3", "-c", R"(
 import ctypes, shutil, sys

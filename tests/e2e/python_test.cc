@@ -1,4 +1,4 @@
-// Which Python runs the workers, and what is said when it has no torch. The Pythons here are shell scripts.
+// Choice of the workers' Python, and the hint if it lacks torch. The Pythons here are shell scripts.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,14 +11,11 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class PythonTest : public ::testing::Test {
  protected:
   PythonTest() { std::ofstream(dir_.File("train.py")) << "import torch\n"; }
 
-  // A folder with an interpreter that runs `script`, a virtual environment's.
+  // Creates a virtual environment whose interpreter runs `script`.
   std::string MakeVenv(const std::string& name, const std::string& script) const {
     const std::string venv = dir_.File(name);
     std::filesystem::create_directories(venv + "/bin");
@@ -42,15 +39,13 @@ TEST_F(PythonTest, TheEnvironmentOfTheCommandThatWasCalled_ALinkToo) {
   Process called({link, "--standalone", train()}, {{"VIRTUAL_ENV", active}, {"LOGLEVEL", "INFO"}});
   EXPECT_EQ(called.Wait(), 0) << called.Err();
   EXPECT_EQ(called.Out(), "own " + train() + "\n");
-  EXPECT_THAT(called.Err(), HasSubstr("workers are run by " + own + "/bin/python\n"));
-  Launcher elsewhere({"--standalone", train()}, {{"VIRTUAL_ENV", active}});
-  EXPECT_EQ(elsewhere.Wait(), 0) << elsewhere.Err();
+  EXPECT_THAT(called.Err(), HasSubstr("running workers with " + own + "/bin/python\n"));
+  Finished elsewhere(0, {"--standalone", train()}, {{"VIRTUAL_ENV", active}});
   EXPECT_EQ(elsewhere.Out(), "active " + train() + "\n");
 }
 
 TEST_F(PythonTest, PythonExec_WithArguments) {
-  Launcher launcher({"--standalone", train(), "x"}, {{"PYTHON_EXEC", "/bin/echo 'a  b' c"}});
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, {"--standalone", train(), "x"}, {{"PYTHON_EXEC", "/bin/echo 'a  b' c"}});
   EXPECT_EQ(launcher.Out(), "a  b c -u " + train() + " x\n");
 }
 
@@ -59,14 +54,12 @@ TEST_F(PythonTest, TorchIsInAnotherEnvironment_TheSummaryNamesBoth) {
   const std::string full = MakeVenv("full", "exit 1");
   GiveTorch(full);
   const std::string python = empty + "/bin/python";
-  Launcher launcher({"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
-  EXPECT_EQ(launcher.Wait(), 1);
+  Finished launcher(1, {"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
   EXPECT_THAT(launcher.Err(), HasSubstr("Python: " + python + "\n"));
   EXPECT_THAT(launcher.Err(), HasSubstr("PYTHON_EXEC=" + full + "/bin/python\n"));
 
   GiveTorch(empty);
-  Launcher other_reason({"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
-  EXPECT_EQ(other_reason.Wait(), 1);
+  Finished other_reason(1, {"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
   EXPECT_THAT(other_reason.Err(), Not(HasSubstr("Hint"))) << "it has torch";
 }
 
@@ -74,8 +67,7 @@ TEST_F(PythonTest, ScriptWithoutTorch_NoHint) {
   std::ofstream(train()) << "import sys\n";
   const std::string empty = MakeVenv("empty", "exit 1"), full = MakeVenv("full", "exit 1");
   GiveTorch(full);
-  Launcher launcher({"--standalone", train()}, {{"PYTHON_EXEC", empty + "/bin/python"}, {"VIRTUAL_ENV", full}});
-  EXPECT_EQ(launcher.Wait(), 1);
+  Finished launcher(1, {"--standalone", train()}, {{"PYTHON_EXEC", empty + "/bin/python"}, {"VIRTUAL_ENV", full}});
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("Hint")));
 }
 

@@ -1,5 +1,5 @@
-// Two builds at one rendezvous (protocol 7.4): servers and launchers of this one and of another, which lies in
-// $DDPRUN_OLD_BIN (the folder with its ddprun and rendezvousd). Without it there is nothing to test:
+// Two builds in one rendezvous (protocol 7.4): servers and launchers of this build and of another one, whose ddprun and
+// rendezvousd are in the folder $DDPRUN_OLD_BIN. Skipped without it:
 //   bazel test --test_env=DDPRUN_OLD_BIN=/folder //tests/e2e:rolling_upgrade_test
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ class RollingUpgradeTest : public ::testing::Test {
     return server;
   }
 
-  // The servers one after the other, each but the first in the middle of the job's only round.
+  // Runs the servers one after the other; each but the first starts during the job's only round.
   void RunJob(bool old_a, bool old_b, const std::vector<bool>& old_servers) {
     TempDir dir;
     const std::string script = std::string(kSayRank) + "while [ ! -e " + dir.File("end") + " ]; do sleep 0.02; done";
@@ -52,8 +52,7 @@ class RollingUpgradeTest : public ::testing::Test {
       ASSERT_TRUE(server->WaitForErr("joined")) << server->Err();
     }
     fclose(fopen(dir.File("end").c_str(), "w"));
-    EXPECT_EQ(a.Wait(), 0) << a.Err();
-    EXPECT_EQ(b.Wait(), 0) << b.Err();
+    ExpectEnd({&a, &b});
     // No worker was started again.
     EXPECT_EQ(Count(a.Out() + b.Out(), "rank="), 2) << a.Out() << b.Out();
   }

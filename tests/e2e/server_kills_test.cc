@@ -1,8 +1,8 @@
-// rendezvousd with a state folder is killed again and again, each time when a random number of things has happened to
-// the jobs that form, fail, restart and end on it. No round may come twice, no charge may be lost or counted twice, and
-// every launcher ends with its job's code.
+// rendezvousd with a state folder is killed repeatedly, each time after a random number of events of the jobs that
+// form, fail, restart and end on it. No round is assigned twice, no restart charge is lost or counted twice, and every
+// launcher exits with its job's code.
 //
-// By hand, with more of everything (the seed decides the kills; the machine decides what they hit):
+// Manual runs with higher numbers (the seed determines the kills; their effect depends on the machine):
 //   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:server_kills_test
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ int FromEnvironment(const char* name, int otherwise) {
   return value;
 }
 
-// What the workers of a job do, and with which code its launchers have to end.
+// Script of a job's workers, and the expected exit code of its launchers.
 struct Kind {
   const char* name;
   const char* script;  // $LINE is "rank round attempt"
@@ -77,17 +77,17 @@ class Job {
     }
   }
 
-  // How many of its workers have been started, and have failed, so far.
+  // Number of its workers that have started, and that have failed, so far.
   int Starts() const { return Count(ReadFile(out_), "start"); }
   int Failures() const { return Count(ReadFile(out_), "fail"); }
-  // How many times its launchers have lost the server, and how many have it.
+  // Number of times its launchers have lost the server, and number of connected launchers.
   int Losses() const {
     int losses = 0;
     for (const auto& launcher : launchers_) losses += LossesOf(*launcher);
     return losses;
   }
   int Connected() const {
-    if (Starts() == 0) return 0;  // that nothing was lost may mean that there was nothing
+    if (Starts() == 0) return 0;  // no loss may mean that no connection existed yet
     return std::count_if(launchers_.begin(), launchers_.end(), [](const auto& launcher) {
       return Alive(launcher->pid()) && Count(launcher->Err(), "reached the rendezvous server") >= LossesOf(*launcher);
     });
@@ -228,7 +228,7 @@ TEST_F(ServerKillsTest, SecondServerOnTheFolder_IsRefused) {
   Process second({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")});
   EXPECT_EQ(second.Wait(), 1);
   EXPECT_EQ(Lines(second.Err()), 1) << second.Err();
-  EXPECT_NE(second.Err().find("in use by another rendezvousd"), std::string::npos) << second.Err();
+  EXPECT_THAT(second.Err(), HasSubstr("in use by another rendezvousd"));
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   StartServer();

@@ -1,5 +1,5 @@
-// The file system of --log-dir stalls while the launcher makes a round's log files: opening a FIFO for writing waits
-// for a reader.
+// The file system of --log-dir stalls while the launcher creates a round's log files: opening a FIFO for writing blocks
+// until it has a reader.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,8 +17,8 @@
 namespace ddprun::testing {
 namespace {
 
-// A node that writes log files into this folder. Its first worker fails when it is told to; the log file of the second
-// one can't be opened before that is allowed.
+// A node with log files in this folder. Its first worker fails on command; the log file of the second one cannot be
+// opened until EndStall().
 class StalledFilesTest : public ::testing::Test {
  protected:
   ~StalledFilesTest() override { close(reader_); }
@@ -65,10 +65,9 @@ TEST_F(StalledFilesTest, NodeIsNotLost_ItsWorkersStartWhenTheFilesAreOpen) {
   ASSERT_TRUE(other.WaitForOut("ran for 5 s")) << stalled.Err() << other.Err();
   EndStall();
   Tell("end");
-  EXPECT_EQ(stalled.Wait(), 0) << stalled.Err();
-  EXPECT_EQ(other.Wait(), 0) << other.Err();
+  ExpectEnd({&stalled, &other});
   EXPECT_EQ(Count(other.Out(), "attempt="), 2) << other.Out() << other.Err();
-  EXPECT_NE(Log().find("attempt=1"), std::string::npos);
+  EXPECT_THAT(Log(), HasSubstr("attempt=1"));
 }
 
 TEST_F(StalledFilesTest, LauncherCanBeStopped) {

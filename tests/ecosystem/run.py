@@ -23,7 +23,7 @@ PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 WAYS = ("torchrun", "none", "auto")
 TITLES = {"torchrun": "torchrun", "none": "ddprun", "auto": "ddprun --preload"}
 
-# Program -> the modules that it needs beside torch. QUICK needs none, and fits into the tests of every change.
+# Modules that each program needs besides torch. QUICK needs none and is part of the tests of every change.
 QUICK = ("store", "dcp", "fsdp2", "dtensor", "record")
 NEEDS = {
     **dict.fromkeys(QUICK, ()),
@@ -36,7 +36,7 @@ NEEDS = {
     "deepspeed_zero": ("deepspeed",),
 }
 WITHOUT_KILL = ("store", "record")
-# Programs that end with an error on purpose: the words that the launcher's summary must have.
+# Programs that fail intentionally, with the words that the launcher's summary must contain.
 FAILING = {"record": "ValueError: the recorded words"}
 
 # Variables that may differ between torchrun and ddprun, with the reason (docs/frameworks.md). OWN ones exist only under
@@ -57,7 +57,7 @@ OF_ONE_RUN = {
     "DDPRUN_WORKER_LINK",
 }
 
-# What differs between two outputs of the same program.
+# Differences between two outputs of the same program.
 VARYING = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{20,}"), "ID"),
@@ -113,7 +113,7 @@ class Run:
         return max(times) - began if len(times) == 2 else None
 
     def lines(self):
-        """What workers printed, without numbers and paths, each with how often."""
+        """Counts the lines of the workers' output, without numbers and paths."""
         counted = collections.Counter()
         for line in self.output.splitlines():
             if LOG_LINE.match(line):
@@ -141,7 +141,7 @@ def base_environment(options):
         PYTHON_EXEC=options.python, LOGLEVEL="INFO", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
         PYTHONDONTWRITEBYTECODE="1", NO_COLOR="1",
     )  # fmt: skip
-    # Where scripts/ecosystem has built what DeepSpeed would build at its first start.
+    # scripts/ecosystem has built the extensions here that DeepSpeed builds at its first start.
     environment.update(TORCH_EXTENSIONS_DIR=f"{sys.prefix}/torch_extensions", DS_ACCELERATOR="cpu")
     environment["PATH"] = f"{sys.prefix}/bin:{environment['PATH']}"
     return environment
@@ -167,7 +167,7 @@ def missing_module(options, program):
 
 
 class Program:
-    """Everything about one program: its runs, what is wrong, and what is worth saying."""
+    """The runs of one program, its errors and notes."""
 
     def __init__(self, name, options, folder):
         self.name = name

@@ -22,7 +22,7 @@ std::vector<std::string> Flags(int workers, const std::string& example, std::vec
   return flags;
 }
 
-// What follows `start` in the lines that have it.
+// Returns the text after `start` in each line that has it.
 std::vector<std::string> After(const std::string& out, const std::string& start) {
   std::vector<std::string> found;
   for (absl::string_view line : absl::StrSplit(out, '\n')) {
@@ -39,8 +39,7 @@ void ExpectEqualParameters(const std::string& out, size_t ranks) {
 }
 
 TEST(BasicDdpTest, UnderTheLauncher_AllRanksEndWithTheSameParameters) {
-  Launcher launcher(Flags(2, "basic_ddp"));
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags(2, "basic_ddp"));
   ExpectEqualParameters(launcher.Out(), 2);
   EXPECT_EQ(Count(launcher.Out(), "step 3  rank "), 2) << launcher.Out();
 }
@@ -59,7 +58,7 @@ TEST(ExamplesTest, UsageError_IsOneLineWithExitCode2) {
     EXPECT_TRUE(absl::StrContains(program.Err(), text)) << program.Err();
     EXPECT_EQ(program.Out(), "");
   };
-  expect({Path("basic_ddp"), "--steps=0"}, "basic_ddp: --steps: it is 0, but must be a number from 1 on");
+  expect({Path("basic_ddp"), "--steps=0"}, "basic_ddp: --steps: it is 0, but must be 1 or more");
   expect({Path("basic_ddp"), "--backend=mpi"}, "--backend is mpi, but must be auto, gloo or nccl");
   expect({Path("checkpoint_ddp")}, "--folder is required");
   expect({Path("train_gpt"), "--n-embd=10"}, "n_embd is 10, which is not a multiple of n_head 4");
@@ -73,23 +72,20 @@ TEST(ExamplesTest, Help_HasExitCode0) {
 }
 
 TEST(SkewedRanksTest, TimeoutLongerThanTheDelay_TheOthersWait) {
-  Launcher launcher(Flags(2, "skewed_ranks", {"--slow-rank=1", "--delay=0.05", "--timeout=100"}));
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags(2, "skewed_ranks", {"--slow-rank=1", "--delay=0.05", "--timeout=100"}));
   EXPECT_EQ(Count(launcher.Out(), "rank 1 was late"), 2) << launcher.Out();
   EXPECT_EQ(Count(launcher.Out(), "rank 0 had its step, with waiting"), 2) << launcher.Out();
 }
 
 TEST(SkewedRanksTest, TimeoutShorterThanTheDelay_TheErrorNamesTheSlowRank) {
-  Launcher launcher(Flags(3, "skewed_ranks", {"--slow-rank=1", "--delay=1000", "--timeout=8"}));
-  EXPECT_EQ(launcher.Wait(), 1);
+  Finished launcher(1, Flags(3, "skewed_ranks", {"--slow-rank=1", "--delay=1000", "--timeout=8"}));
   EXPECT_TRUE(absl::StrContains(launcher.Err(), "rank 1")) << launcher.Err();
   EXPECT_FALSE(absl::StrContains(launcher.Out(), "had its step")) << launcher.Out();
 }
 
 TEST(CheckpointDdpTest, WhatRankZeroSaved_AllRanksLoad) {
   TempDir dir;
-  Launcher launcher(Flags(2, "checkpoint_ddp", {"--folder=" + dir.File("checkpoints")}));
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags(2, "checkpoint_ddp", {"--folder=" + dir.File("checkpoints")}));
   EXPECT_EQ(Count(launcher.Out(), "rank 0 has saved step 1"), 1) << launcher.Out();
   for (const char* rank : {"0", "1"}) {
     EXPECT_TRUE(absl::StrContains(launcher.Out(),

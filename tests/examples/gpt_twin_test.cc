@@ -5,9 +5,7 @@
 #include <torch/utils.h>
 
 #include <cstring>
-#include <sstream>
 #include <string>
-#include <vector>
 
 #include "examples/cpp/gpt/model.h"
 #include "tests/testing/process.h"
@@ -15,7 +13,7 @@
 namespace ddprun::testing {
 namespace {
 
-// What the twin wrote: a line "NAME BYTES" and the bytes, one after the other.
+// Reads the twin's file: a line "NAME BYTES" and that many bytes for each value.
 class Records {
  public:
   explicit Records(const std::string& path) : content_(ReadFile(path)) {}

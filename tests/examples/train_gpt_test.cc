@@ -1,4 +1,4 @@
-// The C++ GPT: killed and resumed, started by Spawn, and beside its Python twin, always with the same losses.
+// The C++ GPT has the same losses killed and resumed, started by Spawn, and as its Python twin.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kProgram[] = "examples/cpp/train_gpt";
 
-// A model so small that its steps take no time.
+// A model with very fast steps.
 std::vector<std::string> Small(int steps, std::vector<std::string> more = {}) {
   std::vector<std::string> flags = {absl::StrCat("--steps=", steps),
                                     "--batch-size=2",
@@ -37,7 +37,7 @@ std::vector<std::string> Command(std::vector<std::string> front, const std::vect
   return front;
 }
 
-// What is printed of each step's losses, without the speed; of the last attempt that had the step.
+// Printed losses by step, without the speed; the last attempt of a step counts.
 std::map<int, std::string> Losses(const std::string& out) {
   std::map<int, std::string> losses;
   for (absl::string_view line : absl::StrSplit(out, '\n')) {
@@ -83,7 +83,7 @@ TEST(TrainGptTest, KilledWorker_TheLossesGoOnAsIfNothingHadHappened) {
   const std::map<int, std::string> losses = Losses(whole.Out());
   EXPECT_EQ(losses.size(), kSteps);
   EXPECT_EQ(Losses(killed.Out()), losses);
-  // One of each attempt.
+  // One per attempt.
   int event_files = 0;
   for (const auto& file : std::filesystem::directory_iterator(dir.File("events"))) {
     event_files += file.path().filename().string().find("events.out.tfevents.") == 0;
@@ -127,7 +127,7 @@ TEST(TrainGptTest, Python_HasTheSameLosses) {
   const std::vector<std::string> flags = Small(12, {"--n-layer=2", "--dropout=0.1"});
   Launcher python(Command({"--standalone", "--nproc-per-node=2", "examples/python/train_gpt.py"}, flags),
                   {{"PYTHON_EXEC", VenvPython()}, {"OMP_NUM_THREADS", "1"}});
-  // What Python's AdamW takes on a CPU if it is not told otherwise.
+  // The default of Python's AdamW on CPUs.
   Process cpp(Command({kProgram, "--spawn=2", "--optimizer=loop"}, flags));
   EXPECT_EQ(cpp.Wait(), 0) << cpp.Err();
   EXPECT_EQ(python.Wait(), 0) << python.Err();

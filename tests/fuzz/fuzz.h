@@ -13,8 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
-// What the targets in this folder share. Each is a function of bytes that must neither crash nor break a promise of the
-// parser's header, whatever the bytes are: libFuzzer calls it (scripts/fuzz), and so does replay_main.cc (bazel test).
+// Helpers of the fuzz targets. Each target is a function that must neither crash nor violate the contract of the
+// parser's header for any bytes: libFuzzer calls it (scripts/fuzz), and so does replay_main.cc (bazel test).
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace ddprun::fuzz {
@@ -31,7 +31,7 @@ inline absl::string_view Bytes(const uint8_t* data, size_t size) {
   return absl::string_view(reinterpret_cast<const char*>(data), size);
 }
 
-// One line for people: without line ends and control characters.
+// Checks that a message is one line without control characters.
 inline bool IsOneLine(absl::string_view text) {
   for (const char c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;

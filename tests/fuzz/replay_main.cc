@@ -1,5 +1,5 @@
-// Gives every file of the folders in the arguments to a target, and each again with random changes. For machines
-// without libFuzzer, and so that a found input stays a test.
+// Runs a target on every file of the given folders, and on randomly changed copies. For machines without libFuzzer, and
+// to keep inputs that libFuzzer found as tests.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

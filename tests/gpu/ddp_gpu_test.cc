@@ -1,5 +1,4 @@
-// Data parallel training with NCCL. One rank is enough to go through all of it: hooks, buckets, streams, the fused
-// kernel.
+// Data parallel training with NCCL. One rank covers all of it: hooks, buckets, streams, the fused kernel.
 #include <ATen/Context.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -45,7 +44,7 @@ struct Mode {
   bool compress = false;
 };
 
-// The losses of some steps of the GPT.
+// Losses of some steps of the GPT.
 std::vector<double> TrainGpt(std::shared_ptr<ProcessGroup> group, c10::Device device, const Mode& mode) {
   std::vector<double> losses;
   const absl::Status status = group->Try("training", [&]() -> absl::Status {
@@ -109,7 +108,7 @@ TEST_F(DdpGpuTest, Gpt_OverNccl_LossesOfTheCpu) {
   EXPECT_EQ(group->Shutdown(), absl::OkStatus());
 }
 
-// The two halves of a model on two devices.
+// A model whose halves are on two devices.
 struct Halves : torch::nn::Module {
   Halves(c10::Device first_device, c10::Device second_device) : first_on(first_device), second_on(second_device) {
     first = register_module("first", Linear(16, 32));
@@ -158,8 +157,7 @@ TEST_F(DdpGpuTest, ModelOnGpuAndCpu_OverTheMixedGroup) {
   ExpectNear(TrainHalves(mixed, device_, cpu), on_cpu);
 }
 
-// Two ranks share one GPU: Gloo moves CUDA tensors through the host. What they train is what two ranks train on the
-// CPU.
+// Two ranks share one GPU: Gloo moves CUDA tensors through the host. The result equals that of two ranks on the CPU.
 TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverGloo_LossesOfTheCpu) {
   const auto losses = [](c10::Device device) {
     std::vector<double> of_rank0;

@@ -45,8 +45,8 @@ class Nccl : public ::testing::Test {
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
 };
 
-// In a world of one most results equal the input, so a backend that does nothing would pass: what is gathered comes in
-// fresh memory, and the backend must have counted every operation.
+// In a world of one most results equal the input, so that a backend without effect would pass: gathered tensors must be
+// in new memory, and the backend must have counted every operation.
 TEST_F(Nccl, Collectives_OfOneRank) {
   for (const char* backend : {"", "nccl", "cpu:gloo,cuda:nccl"}) {
     absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make(backend);
@@ -86,8 +86,8 @@ TEST_F(Nccl, TensorsOfTwoGpus_InOneGroup) {
   EXPECT_EQ((*group)->Shutdown(), absl::OkStatus());
 }
 
-// Collectives wait on the GPU behind seconds of work when the abort comes: it returns, and what they leave does not
-// count.
+// The abort happens while collectives are queued on the GPU behind seconds of work: it returns, and their results are
+// ignored.
 TEST_F(Nccl, Abort_InTheMiddleOfCollectives_IsSeenByTheHealthCheck) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
   ASSERT_TRUE(group.ok()) << group.status();
@@ -168,7 +168,7 @@ TEST_F(Nccl, TensorOfTheCpu_IsRefusedByAGroupThatHasNcclOnly) {
   EXPECT_FALSE((*group)->AllReduce(at::full({4}, 1.0)).ok());
 }
 
-// This one needs no GPU: the plugin loads, with all of CUDA's libraries, and is of this build.
+// Needs no GPU: the plugin loads with all of CUDA's libraries, and belongs to this build.
 TEST(NcclPlugin, Loads_AndIsOfThisBuild) {
   void* const library = dlopen(getenv(kNcclLibraryVariable), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();

@@ -1,4 +1,4 @@
-// Launchers on hosts of their own: which address is found, and what is said where none can be.
+// Launchers on separate hosts: address detection, and messages where it fails.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,12 +18,12 @@ namespace {
 using Addresses = Hosts::Addresses;
 
 constexpr char kTell[] = "echo \"rank=$RANK master=$MASTER_ADDR interface=$GLOO_SOCKET_IFNAME .\"";
-// For jobs that must fail. Longer than a connection that gets no answer is waited for.
+// For jobs that must fail. Longer than the timeout of a connection without answer.
 constexpr char kSoon[] = "--rdzv-conf=join_timeout=7";
 
 bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// A launcher of a job of two nodes.
+// A launcher of a two-node job.
 class Node : public Process {
  public:
   Node(const Hosts& hosts, int host, const std::string& endpoint, std::vector<std::string> more = {},
@@ -42,7 +42,7 @@ class Node : public Process {
   }
 };
 
-// Both end well, and this is what the first of them, the master, told.
+// Waits for the success of both, and returns the output of the first, the master.
 void ExpectMaster(Node* a, Node* b, const std::string& address, const std::string& interface) {
   EXPECT_EQ(a->Wait(), 0) << a->Err();
   EXPECT_EQ(b->Wait(), 0) << b->Err();
@@ -100,7 +100,7 @@ TEST(AddressesTest, NamesMeanDifferentNetworks_BothSidesSayWhichAndLocalAddrHelp
 TEST(AddressesTest, OwnNameIsOfNoUse_OthersReachItAllTheSame) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(2, Addresses::kIpv4);
-  // Debian's habit, a name that only others know, and one that means somebody else.
+  // Debian's loopback alias, a name that only other hosts know, and one that belongs to another host.
   for (const char* own : {"127.0.1.1 node1\n", "", "10.77.0.99 node1\n"}) {
     hosts.SetHostsFile(1, own);
     Node a(hosts, 1, "node1"), b(hosts, 2, "node1");
@@ -164,7 +164,7 @@ TEST(AddressesTest, EndpointsNameAppearsLate_IsWaitedFor) {
   EXPECT_TRUE(Has(b.Err(), "stopped while ")) << b.Err();
 }
 
-// Host 1 asks host 2 for names that are not in its hosts file, which never answers.
+// Host 1 asks host 2, which never answers, for names that are not in its hosts file.
 class SilentNameServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -173,7 +173,7 @@ class SilentNameServerTest : public ::testing::Test {
     hosts_->Firewall(2, "table inet dns { chain in { type filter hook input priority 0; udp dport 53 drop; }; }");
   }
 
-  // The launcher on host 1, with `script` as its worker.
+  // Starts a launcher on host 1 with `script` as its worker.
   std::unique_ptr<Process> Launch(std::vector<std::string> flags, const std::string& script) {
     std::vector<std::string> command = {
         "sh", "-c",
@@ -193,10 +193,10 @@ class SilentNameServerTest : public ::testing::Test {
 
 TEST_F(SilentNameServerTest, AtStart_ASignalEndsTheLauncherNevertheless) {
   const auto launcher = Launch({"--nnodes=2", "--rdzv-endpoint=nowhere.example"}, kTell);
-  // It has taken charge of its signals: what follows is the look-up.
+  // The launcher has blocked its signals; the lookup is next.
   ASSERT_TRUE(Eventually([&] {
     const std::string folder = absl::StrCat("/proc/", launcher->pid());
-    if (ReadFile(folder + "/comm") != "ddprun\n") return false;  // the shell before it
+    if (ReadFile(folder + "/comm") != "ddprun\n") return false;  // still the shell
     const std::string status = ReadFile(folder + "/status");
     const size_t at = status.find("SigBlk:\t");
     return at != std::string::npos && (strtoull(status.c_str() + at + 8, nullptr, 16) >> (SIGTERM - 1) & 1) != 0;

@@ -1,4 +1,4 @@
-// ddprunctl from hosts of their own: who may command a server that checks nobody, and what becomes of a drained host.
+// ddprunctl from separate hosts: who may command a server without authentication, and draining of a host.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,7 +17,7 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr int kServer = 1;  // its host
+constexpr int kServer = 1;  // the server's host
 
 class CommandsTest : public ::testing::Test {
  protected:
@@ -85,7 +85,7 @@ TEST_F(CommandsTest, FromAnotherHostWithoutCredentials_ReadOnly) {
   }
   const std::vector<std::vector<std::string>> commands = {
       {"stop", "job"}, {"resize", "job", "2"}, {"kick", "job", "node2"}, {"drain", "node2"}, {"undrain", "node2"}};
-  // A call to an address of the network is not a local one, not even on the server's own host.
+  // A call to a network address is not local, not even on the server's host.
   for (const int host : {2, 3, kServer}) {
     for (const auto& command : commands) {
       const Answer answer = Ctl(host, command);
@@ -123,7 +123,7 @@ TEST_F(CommandsTest, WatchersWithoutCredentials_LeaveRoomForOthers) {
   EXPECT_EQ(node->Wait(), 143) << node->Err();
 }
 
-// A local user, or a proxy that serves other hosts, has a loopback address as well.
+// Local users, and proxies that serve other hosts, have loopback addresses as well.
 TEST_F(CommandsTest, OverAForwarderOfAnotherUser_Refused) {
   constexpr char kForwarder[] = R"(
 import encodings.idna, os, socket, sys, threading
@@ -187,7 +187,7 @@ TEST_F(CommandsTest, Drain_SpareReplacesTheHost_UndrainLetsItBack) {
   EXPECT_EQ(hosts[0]["ranked_nodes"], 0);
   EXPECT_EQ(hosts[1]["drained"], false);
 
-  // The job would rather wait than go on with the drained host's node.
+  // The job waits rather than continue with the drained host's node.
   Command({"kick", "job", "node4"});
   EXPECT_EQ(c->Wait(), 143) << c->Err();
   ASSERT_TRUE(Eventually([&] { return Json({"show", "job"})["state"] == "waiting"; })) << b->Err();

@@ -1,12 +1,12 @@
 #include "tests/hosts/hosts.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/hosts/namespaces.h"
 
 namespace ddprun::testing {
 namespace {
@@ -17,9 +17,9 @@ constexpr char kPath[] = "/usr/sbin:/usr/bin:/sbin:/bin";
 bool Has4(Hosts::Addresses addresses) { return addresses != Hosts::Addresses::kIpv6; }
 bool Has6(Hosts::Addresses addresses) { return addresses != Hosts::Addresses::kIpv4; }
 
-// The switch's end of a host's cable.
+// The bridge's end of a host's link.
 std::string Port(int host, int network) { return absl::StrCat("h", host, "n", network); }
-// All of them, for nft.
+// All such ends, for nft.
 std::string Ports(int host) { return absl::StrCat("\"h", host, "n*\""); }
 
 std::string RunShell(const std::string& script) {
@@ -38,7 +38,7 @@ bool Exists(const std::string& program) {
 }  // namespace
 
 std::string Hosts::Unavailable() {
-  if (const char* why = getenv("DDPRUN_NO_HOSTS")) return absl::StrCat("no namespaces here: ", why);
+  if (!namespaces_error.empty()) return absl::StrCat("no namespaces here: ", namespaces_error);
   for (const char* program : {"ip", "nft", "nsenter", "unshare"}) {
     if (!Exists(program)) return absl::StrCat(program, " is not installed");
   }
@@ -68,7 +68,7 @@ Hosts::Hosts(int count, Addresses addresses) : count_(count) {
 Hosts::~Hosts() {
   std::string script;
   for (int host = 1; host <= count_; ++host) {
-    // What is killed may have started more meanwhile.
+    // Processes may have started others before they were killed.
     absl::StrAppend(&script, "while pids=$(ip netns pids ", Name(host), ") && [ -n \"$pids\" ]; do ",
                     "kill -9 $pids 2>/dev/null || true; sleep 0.01; done; ip netns del ", Name(host), "\n");
   }
@@ -104,7 +104,7 @@ std::vector<std::string> Hosts::On(int host, std::vector<std::string> argv) cons
 int Hosts::AddNetwork(Addresses addresses) {
   const int network = networks_++;
   addresses_.push_back(addresses);
-  // Frames pass at once, and no bridge has an address of its own.
+  // Bridges forward without delay and have no addresses.
   RunShell(absl::StrCat("ip -n ", kSwitch, " link add br", network, " type bridge forward_delay 0\n", "ip -n ", kSwitch,
                         " link set br", network, " up"));
   for (int host = 1; host <= count_; ++host) Plug(host, network, addresses);
@@ -116,8 +116,8 @@ void Hosts::Plug(int host, int network, Addresses addresses) {
   std::string script =
       absl::StrCat("ip -n ", kSwitch, " link add ", port, " type veth peer name eth", network, " netns ", name,
                    "; ip -n ", kSwitch, " link set ", port, " master br", network, " up\n");
-  // Without the search for duplicates, in which an IPv6 address can't be used for a second or two. With
-  // keep_addr_on_down the addresses come back with the link.
+  // nodad: duplicate address detection would block an IPv6 address for a second or two. keep_addr_on_down: addresses
+  // return with the link.
   absl::StrAppend(&script, "ip netns exec ", name, " sysctl -qw net.ipv6.conf.eth", network, ".accept_dad=0 ",
                   "net.ipv6.conf.eth", network, ".keep_addr_on_down=1\n", "ip -n ", name, " link set eth", network,
                   " up\n");

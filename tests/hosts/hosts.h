@@ -10,11 +10,11 @@ namespace ddprun::testing {
 
 // Hosts on a network, on one machine: network namespaces joined by bridges. Host i of 1 .. count is called node<i>. On
 // network n its interface is eth<n>, its addresses 10.<77+n>.0.<i> and fd<77+n>::<i>, with a route to that network and
-// no other. At first all are on network 0. A name resolves as the hosts file says, or is unknown at once.
+// no other. At first all are on network 0. Names resolve by the hosts file only, without delay.
 //
-// A test program that uses it depends on //tests/hosts (not on gtest_main): its main() moves the whole program into
-// namespaces of its own first (network, mounts, processes; with a user namespace where it is not root). So several run
-// at once, and nothing outlives the program, killed or not. Thread-compatible; one object at a time.
+// A test program that uses it depends on //tests/hosts:support, whose main() moves the whole program into
+// new namespaces first (network, mounts, processes; and a user namespace if it is not root). So several can run at
+// once, and nothing outlives the program, even if it is killed. Thread-compatible; one object at a time.
 //
 //   SKIP_WITHOUT_HOSTS();
 //   Hosts hosts(2);
@@ -30,45 +30,45 @@ class Hosts {
   };
 
   explicit Hosts(int count, Addresses addresses = Addresses::kBoth);
-  // Kills what still runs on the hosts.
+  // Kills all processes on the hosts.
   ~Hosts();
   Hosts(const Hosts&) = delete;
   Hosts& operator=(const Hosts&) = delete;
 
-  // The command that runs `argv` on that host, for Process: on its network, with its host name and its hosts file, in
-  // the test's working directory.
+  // Returns the command, for Process, that runs `argv` on a host: with its network, host name and hosts file, in the
+  // test's working directory.
   std::vector<std::string> On(int host, std::vector<std::string> argv) const;
 
   static std::string Name(int host);
   static std::string Ipv4(int host, int network = 0);
   static std::string Ipv6(int host, int network = 0);
 
-  // One more network, with all hosts on it. Returns its number. Its addresses have no names.
+  // Adds a network with all hosts and returns its number. Its addresses have no names.
   int AddNetwork(Addresses addresses = Addresses::kBoth);
 
-  // The text of /etc/hosts on this host, for programs that run there already as well. The lines for localhost are
-  // added. At first: the addresses of all hosts on network 0, with their names.
+  // Sets /etc/hosts of a host, also for running programs. The lines for localhost are added. Initially it has the
+  // addresses and names of all hosts on network 0.
   void SetHostsFile(int host, const std::string& text);
 
-  // Takes a host off all networks, and puts it back.
+  // Disconnects a host from all networks, and reconnects it.
   void Cut(int host, How how = How::kSilent);
   void Heal(int host, How how = How::kSilent);
-  // Silently drops what these two send each other; others reach both.
+  // Silently drops packets between these two; other hosts reach both.
   void Split(int a, int b);
   void Join(int a, int b);
-  // Silently drops what `from` sends to `to`, on all networks or one.
+  // Silently drops packets from `from` to `to`, on all networks or one.
   void DropOneWay(int from, int to);
   void HealOneWay(int from, int to);
 
   // Adds rules in nft's language on a host: "table inet wall { chain in { type filter hook input priority 0; ... }; }".
   void Firewall(int host, const std::string& nft);
-  // Lets in TCP connections only to ports first .. last (loopback apart); others are dropped silently.
+  // Accepts TCP connections only to ports first .. last (except loopback); drops others silently.
   void AllowOnlyPorts(int host, int first, int last);
 
-  // Runs a shell command on a host and returns what it prints; fails the test if it fails. For "ip route add ...".
+  // Runs a shell command on a host and returns its output; fails the test if it fails. For "ip route add ...".
   std::string Shell(int host, const std::string& command);
 
-  // Why there can be no hosts here; empty if there can.
+  // Reason why hosts are unsupported here; empty if they are supported.
   static std::string Unavailable();
 
  private:
@@ -79,7 +79,7 @@ class Hosts {
 
   const int count_;
   int networks_ = 0;
-  std::vector<Addresses> addresses_;  // of the networks
+  std::vector<Addresses> addresses_;  // by network
   TempDir dir_;
 };
 

@@ -1,4 +1,4 @@
-// The harness itself.
+// Tests of the harness.
 #include "tests/hosts/hosts.h"
 
 #include <gtest/gtest.h>
@@ -9,16 +9,16 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr char kShort[] = "0.5";  // seconds, for what is expected to be dropped
+constexpr char kShort[] = "0.5";  // seconds, for packets that should be dropped
 
-// Whether TCP connections from one host to an address get through; bash's own, which needs no other program.
+// True if TCP connections from a host reach an address. Uses bash, which needs no other program.
 bool Reaches(const Hosts& hosts, int from, const std::string& address, int port, const char* seconds = "60") {
   const std::string script = absl::StrCat("exec 3<>/dev/tcp/", address, "/", port);
   Process probe(hosts.On(from, {"timeout", seconds, "bash", "-c", script}));
   return probe.Wait() == 0;
 }
 
-// Something that listens on every address of a host.
+// Listens on every address of a host.
 std::vector<std::string> Listener(const Hosts& hosts, int host, int port) {
   return hosts.On(host, {"python3", "-c",
                          absl::StrCat("import socket,time\n", "s=socket.socket(socket.AF_INET6)\n",

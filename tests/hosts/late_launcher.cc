@@ -4,12 +4,12 @@
 
 #include <utility>
 
+#include "base/log.h"
+#include "base/random_id.h"
 #include "launcher/agent.h"
-#include "launcher/core/launch_config.h"
+#include "launcher/config/launch_config.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/signal_source.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/random_id.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,5 +1,5 @@
-// Hosts that are cut off from each other and come back: never do workers of two rounds run at once, every job ends, and
-// a short blip changes nothing (protocol 4.5). Real launchers and workers; the workers leave a trace of when they ran.
+// Partitions of hosts that heal: workers of two rounds never run at once, every job ends, and a short blip changes
+// nothing (protocol 4.5). Real launchers and workers; the workers record when they ran.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "tests/hosts/hosts.h"
 #include "tests/hosts/tick_job.h"
 
@@ -18,12 +18,11 @@ namespace ddprun::testing {
 namespace {
 
 constexpr int kBatches = 5;
-constexpr int kJobsAtOnce = 10;  // so many sequences of cuts a batch, each with a job on three hosts of its own
+constexpr int kJobsAtOnce = 10;  // sequences of cuts per batch, each with a job on three separate hosts
 constexpr int kNodes = 3;
 constexpr int kCuts = 3;
 
-// A series of cuts on the three hosts of one job. The network's state is driven by one thread for all jobs, so it is a
-// list of what is to be done when.
+// A series of cuts on the three hosts of one job, as a schedule: one thread drives the network's state for all jobs.
 class Cuts {
  public:
   struct Step {
@@ -46,7 +45,7 @@ class Cuts {
   bool OneIn(int n) { return Below(n) == 0; }
   absl::Duration Random(absl::Duration most) { return most * std::uniform_real_distribution<double>(0, 1)(random_); }
 
-  // How long something is cut: mostly around the moments at which something is decided.
+  // Duration of a cut: mostly near the deadlines at which a decision is due.
   absl::Duration Length() {
     static constexpr double kBounds[] = {1. / 6, 1. / 2, 2. / 3, 5. / 6, 11. / 12, 1, 7. / 6, 3. / 2, 2};
     return heartbeat_timeout_ * kBounds[Below(9)] + Random(absl::Milliseconds(150));
@@ -137,7 +136,7 @@ TEST(BlipTest, OneSecondOfThree_ChangesNothing) {
     hosts.Cut(host, how);
     PassUntil(begin + absl::Seconds(1));
     hosts.Heal(host, how);
-    // Whatever follows from it has followed by then.
+    // All consequences have happened by then.
     const SteadyTime calm = SteadyNow() + absl::Seconds(4);
     ASSERT_TRUE(Eventually([&] { return job.IsWhole(calm); })) << job.Said();
   }

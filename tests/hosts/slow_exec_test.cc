@@ -1,5 +1,5 @@
-// Programs whose exec takes seconds, as behind an on-access scanner or on a cold network file system: the job forms,
-// and workers of two rounds never run at once (protocol 4.5). Real launchers and workers; the delay is fanotify's.
+// Programs whose exec takes seconds, as with an on-access scanner or a cold network file system: the job forms, and
+// workers of two rounds never run at once (protocol 4.5). Real launchers and workers; fanotify delays the exec.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -25,15 +25,15 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "tests/hosts/hosts.h"
 #include "tests/hosts/tick_job.h"
 
 namespace ddprun::testing {
 namespace {
 
-// A file system of its own with a copy of a program, each exec of which waits for as long as `delay` says then.
+// A separate file system with a copy of a program, each exec of which is delayed by the current `delay`.
 class SlowProgram {
  public:
   using Delay = std::function<absl::Duration()>;
@@ -57,9 +57,9 @@ class SlowProgram {
   }
 
   std::string path() const { return dir_.File("program"); }
-  // Why there can be none here; empty if there can.
+  // Reason why this is unsupported here; empty if it is supported.
   const std::string& unavailable() const { return unavailable_; }
-  // How many execs have begun.
+  // Number of execs that have begun.
   int begun() {
     MutexLock lock(&mutex_);
     return begun_;
@@ -71,7 +71,7 @@ class SlowProgram {
     int fd;
   };
 
-  // What failed; null: nothing.
+  // The step that failed; null if none.
   const char* Prepare(const std::string& program) {
     const char* const folder = dir_.path().c_str();
     if (mount("tmpfs", folder, "tmpfs", 0, nullptr) != 0) return "mounting a tmpfs";
@@ -79,7 +79,7 @@ class SlowProgram {
     std::filesystem::copy_file(program, path());
     fanotify_ = fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC);
     if (fanotify_ < 0) return "fanotify_init";
-    // Of the file system, not of the mount: hosts have copies of the mount.
+    // Marks the file system, not the mount: hosts have copies of the mount.
     constexpr unsigned kWhat = FAN_MARK_ADD | FAN_MARK_FILESYSTEM;
     return fanotify_mark(fanotify_, kWhat, FAN_OPEN_EXEC_PERM, AT_FDCWD, folder) == 0 ? nullptr : "fanotify_mark";
   }
@@ -109,7 +109,7 @@ class SlowProgram {
           continue;
         }
         const fanotify_response response{one->fd, FAN_ALLOW};
-        // Fails if whoever waited was killed.
+        // Fails if the waiting process was killed.
         if (write(fanotify_, &response, sizeof response) < 0 && errno != ENOENT) abort();
         close(one->fd);
         one = waiting.erase(one);
@@ -177,7 +177,7 @@ TEST(SlowExecTest, LauncherIsStoppedWhileItsWorkerIsInExec_NeverTwoRoundsAtOnce)
 }
 
 // Jobs on three nodes with execs of random lengths, and launchers that are stopped for a while.
-// DDPRUN_SLOW_EXEC_SEED=first[:batches] runs others than those of every day.
+// DDPRUN_SLOW_EXEC_SEED=first[:batches] selects other seeds.
 TEST(SlowExecTest, RandomDelays_NeverTwoRoundsAtOnce_EveryJobEnds) {
   SKIP_WITHOUT_HOSTS();
   constexpr int kJobs = 4, kNodes = 3, kStops = 2;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "tests/hosts/hosts.h"
 #include "tests/testing/process.h"
 
@@ -20,8 +20,8 @@ struct Tick {
   SteadyTime at;
 };
 
-// A job with real launchers, one on each of several hosts in a row, of which the first one hosts the rendezvous server.
-// Its workers leave a trace of when they ran.
+// A job of real launchers on consecutive hosts, the first of which hosts the rendezvous server. The workers record when
+// they ran.
 class TickJob {
  public:
   struct Node {
@@ -39,9 +39,9 @@ class TickJob {
   TickJob(const Hosts* hosts, const Settings& settings);
 
   std::vector<Tick> Ticks() const;
-  // Whether all workers of a round with all nodes have ticked after that time.
+  // True if all workers of a round with all nodes have ticked after that time.
   bool IsWhole(SteadyTime after) const;
-  // Lets the workers end well, and waits for the launchers.
+  // Lets the workers succeed and waits for the launchers.
   void EndWell();
   void ExpectOneWorldAtATime() const;
   int rounds() const;
@@ -54,7 +54,7 @@ class TickJob {
   std::vector<std::unique_ptr<Process>> launchers_;
 };
 
-// Time is what these tests are about: a fault lasts as long as it lasts.
+// Sleeps: the tests are about the duration of faults.
 void PassUntil(SteadyTime time);
 
 }  // namespace ddprun::testing

@@ -1,4 +1,4 @@
-// What is installed is used as a stranger would: with CMake, pkg-config and the system's compiler, outside this tree.
+// Uses the installed files as a user does: with CMake, pkg-config and the system's compiler, outside this tree.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -29,9 +29,9 @@ struct End {
   std::string out, err;
 };
 
-// A shell line, in the folder `in`. Compilers may take longer on a busy machine than a Process is waited for.
+// Runs a shell line in the folder `in`. Compilers may need more than Process::kPatience on a busy machine.
 End Shell(const std::string& line, const std::string& in = ".", Environment environment = {}) {
-  // A user's shell: nothing of Bazel's choice of compilers, and no launcher's variables.
+  // A user's shell: without Bazel's compiler variables and without a launcher's.
   for (const char* name : {"CC", "CXX", "RANK", "WORLD_SIZE"}) environment.insert({name, ""});
   Process process({"/bin/sh", "-c", absl::StrCat("cd '", in, "' && ", line)}, environment);
   End end;
@@ -41,7 +41,13 @@ End Shell(const std::string& line, const std::string& in = ".", Environment envi
   return end;
 }
 
-// CMake breaks the lines of its messages.
+// Fails the test if the command has failed.
+End Well(End end) {
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  return end;
+}
+
+// Joins lines: CMake wraps its messages.
 std::string OneLine(const std::string& text) {
   return absl::StrJoin(absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
 }
@@ -75,7 +81,7 @@ std::vector<double> Losses(const std::string& out) {
   return losses;
 }
 
-// The lines that begin with `word`, by their first two words. A line that comes twice must be the same both times.
+// Lines that begin with `word`, by their first two words. Repeated lines must be identical.
 std::map<std::string, std::string> Lines(const std::string& out, const std::string& word) {
   std::map<std::string, std::string> lines;
   for (absl::string_view line : absl::StrSplit(out, '\n')) {
@@ -87,7 +93,7 @@ std::map<std::string, std::string> Lines(const std::string& out, const std::stri
   return lines;
 }
 
-// A process that runs `program` and was started by `parent`; 0 if there is none.
+// Returns a child of `parent` that runs `program`; 0 if there is none.
 pid_t ChildThatRuns(const std::string& program, pid_t parent) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     // "PID (NAME) STATE PARENT ..."
@@ -99,7 +105,7 @@ pid_t ChildThatRuns(const std::string& program, pid_t parent) {
   return 0;
 }
 
-// Installs once and moves what was installed, so that nothing may remember its first place.
+// Installs once and moves the result, so that no file may depend on the original path.
 class InstallTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -140,10 +146,7 @@ TEST_F(InstallTest, List_HoldsExactlyWhatIsThere) {
   }
 }
 
-TEST_F(InstallTest, Programs_Run) {
-  const End end = Shell("bin/ddprun --version && bin/rendezvousd --version", Prefix());
-  EXPECT_EQ(end.code, 0) << end.err;
-}
+TEST_F(InstallTest, Programs_Run) { Well(Shell("bin/ddprun --version && bin/rendezvousd --version", Prefix())); }
 
 TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
   const std::string prefix = InDir("again");
@@ -152,8 +155,7 @@ TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
   const ino_t before = Inode(prefix + "/bin/ddprun");
   Process running({prefix + "/bin/ddprun", "--standalone", "--no-python", "sh", "-c", "echo up; exec sleep 1000"});
   ASSERT_TRUE(running.WaitForOut("up")) << running.Err();
-  const End end = Install("--prefix " + prefix);
-  EXPECT_EQ(end.code, 0) << end.err;
+  Well(Install("--prefix " + prefix));
   EXPECT_NE(Inode(prefix + "/bin/ddprun"), before);
   EXPECT_TRUE(Alive(running.pid()));
   EXPECT_EQ(Files(prefix), files);
@@ -172,16 +174,14 @@ TEST_F(InstallTest, FileOfAnOlderVersion_IsRemoved) {
 }
 
 TEST_F(InstallTest, Prefix_IsMadeAbsoluteWithHomeAndSpaces) {
-  const End end = Install("'--prefix=~/a b/./c'", {{"HOME", InDir("home")}});
-  EXPECT_EQ(end.code, 0) << end.err;
+  const End end = Well(Install("'--prefix=~/a b/./c'", {{"HOME", InDir("home")}}));
   EXPECT_TRUE(fs::exists(InDir("home/a b/c/bin/ddprun"))) << end.out;
   const End flags = Shell("pkg-config --cflags ddprun", ".", {{"PKG_CONFIG_PATH", InDir("home/a b/c/lib/pkgconfig")}});
   EXPECT_TRUE(absl::StrContains(flags.out, "a\\ b/c")) << flags.out << flags.err;
 }
 
 TEST_F(InstallTest, Destdir_StandsInFrontOfThePrefix) {
-  const End end = Install("--prefix=/opt/ddprun", {{"DESTDIR", InDir("image")}});
-  EXPECT_EQ(end.code, 0) << end.err;
+  Well(Install("--prefix=/opt/ddprun", {{"DESTDIR", InDir("image")}}));
   EXPECT_TRUE(fs::exists(InDir("image/opt/ddprun/bin/ddprun")));
 }
 
@@ -211,8 +211,7 @@ TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
   const std::string prefix = InDir("gone");
   ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   std::ofstream(prefix + "/bin/mine") << "mine";
-  const End end = Install("--uninstall --prefix=" + prefix);
-  EXPECT_EQ(end.code, 0) << end.err;
+  Well(Install("--uninstall --prefix=" + prefix));
   EXPECT_EQ(Files(prefix), std::set<std::string>{"bin/mine"});
   const End again = Install("--uninstall --prefix=" + prefix);
   EXPECT_EQ(again.code, 1);
@@ -237,15 +236,14 @@ TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
 }
 
 TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
-  // All objects are linked, so that a library that only some of them need can't be forgotten.
+  // Links all objects, to detect a missing library that only some of them need.
   const End built = Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ",
                                        fs::absolute("tests/install/link_check/link_check.cc").string(),
                                        " -o linked -Wl,--whole-archive $(pkg-config --libs-only-L ddprun) "
                                        "-lddprun_worker -Wl,--no-whole-archive $(pkg-config --libs ddprun)"),
                           InDir(""), {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
   ASSERT_EQ(built.code, 0) << built.err;
-  const End ran = Shell("./linked", InDir(""));
-  EXPECT_EQ(ran.code, 0) << ran.err;
+  const End ran = Well(Shell("./linked", InDir("")));
   EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cpu.so\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "no CUDA\n")) << ran.out;
@@ -255,21 +253,20 @@ TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
 }
 
 TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
-  // As compilers of some distributions do by themselves.
+  // The default of some distributions' compilers.
   const End configured = Configure("cuda", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed", "tests/install/link_check");
   if (absl::StrContains(configured.err, "is a LibTorch for CPUs")) GTEST_SKIP() << "LibTorch is one for CPUs";
   ASSERT_EQ(configured.code, 0) << configured.err;
   const End built = Shell("cmake --build cuda", InDir(""));
   ASSERT_EQ(built.code, 0) << built.out << built.err;
-  const End ran = Shell("cuda/link_check", InDir(""));
-  EXPECT_EQ(ran.code, 0) << ran.err;
+  const End ran = Well(Shell("cuda/link_check", InDir("")));
   EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cuda.so\n")) << ran.out;
   EXPECT_FALSE(absl::StrContains(ran.out, "no CUDA\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
 }
 
 TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
-  // The LibTorch at hand, without its CUDA libraries.
+  // A copy of LibTorch without its CUDA libraries.
   const End torch =
       Shell("pkg-config --variable=libtorch ddprun", ".", {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
   ASSERT_EQ(torch.code, 0) << torch.err;
@@ -291,18 +288,17 @@ TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
                                                      "find_package(ddprun REQUIRED COMPONENTS cude)\n";
   end = Shell("cmake -G Ninja -S misspelt -B misspelt_build -DCMAKE_PREFIX_PATH=" + Quoted(Prefix()), InDir(""));
   EXPECT_NE(end.code, 0);
-  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "ddprun has no component \"cude\"; there is: cuda")) << end.err;
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "ddprun has no component \"cude\"; available: cuda")) << end.err;
 }
 
 TEST_F(InstallTest, TrainerToBeginWith_Trains) {
-  const End alone = Shell("\"$PROGRAM\" 3", InDir(""),
-                          {{"OMP_NUM_THREADS", "1"}, {"PROGRAM", fs::absolute("examples/embed/single")}});
-  EXPECT_EQ(alone.code, 0) << alone.err;
+  const End alone = Well(Shell("\"$PROGRAM\" 3", InDir(""),
+                               {{"OMP_NUM_THREADS", "1"}, {"PROGRAM", fs::absolute("examples/embed/single")}}));
   EXPECT_EQ(Losses(alone.out).size(), 3) << alone.out;
 }
 
 TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
-  // Optimising would take the compiler half as long again.
+  // Optimization would add half of the compile time.
   const End configured = Configure("build", "-DCMAKE_CXX_FLAGS_RELEASE=-O0");
   ASSERT_EQ(configured.code, 0) << configured.err;
   const End built = Shell("cmake --build build --target elastic", InDir(""));
@@ -311,8 +307,7 @@ TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
   const std::string job = Quoted(Prefix() + "/bin/ddprun") +
                           " --standalone --nproc-per-node=2 --max-restarts=1 --no-python ../build/elastic ";
   fs::create_directory(InDir("whole"));
-  const End trained = Shell(job + "5", InDir("whole"));
-  EXPECT_EQ(trained.code, 0) << trained.err;
+  const End trained = Well(Shell(job + "5", InDir("whole")));
   const std::vector<double> losses = Losses(trained.out);
   ASSERT_EQ(losses.size(), 5) << trained.out;
   EXPECT_LT(losses.back(), 0.5 * losses.front()) << trained.out;
@@ -353,8 +348,7 @@ TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithT
   EXPECT_EQ(steps.size(), 21) << whole.out;
   EXPECT_EQ(final.size(), 12) << whole.out;
 
-  const End killed = train("killed die 13");
-  EXPECT_EQ(killed.code, 0) << killed.err;
+  const End killed = Well(train("killed die 13"));
   EXPECT_TRUE(absl::StrContains(killed.err, "SIGKILL")) << killed.err;
   EXPECT_TRUE(absl::StrContains(killed.out, "begins at step 10, epoch 1, position 24\n")) << killed.out;
   EXPECT_EQ(Lines(killed.out, "step"), steps);
@@ -363,8 +357,7 @@ TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithT
   const End stopped = train("stopped stop 18");
   EXPECT_EQ(stopped.code, 128 + SIGTERM) << stopped.err;
   EXPECT_FALSE(absl::StrContains(stopped.out, "final")) << stopped.out;
-  const End resumed = train("stopped");
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  const End resumed = Well(train("stopped"));
   EXPECT_TRUE(absl::StrContains(resumed.out, "begins at step 17, epoch 2, position 24\n")) << resumed.out;
   EXPECT_EQ(Lines(stopped.out + resumed.out, "step"), steps);
   EXPECT_EQ(Lines(resumed.out, "final"), final);

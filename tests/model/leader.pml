@@ -1,10 +1,10 @@
-/* Leadership by lease with fenced writes (docs/protocol.md 4.8, rendezvous/state/leader_lease and etcd_store) as a
+/* Leadership by lease with fenced writes (docs/protocol.md 4.8, rendezvous/ha/leader_lease and etcd_store) as a
  * model for spin. docs/model.md says what it covers; model_test.cc runs it. Assertions are numbered as there.
  *
- * A server that is paused is one that makes no step. Time passes in sixths of the lease's time to live.
+ * A paused server makes no step. Time passes in sixths of the lease's time to live.
  *
- * With LIVENESS there comes a moment, calm, from which on etcd answers, servers that live are not paused, and at least
- * one lives. Each step that is due then is made before time passes on: within a sixth of the time to live. */
+ * With LIVENESS the world eventually becomes calm: from then on etcd answers, live servers are not paused, and at least
+ * one is alive. Each due step is then made before time passes, within a sixth of the time to live. */
 
 #ifndef S
 #define S 3 /* servers, at most MOST */
@@ -29,47 +29,47 @@
 #define DEAD 4 /* or paused for good */
 
 /* ---- etcd */
-byte holder;      /* epoch of the leader's key; 0: there is none */
+byte holder;      /* epoch of the leader's key; 0: none */
 byte latest;      /* epoch of the latest leader */
 byte left;        /* until the key's lease may expire */
-byte record;      /* the last round in it */
-byte writes;      /* that were applied */
+byte record;      /* last round in the record */
+byte writes;      /* applied writes */
 chan net = [2] of { byte, byte, byte, byte }; /* epoch, writes before, round, try */
 
 /* ---- servers */
 byte state[MOST];
 byte epoch[MOST];
-byte own[MOST];   /* how long it may act yet */
+byte own[MOST];   /* remaining time in which it may act */
 bit asked[MOST];  /* a renewal is under way */
 bit kept[MOST];   /* etcd has renewed the lease, the answer is under way */
-byte age[MOST];   /* of the question */
-byte round[MOST]; /* the last one that it knows of */
+byte age[MOST];   /* of the renewal */
+byte round[MOST]; /* last round that it knows of */
 byte seen[MOST];  /* writes before its next one */
 bit writing[MOST];
 bit sent[MOST];
 byte try[MOST];
 byte answer[MOST];/* to its write: 0 none, 1 written, 2 another server leads */
 
-/* ---- what nobody in the real world sees */
-byte told;        /* the last round that a launcher was told */
+/* ---- ghost variables */
+byte told;        /* last round that a launcher received */
 byte timeouts;
 bit calm;         /* see above */
 
 #define MAY_ACT(i) (state[i] == LEADS && own[i] > 0)
-/* Servers are alike: of those that follow the first one goes on. */
+/* Servers are identical: of the followers, only the first makes a step. */
 #define NEXT(i) (state[i] == FOLLOWS && (i == 0 || state[(i + MOST - 1) % MOST] != FOLLOWS))
-/* If a wrong protocol needs ever more elections, spin finds that nobody leads when these are used up. */
+/* If a wrong protocol needs more and more elections, spin finds that no server leads when these are used up. */
 #define MAY_ELECT (holder == 0 && (latest < LEADERS || (calm && latest < LEADERS + 2)))
 #define LOST(i) (own[i] == 0 || holder != epoch[i])
 
-/* What a server does before another sixth of the time to live has passed, when calm. */
+/* Steps of a server within a sixth of the time to live, when calm. */
 #define DUE(i) ((NEXT(i) && MAY_ELECT) || (state[i] == CAMPAIGNS && own[i] < OWN) || state[i] == READS || \
   (state[i] == LEADS && (LOST(i) || (asked[i] && age[i] > 0) || (!asked[i] && own[i] < OWN))))
 #define OF(i, condition) (i < S && condition(i))
 #define ANY(condition) (OF(0, condition) || OF(1, condition) || OF(2, condition))
 
 #ifdef LIVENESS
-/* 4: somebody leads again, and goes on; and time goes on. */
+/* 4: a server leads again and continues; and time passes. */
 ltl leads { [] (calm -> ([]<> !ANY(DUE) && <>[] ANY(MAY_ACT))) }
 #endif
 
@@ -78,7 +78,7 @@ inline clear(i) {
   writing[i] = 0; sent[i] = 0; try[i] = 0; answer[i] = 0
 }
 
-/* So that spin meets each situation once, servers that follow come last, and the others in the order of their
+/* Sorts the servers, so that spin sees each situation once: followers are last, the others in the order of their
  * leases. */
 inline begin_anew(i) {
   for (k : i .. S - 1) {
@@ -96,9 +96,9 @@ inline begin_anew(i) {
 
 inline tell(i) {
 #ifndef MISTAKE_TELLS_BEFORE_WRITTEN
-  assert(record >= round[i]); /* 3: what a launcher was told is in the record */
+  assert(record >= round[i]); /* 3: a round that a launcher received is in the record */
 #endif
-  if :: round[i] > told -> told = round[i] :: else fi /* a paused server may say it late */
+  if :: round[i] > told -> told = round[i] :: else fi /* a paused server may send it late */
 }
 
 proctype server(byte me) {
@@ -140,7 +140,7 @@ end:
      }
   :: d_step { asked[me] && !calm -> asked[me] = 0; kept[me] = 0; age[me] = 0 } /* no answer */
   :: d_step { (state[me] == READS || state[me] == LEADS) && (!calm || LOST(me)) ->
-       begin_anew(me) /* it steps down or is killed, and is started again */
+       begin_anew(me) /* it steps down or is killed, and is restarted */
      }
   :: d_step { MAY_ACT(me) && !calm -> assert(holder == epoch[me] && latest == epoch[me]) } /* 1: one server may act */
   :: d_step { MAY_ACT(me) && !writing[me] && round[me] < WRITES ->
@@ -165,7 +165,7 @@ end:
   od
 }
 
-/* Of the copies that are under way etcd gets any one next. */
+/* etcd receives any of the copies in flight next. */
 proctype etcd() {
   byte e, before, r, t, result, k;
 end:
@@ -207,7 +207,7 @@ end:
        if :: left > 0 -> left-- :: else fi;
        for (k : 0 .. S - 1) {
          if :: own[k] > 0 -> own[k]-- :: else fi;
-         /* An answer that would come too late changes nothing for this server, and only delays the others. */
+         /* A late answer changes nothing for this server, and only delays the others. */
          if :: asked[k] && own[k] -> age[k]++ :: else -> asked[k] = 0; kept[k] = 0; age[k] = 0 fi
        }
        k = 0

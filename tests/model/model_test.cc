@@ -1,7 +1,6 @@
-// The models of docs/model.md hold in every state of some small worlds, and mistakes are found.
+// The models of docs/model.md hold in every state of some small worlds, and seeded mistakes are found.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,7 @@ struct World {
   const char* name;
   const char* model;
   std::vector<std::string> defines;
-  std::string broken;  // what spin says of a mistake; empty: it holds
+  std::string broken;  // spin's message for a mistake; empty: it holds
 };
 
 std::string Name(const ::testing::TestParamInfo<World>& info) { return info.param.name; }
@@ -63,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
         World{"EveryRunEndsAlsoIfWorkersReform", kRounds, {"-DLIVENESS", "-DREFORM=1", "-DCUTS=0"}, ""}),
     Name);
 
-// Without a rule the model has to fail: so each of them matters, and the model can fail.
+// Without any one of the rules the model fails: so each rule is necessary, and the model can fail.
 INSTANTIATE_TEST_SUITE_P(
     Finds, ModelTest,
     ::testing::Values(World{"NoFence", kRounds, {"-DMISTAKE_NO_FENCE", "-DMIN=1"}, kTwoWorlds},

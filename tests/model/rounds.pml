@@ -1,7 +1,7 @@
 /* The round protocol (docs/protocol.md 2 to 5) as a model for the model checker spin. docs/model.md says what it covers
- * and what it leaves out; model_test.cc runs it.
+ * and what it omits; model_test.cc runs it.
  *
- * One job, N launchers and one server, which may end and be started again. spin tries every order of their steps,
+ * One job, N launchers and one server, which may end and be restarted. spin tries every order of their steps,
  * within the bounds below. Assertions and labels are numbered as in docs/model.md. */
 
 #ifndef N
@@ -36,7 +36,7 @@
 #define DEATHS 0 /* a launcher is killed */
 #endif
 #ifndef LEAVES
-#define LEAVES 0 /* a launcher leaves by itself (protocol 4.2) */
+#define LEAVES 0 /* a launcher leaves voluntarily (protocol 4.2) */
 #endif
 #ifndef REPEATS
 #define REPEATS 0 /* a message arrives twice */
@@ -51,9 +51,9 @@
 #define ASSIGN 6
 #define STOP 7
 #define FINISH 8
-#define LEAVING 9 /* phase: whether it has workers, which it stops */
+#define LEAVING 9 /* phase: true if it has workers, which it stops */
 
-/* What a launcher says of its workers, and the server knows of a node (protocol 4.3). */
+/* State of a launcher's workers, and of a node at the server (protocol 4.3). */
 #define GONE 0 /* no member */
 #define IDLE 1
 #define RUNNING 2
@@ -70,7 +70,7 @@
 #define RECOVER 3
 #define OVER 4
 
-/* What the server decides on an event; the first two are also verdicts. */
+/* Decisions of the server on an event; the first two are also verdicts. */
 #define SUCCEED 1
 #define FAIL 2
 #define LEAVE_ROUND 3
@@ -82,24 +82,24 @@ chan down[N] = [5] of { byte, byte, byte, byte, byte, bit };
 
 /* ---- launchers */
 byte phase[N] = IDLE;
-byte last[N];        /* the last round it took */
+byte last[N];        /* last round that it accepted */
 byte incarnation[N];
 bit open[N];         /* it has a stream */
 bit cut[N];          /* nothing passes, in either direction */
-bit lease[N];        /* it may count on the server, and the server has to count on it (protocol 4.5) */
-byte world[N];       /* of its workers; 0: it has none */
-byte took[N];        /* the world of its last round */
+bit lease[N];        /* it may rely on the server, and the server must expect its workers (protocol 4.5) */
+byte world[N];       /* of its workers; 0: none */
+byte took[N];        /* world of its last round */
 byte place[N];       /* its rank */
 byte size[N];        /* nodes of its round */
 byte verdict[N];
-bit keeps[N];        /* its workers, which stop, will be suspended */
-bit suspended[N];    /* its workers are, and can go on in the next round */
+bit keeps[N];        /* its stopping workers will be suspended */
+bit suspended[N];    /* its workers are suspended and can continue in the next round */
 bit touch[N];        /* 4.5: no round was assigned without it since its last one */
 
 /* ---- the server */
 byte job = WAIT;
-byte round;          /* the last one that it assigned or took up */
-byte known;          /* the highest that it ever heard of */
+byte round;          /* last round that it assigned or resumed */
+byte known;          /* highest round in any message */
 byte nodes;          /* of that round */
 byte its_world;
 byte member[N];      /* GONE, IDLE ... */
@@ -108,36 +108,36 @@ byte heard[N];       /* newest incarnation */
 byte node_round[N];
 byte rank[N];        /* in the last round, from 1; 0: none */
 byte recorded[N];    /* the same, of all nodes to which the round was assigned */
-bit left_since[N];   /* of those: it is gone */
+bit left_since[N];   /* one of those, and gone */
 bit fenced[N];       /* gone, and may have workers */
-bit unknown = 1;     /* nodes may have workers of which it never heard */
+bit unknown = 1;     /* unknown nodes may have workers */
 bit left;            /* the round is to be left */
-bit left_before;     /* the same, before the server was started */
+bit left_before;     /* the same, before the server was restarted */
 bit failed_once;     /* a worker failed while the server recovers */
 byte succeeded;
 byte restarts;
 byte result;         /* of the job */
 bit survivors[N];    /* 3.8: workers of an idle node are suspended */
-bit plain[N];        /* it had workers, which can't re-form */
+bit plain[N];        /* it had workers that cannot re-form */
 bit in_touch[N];
-bit goes_on[N];      /* its survivors do, in the round */
-byte given;          /* the last round that a server is known to have assigned */
+bit goes_on[N];      /* its survivors continue in the round */
+byte given;          /* last round known to have been assigned */
 
-/* ---- what the server keeps */
+/* ---- persisted by the server */
 byte kept_round, kept_known, kept_nodes, kept_world, kept_restarts, kept_result, kept_given;
 byte kept_rank[N];
 bit kept_gone[N], kept_fenced[N];
 bit kept_left;
 
-/* ---- what nobody in the real world sees */
-byte worlds;         /* that were ever assigned */
+/* ---- ghost variables */
+byte worlds;         /* worlds ever assigned */
 byte charged;        /* restarts */
-byte highest;        /* round that a launcher took */
+byte highest;        /* highest round that a launcher accepted */
 byte failures, cuts, crashes, deaths, repeats, leaves;
-byte outcome;        /* the first verdict told */
-bit resumed[N];      /* its workers are those of the round before */
-bit restarted[N];    /* they are new, and those of the round before could not re-form */
-byte assigned;       /* launchers of the last round that was assigned */
+byte outcome;        /* first verdict sent */
+bit resumed[N];      /* its workers are those of the previous round */
+bit restarted[N];    /* they are new, and those of the previous round could not re-form */
+byte assigned;       /* launchers of the last assigned round */
 byte i_, j_, k_, n_; /* of loops */
 bit ok_;
 byte decision;
@@ -153,7 +153,7 @@ inline keep() {
   }
 }
 
-/* What is said to a stream that is gone is lost. */
+/* A message to a closed stream is lost. */
 inline tell(i, kind, r, rk, size_, w, keep_) {
   if
   :: open[i] && incarnation[i] == heard[i] -> down[i] ! kind, r, rk, size_, w, keep_
@@ -168,10 +168,10 @@ inline count_members() {
   }
 }
 
-/* Whether the condition holds of node i, if there is one. */
+/* True if the condition holds for some node i. */
 #define OF(i, condition) (i < N && (condition))
 #define AT(i) (i < N -> i : 0)
-/* 3.8: workers that are told to stop may be kept. */
+/* 3.8: stopped workers may be kept. */
 #define CAN_REFORM(i) ((REFORM >> i) & 1)
 #define PLAIN(i) OF(i, rank[AT(i)] && plain[AT(i)])
 #define KEEP(i) (REFORM && rank[i] && node_round[i] == round && !PLAIN(0) && !PLAIN(1) && !PLAIN(2))
@@ -191,7 +191,7 @@ inline stop_all() {
 #define HERE(i) OF(i, member[AT(i)] != GONE)
 #define MEMBERS (HERE(0) + HERE(1) + HERE(2))
 #define IS_READY(i) OF(i, member[AT(i)] == IDLE && connected[AT(i)])
-/* 4.5: it may have workers, of which the server does not hear. */
+/* 4.5: it may have workers without reporting to the server. */
 #ifdef MISTAKE_NO_FENCE
 #define MAY_RUN(i) 0
 #else
@@ -221,7 +221,7 @@ inline choose() {
   }
 }
 
-/* 3.8: its workers missed a round. What its Join said of that may be late. */
+/* 3.8: its workers missed a round. Its Join may be outdated. */
 #if defined(MISTAKE_KEEPS_OUTDATED)
 #define MISSED(i) 0
 #elif defined(MISTAKE_TRUSTS_LATE_JOIN)
@@ -230,7 +230,7 @@ inline choose() {
 #define MISSED(i) (!rank[i] && (!in_touch[i] || node_round[i] < given))
 #endif
 
-/* 3.8: survivors that can't go on are stopped, and the round waits; ok_: there are none. */
+/* 3.8: survivors that cannot continue are stopped, and the round waits; ok_: there are none. */
 inline stop_survivors() {
   ok_ = 1;
 #ifndef MISTAKE_KEEPS_MIXED
@@ -266,7 +266,7 @@ inline assign() {
   if
   :: !ok_
   :: else ->
-    /* Who takes part: rank above N means without a rank so far. */
+    /* The participants; a rank above N means none so far. */
     j_ = 0;
     ok_ = 1;
     for (k_ : 0 .. N - 1) {
@@ -284,7 +284,7 @@ inline assign() {
 #endif
     if
     :: ok_
-    :: else -> /* they close up in their old order */
+    :: else -> /* ranks close up in their previous order */
       nodes = 0;
       for (i_ : 1 .. N) {
         for (k_ : 0 .. N - 1) {
@@ -332,7 +332,7 @@ inline assign() {
         node_round[k_] = round;
         goes_on[k_] = survivors[k_];
         survivors[k_] = 0;
-        assert(!RECORDS || !goes_on[k_] || (assigned & (1 << k_))) /* 5: it had a place in the round before */
+        assert(!RECORDS || !goes_on[k_] || (assigned & (1 << k_))) /* 5: it was in the previous round */
       :: else
       fi
     }
@@ -350,7 +350,7 @@ inline assign() {
   fi
 }
 
-/* What an event comes to; the last thing that the server does after each. */
+/* The decision on an event; the server's last step after each. */
 inline conclude() {
   if
   :: decision == LEAVE_ROUND ->
@@ -377,7 +377,7 @@ inline conclude() {
   k_ = 0
 }
 
-/* 4.4: what a server begins with. */
+/* 4.4: initial state of a server. */
 inline restore(knows) {
   job = (kept_round && knows -> RECOVER : WAIT);
   if :: kept_result && knows -> job = OVER :: else fi;
@@ -403,7 +403,7 @@ inline restore(knows) {
   }
 }
 
-/* What an idle node says of the workers that it had. */
+/* An idle node's report on its previous workers. */
 inline take_survivors(i, sv) {
   survivors[i] = sv;
   plain[i] = (REFORM && node_round[i] && !CAN_REFORM(i))
@@ -459,7 +459,7 @@ inline complete_recovery() {
 
 inline take_report(i, p, r, rk, size_, w, sv) {
   if
-  :: rank[i] -> take_phase(i, p, r, sv) /* its success counts already */
+  :: rank[i] -> take_phase(i, p, r, sv) /* its success is already counted */
   :: !rank[i] && (r < round || r == 0) -> /* it has not received the round */
     take_phase(i, p, r, sv);
     if
@@ -468,7 +468,7 @@ inline take_report(i, p, r, rk, size_, w, sv) {
     fi
   :: else ->
     if
-    :: r > round -> /* a round that the record does not have */
+    :: r > round -> /* a round that is not in the record */
       stop_all();
       for (k_ : 0 .. N - 1) {
         rank[k_] = 0; recorded[k_] = 0; left_since[k_] = 0
@@ -540,7 +540,7 @@ inline on_join(i, k, p, r, rk, size_, w, sv, tc) {
     lease[i] = (phase[i] != DEAD && phase[i] != EXITED);
     fenced[i] = 0;
     in_touch[i] = tc;
-    if /* of a round that this server knows nothing of */
+    if /* a round unknown to this server */
     :: r > known -> known = r; unknown = 1; keep()
     :: else
     fi;
@@ -595,7 +595,7 @@ inline on_ready(i, r, sv) {
 #ifndef MISTAKE_ANY_READY
   :: r != node_round[i] -> skip
 #endif
-  :: member[i] == IDLE -> take_survivors(i, sv) /* told again */
+  :: member[i] == IDLE -> take_survivors(i, sv) /* repeated */
   :: else ->
     take_survivors(i, sv);
     if :: job == RECOVER && member[i] == DONE && rank[i] -> succeeded-- :: else fi;
@@ -627,7 +627,7 @@ inline lose(i, silent) {
   if
   :: job == OVER -> skip
   :: job != OVER && n_ == 0 ->
-    /* Everybody is gone: the verdict binds nobody, and who comes back goes on with the job. */
+    /* All nodes are gone: the verdict reached none, and returning nodes continue the job. */
     for (k_ : 0 .. N - 1) {
       left_since[k_] = 0
     }
@@ -642,10 +642,10 @@ inline lose(i, silent) {
   fi
 }
 
-/* The server hears nothing from it: on the stream that it knows. */
+/* The server receives nothing on the node's stream. */
 #define UNREACHABLE(i) (!connected[i] || !open[i] || cut[i] || incarnation[i] != heard[i])
 
-/* 4.2: a loss without delay. The end of its stream tells that its workers have ended, or its lease. */
+/* 4.2: a loss without delay. The end of its stream means that its workers or its lease have ended. */
 inline on_leave(i, has_workers) {
 #ifndef MISTAKE_LEAVES_UNFENCED
   if :: has_workers && (member[i] == RUNNING || member[i] == STOPPING) -> fenced[i] = 1 :: else fi;
@@ -656,7 +656,7 @@ inline on_leave(i, has_workers) {
 /* An idle node may be silent for longer than any lease. */
 #define COUNTS(i) (REFORM && member[i] == IDLE && connected[i] && lease[i])
 
-/* What the server hears from one launcher, or does not. */
+/* Messages and silence of one launcher. */
 proctype stream(byte me) {
   byte kind, k, p, r, rk, s, w;
   bit sv, tc;
@@ -666,7 +666,7 @@ end:
        !cut[me] && nempty(up[me]) ->
        up[me] ? kind, k, p, r, rk, s, w, sv, tc;
        d_step {
-         if /* of a stream that the server has ended nothing is read */
+         if /* a stream that the server has closed is not read */
          :: kind == JOIN -> on_join(me, k, p, r, rk, s, w, sv, tc)
          :: kind == END && k == heard[me] && member[me] == GONE && job != OVER -> fenced[me] = 0 /* it had left */
          :: kind != JOIN && (k != heard[me] || (member[me] == GONE && kind != END) || job == OVER) -> skip
@@ -730,10 +730,10 @@ end:
        MAY_ASSIGN ->
        d_step { conclude() }
      }
-  :: d_step { /* 4.5: whose workers ran before this server has joined, or stopped them */
+  :: d_step { /* 4.5: nodes whose workers ran before this server have joined, or stopped them */
        unknown && !UNHEARD(0) && !UNHEARD(1) && !UNHEARD(2) -> unknown = 0
      }
-  :: atomic { /* 4.4: nodes had their time to report, which is longer than any lease */
+  :: atomic { /* 4.4: the time for reports, which is longer than any lease, has passed */
        job == RECOVER && MEMBERS > 0 && !LEASED(0) && !LEASED(1) && !LEASED(2) ->
        d_step { decision = LEAVE_ROUND; conclude() }
      }
@@ -741,7 +741,7 @@ end:
        timeout && job == WAIT && MEMBERS > 0 ->
        d_step { decision = FAIL; conclude() }
      }
-  :: atomic { /* the server ends, and another is started */
+  :: atomic { /* the server ends and is restarted */
        crashes < CRASHES ->
        d_step {
          crashes++;
@@ -810,7 +810,7 @@ proctype launcher(byte me) {
              if :: r > highest -> highest = r :: else fi;
              check_worlds(me)
 #ifndef MISTAKE_DROPS_ASSIGN
-           :: phase[me] == STOPPING && r > last[me] -> /* of survivors: as if the new ones had ended at once */
+           :: phase[me] == STOPPING && r > last[me] -> /* survivors: as if the new workers had ended at once */
              last[me] = r; place[me] = rk; size[me] = s; took[me] = w;
              if :: r > highest -> highest = r :: else fi
 #endif
@@ -829,7 +829,7 @@ proctype launcher(byte me) {
          :: kind == END -> hang_up(me)
          :: kind == FINISH ->
            verdict[me] = rk;
-           assert(!RECORDS || !outcome || outcome == rk); /* 4: all are told the same */
+           assert(!RECORDS || !outcome || outcome == rk); /* 4: all receive the same verdict */
            outcome = rk;
            phase[me] = EXITED; lose_workers(me); lease[me] = 0; touch[me] = 0;
            hang_up(me);
@@ -866,7 +866,7 @@ proctype launcher(byte me) {
      }
   :: d_step { cuts < CUTS && open[me] && !cut[me] -> cuts++; cut[me] = 1 }
   :: cut[me] -> cut[me] = 0
-  :: atomic { /* it resets its silent stream: what it said may come late, or never */
+  :: atomic { /* it resets its silent stream: its messages may arrive late, or never */
        cut[me] ->
 #ifdef MISTAKE_ENDS_AT_RESET
        say(me, END, 0, 0, 0, 0, 0);
@@ -877,7 +877,7 @@ proctype launcher(byte me) {
        :: nempty(up[me]) -> d_step { clear_up(me) }
        fi
      }
-  :: d_step { /* its lease has expired: no worker is left, and what comes from now on is too late */
+  :: d_step { /* its lease has expired: no worker is left, and later messages are too late */
        lease[me] && (cut[me] || !open[me]) && phase[me] != EXITED && phase[me] != DEAD ->
        lease[me] = 0;
        touch[me] = 0;
@@ -915,7 +915,7 @@ proctype launcher(byte me) {
        if :: cut[me] -> clear_up(me) :: else -> say(me, END, 0, 0, 0, 0, 0) fi;
        hang_up(me)
      }
-  :: d_step { /* a message comes twice */
+  :: d_step { /* a message arrives twice */
        repeats < REPEATS && open[me] && len(up[me]) == 1 && !up[me] ? [JOIN, _, _, _, _, _, _, _, _] ->
        repeats++;
        up[me] ? old_kind, old_k, old_p, r, rk, s, w, keep_, touch_;

@@ -1,4 +1,4 @@
-// The wheel is made and installed into a new virtual environment, and its commands are used from there.
+// Builds the wheel, installs it into a new virtual environment and uses its commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ constexpr char kTrainer[] =
     "import os, sys\n"
     "print(f\"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} in {sys.executable}\\n\", end='', flush=True)\n"
     "assert not [name for name in os.environ if name.endswith('ENDS_WITH_PROCESS')]\n";
-// A worker that says how often it got SIGTERM before it was let go.
+// A worker that prints how often it received SIGTERM before it was released.
 constexpr char kCountsSignals[] =
     "import os, signal, time\n"
     "got = []\n"
@@ -44,7 +44,7 @@ struct End {
 };
 
 End Shell(const std::string& line, std::map<std::string, std::string> environment = {}) {
-  // A user's shell: nothing of Bazel's choice of compilers, and no launcher's variables.
+  // A user's shell: without Bazel's compiler variables and without a launcher's.
   for (const char* name : {"CC", "CXX", "RANK", "WORLD_SIZE", "PYTHON_EXEC", "VIRTUAL_ENV", "PYTHONPATH"}) {
     environment.insert({name, ""});
   }
@@ -56,7 +56,7 @@ End Shell(const std::string& line, std::map<std::string, std::string> environmen
   return end;
 }
 
-// The Python in which scripts/wheel has installed the linker; empty if it has not.
+// The Python in which scripts/wheel has installed the linker; empty if there is none.
 std::string Tools() {
   const std::string python = SourceRoot() + "/bin/.wheel_tools/bin/python";
   return fs::exists(python) ? python : "";
@@ -101,7 +101,7 @@ class WheelTest : public ::testing::Test {
   static End Pip(const std::string& arguments) {
     return Shell(absl::StrCat(Bin("python"), " -m pip --disable-pip-version-check ", arguments));
   }
-  // The file that Python runs itself from leaves no compiled copy.
+  // Python leaves no compiled copy of the main script.
   static std::map<std::string, std::string> Plain() { return {{"PYTHONDONTWRITEBYTECODE", "1"}}; }
 
   static TempDir* dir_;
@@ -155,7 +155,7 @@ TEST_F(WheelTest, PortRange_FindsItsLibrary) {
 
 TEST_F(WheelTest, Rendezvousd_ServesUnderItsName) {
   EXPECT_THAT(Shell(Bin("rendezvousd") + " --version").out, HasSubstr("rendezvousd "));
-  // Exceptions of the flag parser cross the program.
+  // The flag parser's exceptions propagate through the program.
   EXPECT_EQ(Shell(Bin("rendezvousd") + " --no-such-flag").code, 2);
   Process server({Bin("rendezvousd"), "--listen", "127.0.0.1:0"});
   ASSERT_TRUE(server.WaitForOut("listening on")) << server.Err();
@@ -241,12 +241,12 @@ TEST_F(WheelTest, TargetFolder_ModuleFindsItsProgram) {
   EXPECT_EQ(end.code, 0) << end.err;
 }
 
-// Last, because nothing is installed afterwards.
+// Last, because it uninstalls the wheel.
 TEST_F(WheelTest, Uninstall_LeavesNothing) {
   const End end = Pip("uninstall --yes ddprun");
   EXPECT_EQ(end.code, 0) << end.err;
   std::set<std::string> after;
-  // What pip compiled of itself on its first run stays.
+  // pip's own compiled files, from its first run, remain.
   for (const std::string& name : Files(Venv())) {
     if (name.find("__pycache__") == std::string::npos) after.insert(name);
   }

@@ -42,7 +42,7 @@ void Extend(X509* cert, X509* issuer, int what, const std::string& value) {
   X509_EXTENSION_free(extension);
 }
 
-// Under another name first: whoever watches the files sees whole ones only.
+// Writes under another name first, so that readers see only complete files.
 template <typename Write>
 void WritePem(const std::string& path, Write write) {
   FILE* file = fopen((path + ".new").c_str(), "w");

@@ -9,13 +9,13 @@
 
 namespace ddprun::testing {
 
-// A fresh folder of the test's own, named after `name`.
+// Creates a folder whose name begins with `name`.
 std::string NewFolder(const std::string& name);
 void WriteFile(const std::string& path, const std::string& text);
-// Replaces the file by a FIFO: opening it for reading waits for a writer, as an open on a file system that stalls.
+// Replaces the file by a FIFO: opening it for reading blocks, as on a file system that stalls.
 void StallReaders(const std::string& path);
 
-// Signs certificates for tests (P-256, PEM). The files lie in the folder: NAME.crt, NAME.key, and ca.crt of its own.
+// Signs certificates for tests (P-256, PEM). Its files in the folder are NAME.crt, NAME.key, and ca.crt.
 class TestCa {
  public:
   explicit TestCa(const std::string& folder);
@@ -25,7 +25,7 @@ class TestCa {
   std::string cert(const std::string& name) const { return folder_ + "/" + name + ".crt"; }
   std::string key(const std::string& name) const { return folder_ + "/" + name + ".key"; }
 
-  // `names` as OpenSSL writes them: "DNS:node1,IP:127.0.0.1". Valid from an hour before `until` or now.
+  // `names` in OpenSSL's form: "DNS:node1,IP:127.0.0.1". Valid from one hour before `until` or now, if that is earlier.
   void Issue(const std::string& name, const std::string& names, absl::Time until = absl::Now() + absl::Hours(24));
 
  private:

@@ -1,4 +1,4 @@
-// How many TCP connections a server takes, and from whom.
+// Limits on the TCP connections of a server.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,10 +14,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/file_limit.h"
-#include "tests/rendezvous_net/net_fixture.h"
-#include "tests/rendezvous_net/test_launcher.h"
+#include "base/file_limit.h"
+#include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/raw_connection.h"
+#include "tests/security/running_job.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::rendezvous {
@@ -34,20 +35,9 @@ Connections Connect(int port, int count) {
   return connections;
 }
 
-// A job of one node begins and ends well.
-class Job {
+class Job : public RunningJob {
  public:
-  Job(int port, const std::string& name) : launcher_(TestServer::GrpcTo(port), name, "node1", PatientSettings(1)) {
-    launcher_.ConnectAndJoin();
-    launcher_.AwaitRound();
-  }
-  void End() {
-    launcher_.Succeed();
-    EXPECT_TRUE(launcher_.Await<Finish>().verdict().succeeded());
-  }
-
- private:
-  TestLauncher launcher_;
+  Job(int port, const std::string& name) : RunningJob(TestServer::GrpcTo(port), name) {}
 };
 
 TEST(ConnectionsTest, ManyWithoutASession_TheOldestAreClosedLaunchersStay) {
@@ -130,7 +120,7 @@ class DaemonTest : public ::testing::Test {
     EXPECT_NE(at, std::string::npos) << log;
     EXPECT_EQ(log.find(what, at + 1), std::string::npos) << log;
   }
-  // Of the running server; returns what it had.
+  // Changes the limit of the running server; returns the previous one.
   rlim_t LimitDescriptors(rlim_t limit) {
     rlimit limits = {};
     EXPECT_EQ(prlimit(server_->pid(), RLIMIT_NOFILE, nullptr, &limits), 0);

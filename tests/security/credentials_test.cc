@@ -1,4 +1,4 @@
-// A server with credentials: who has them gets in, who has not gets nothing.
+// A server with credentials serves clients that have them and refuses all others.
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -18,13 +18,14 @@
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
 #include "rendezvous/server/server.h"
-#include "tests/rendezvous_net/net_fixture.h"
-#include "tests/rendezvous_net/raw_client.h"
-#include "tests/rendezvous_net/test_launcher.h"
+#include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/raw_client.h"
+#include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/certificates.h"
+#include "tests/security/running_job.h"
 
-// What OpenSSL keeps for each thread. gRPC's threads may still run when the process ends, and LeakSanitizer then
-// reports it; leaks of ours would be found in credential_files_test.
+// OpenSSL's memory of each thread. gRPC's threads may still run when the process exits, and LeakSanitizer then reports
+// it; credential_files_test would find leaks of our own.
 extern "C" const char* __lsan_default_suppressions() { return "leak:CRYPTO_zalloc\nleak:ERR_add_error_vdata\n"; }
 
 namespace ddprun::rendezvous {
@@ -38,14 +39,7 @@ using testing::WriteFile;
 const char kOld[] = "an-old-token-of-this-test";
 const char kNew[] = "a-new-token-of-this-test";
 
-void RunJob(TestLauncher* launcher) {
-  launcher->ConnectAndJoin();
-  launcher->AwaitRound();
-  launcher->Succeed();
-  EXPECT_TRUE(launcher->Await<Finish>().verdict().succeeded());
-}
-
-// What a client with these credentials is told in the end; the stream may open before it is refused.
+// Waits until the client is refused; its stream may open first.
 Disconnected AwaitRefusal(ClientLog* log) {
   while (std::optional<ClientEvent> event = log->Next()) {
     const auto* gone = std::get_if<Disconnected>(&*event);
@@ -63,8 +57,7 @@ Disconnected RefusalOf(int port, const Credentials& credentials) {
 
 TEST(TokenTest, RightToken_IsServed) {
   TestServer server({.credentials = {.token = kOld}});
-  TestLauncher launcher(TestServer::GrpcTo(server.port(), {.token = kOld}), "job", "node1", PatientSettings(1));
-  RunJob(&launcher);
+  RunningJob(TestServer::GrpcTo(server.port(), {.token = kOld})).End();
 }
 
 TEST(TokenTest, WrongOrNoToken_OneRefusalForGood) {
@@ -77,9 +70,7 @@ TEST(TokenTest, WrongOrNoToken_OneRefusalForGood) {
 
 TEST(TokenTest, Stranger_GetsNothingFromAnyCall) {
   TestServer server({.credentials = {.token = kOld}});
-  TestLauncher launcher(TestServer::GrpcTo(server.port(), {.token = kOld}), "job", "node1", PatientSettings(1));
-  launcher.ConnectAndJoin();
-  launcher.AwaitRound();
+  RunningJob launcher(TestServer::GrpcTo(server.port(), {.token = kOld}));
   RawClient stranger(server.port());
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.GetJob("job").status()));
@@ -88,43 +79,34 @@ TEST(TokenTest, Stranger_GetsNothingFromAnyCall) {
   EXPECT_TRUE(absl::IsUnimplemented(stranger.Reflect().status()));
   EXPECT_FALSE(stranger.Read().has_value());
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.Finish()));
-  launcher.Succeed();
-  EXPECT_TRUE(launcher.Await<Finish>().verdict().succeeded());
+  launcher.End();
 }
 
 TEST(TokenTest, Rotation_RunningJobGoesOn) {
   const std::string path = NewFolder("token") + "/token";
   WriteFile(path, kOld);
   TestServer server({.credentials = {.token_file = path}});
-  TestLauncher running(TestServer::GrpcTo(server.port(), {.token = kOld}), "running", "node1", PatientSettings(1));
-  running.ConnectAndJoin();
-  running.AwaitRound();
+  RunningJob running(TestServer::GrpcTo(server.port(), {.token = kOld}), "running");
   WriteFile(path, absl::StrCat(kNew, "\n", kOld, "\n"));
   for (const char* token : {kOld, kNew}) {
-    TestLauncher other(TestServer::GrpcTo(server.port(), {.token = token}), token, "node1", PatientSettings(1));
-    RunJob(&other);
+    RunningJob(TestServer::GrpcTo(server.port(), {.token = token}), token).End();
   }
   WriteFile(path, kNew);
   EXPECT_TRUE(absl::StrContains(RefusalOf(server.port(), {.token = kOld}).reason, "token"));
-  running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
+  running.End();
 }
 
 TEST(TokenTest, FileStalls_RunningJobGoesOnAndKnownTokensAreServed) {
   const std::string path = NewFolder("token") + "/token";
   WriteFile(path, kOld);
   TestServer server({.credentials = {.token_file = path}});
-  TestLauncher running(TestServer::GrpcTo(server.port(), {.token_file = path}), "running", "node1", PatientSettings(1));
-  running.ConnectAndJoin();
-  running.AwaitRound();
+  RunningJob running(TestServer::GrpcTo(server.port(), {.token_file = path}), "running");
   StallReaders(path);
-  TestLauncher other(TestServer::GrpcTo(server.port(), {.token = kOld}), "other", "node1", PatientSettings(1));
-  RunJob(&other);
-  running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
+  RunningJob(TestServer::GrpcTo(server.port(), {.token = kOld}), "other").End();
+  running.End();
 }
 
-// What each role may do, and who is named as the one who did it.
+// Permissions of each role, and the actor that events name.
 class RolesTest : public ::testing::Test {
  protected:
   static std::string TokenOf(const std::string& name) { return absl::StrCat("the-token-of-", name); }
@@ -203,9 +185,7 @@ class RolesTest : public ::testing::Test {
 };
 
 TEST_F(RolesTest, EachRole_MayCallWhatTheTableSays) {
-  TestLauncher running(ClientWith(TokenOf("launcher:alice")), "job", "node1", PatientSettings(1));
-  running.ConnectAndJoin();
-  running.AwaitRound();
+  RunningJob running(ClientWith(TokenOf("launcher:alice")));
   EXPECT_EQ(driver_.GetJob("job")->owner, "alice");
   const struct {
     std::string token;
@@ -228,8 +208,7 @@ TEST_F(RolesTest, EachRole_MayCallWhatTheTableSays) {
     EXPECT_TRUE(Call(token, control_, &v1::Control::Stub::ListHosts, v1::ListHostsRequest()).ok());
     EXPECT_TRUE(Watch(token).ok());
     if (joins) {
-      TestLauncher other(ClientWith(token), token, "node1", PatientSettings(1));
-      RunJob(&other);
+      RunningJob(ClientWith(token), token).End();
     } else {
       EXPECT_TRUE(absl::StrContains(RefusalOf(server_->port(), {.token = token}).reason,
                                     "has role read; this call requires role launcher or admin"));
@@ -255,7 +234,7 @@ TEST_F(RolesTest, EachRole_MayCallWhatTheTableSays) {
   EXPECT_EQ(drained_by, (std::vector<std::string>{"ops", "127.0.0.1"}));
 }
 
-// The launcher that hosts the server shows no token to itself.
+// The launcher that hosts the server connects without a token.
 TEST_F(RolesTest, HostsOwnLauncher_OwnsItsJob) {
   const std::string own = OwnName({.token_file = TokenFile()});
   EXPECT_EQ(own, "page");
@@ -288,8 +267,7 @@ class TlsTest : public ::testing::Test {
 
 TEST_F(TlsTest, CertificatesOnBothSides_IsServed) {
   TestServer server({.credentials = Of(ca_, "server", ca_)});
-  TestLauncher launcher(TestServer::GrpcTo(server.port(), Of(ca_, "node1", ca_)), "job", "node1", PatientSettings(1));
-  RunJob(&launcher);
+  RunningJob(TestServer::GrpcTo(server.port(), Of(ca_, "node1", ca_))).End();
 }
 
 TEST_F(TlsTest, CertificateOfTheServerOnly_WithToken_IsServed) {
@@ -297,13 +275,11 @@ TEST_F(TlsTest, CertificateOfTheServerOnly_WithToken_IsServed) {
   credentials.tls_ca.clear();
   credentials.token = kOld;
   TestServer server({.credentials = credentials});
-  TestLauncher launcher(TestServer::GrpcTo(server.port(), {.token = kOld, .tls_ca = ca_.ca()}), "job", "node1",
-                        PatientSettings(1));
-  RunJob(&launcher);
+  RunningJob(TestServer::GrpcTo(server.port(), {.token = kOld, .tls_ca = ca_.ca()})).End();
   EXPECT_TRUE(absl::StrContains(RefusalOf(server.port(), {.tls_ca = ca_.ca()}).reason, "token"));
 }
 
-// Not at once: certificates may be about to be renewed. But not for ever.
+// The client first retries, as certificates may be about to be renewed, and then gives up.
 TEST_F(TlsTest, BadCertificates_RefusedForGoodAfterAWhile) {
   TestServer server({.credentials = Of(ca_, "server", ca_)});
   TestServer misnamed({.credentials = Of(ca_, "misnamed", ca_)});
@@ -344,8 +320,7 @@ TEST_F(TlsTest, NameNotAllowed_RefusedForGood) {
   Credentials credentials = Of(ca_, "server", ca_);
   credentials.tls_allowed_names = {"node1.cluster"};
   TestServer server({.credentials = credentials});
-  TestLauncher allowed(TestServer::GrpcTo(server.port(), Of(ca_, "node1", ca_)), "job", "node1", PatientSettings(1));
-  RunJob(&allowed);
+  RunningJob(TestServer::GrpcTo(server.port(), Of(ca_, "node1", ca_))).End();
   const std::string reason = RefusalOf(server.port(), Of(ca_, "node2", ca_)).reason;
   EXPECT_TRUE(absl::StrContains(reason, "--tls-allowed-names")) << reason;
 }
@@ -358,18 +333,15 @@ TEST_F(TlsTest, Rotation_RunningJobGoesOnAndNewClientsGetIn) {
   const Credentials credentials = Of(*before, "server", *before);
   const Credentials client = Of(*before, "node1", *before);
   TestServer server({.credentials = credentials});
-  TestLauncher running(TestServer::GrpcTo(server.port(), client), "running", "node1", PatientSettings(1));
-  running.ConnectAndJoin();
-  running.AwaitRound();
-  // All of it anew, in the same files.
+  RunningJob running(TestServer::GrpcTo(server.port(), client), "running");
+  // New CA, certificates and keys in the same files.
   TestCa after(folder);
   after.Issue("server", "IP:127.0.0.1");
   after.Issue("node1", "DNS:node1");
   ClientLog log;
   const auto other = TestServer::GrpcTo(server.port(), client)(log.Handler());
-  log.AwaitReconnected();  // as soon as the server has seen the new files, too
-  running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
+  log.AwaitReconnected();  // once the server has read the new files, too
+  running.End();
 }
 
 TEST_F(TlsTest, FilesOfTheClientStall_ReconnectsWithWhatWasReadLast) {

@@ -28,7 +28,6 @@ class Rendezvousd : public Process {
   }
 };
 
-// A launcher alone can be enough: these jobs are about who gets in.
 std::vector<std::string> OneNode(int port, std::vector<std::string> more, const std::string& script) {
   more.push_back("--rdzv-conf=is_host=false");
   return NodeFlags(port, "1", 1, std::move(more), script);
@@ -80,7 +79,7 @@ TEST(LaunchTest, UnusableFiles_OneLineAndExitTwo) {
   }
 }
 
-// What it needs to trust a server is not enough to be one.
+// A CA certificate is enough to trust a server, but not to be one.
 TEST(LaunchTest, OnlyTheCaOnTheServersHost_SaysHowToJoinAServerThere) {
   TestCa ca(NewFolder("ca"));
   ca.Issue("node", "IP:127.0.0.1");
@@ -95,7 +94,7 @@ TEST(LaunchTest, OnlyTheCaOnTheServersHost_SaysHowToJoinAServerThere) {
   EXPECT_EQ(joined.Wait(), 0) << joined.Err();
 }
 
-// One launcher hosts the server for the other, both with certificates and a token.
+// One of two launchers, which have certificates and a token, hosts the server.
 TEST(LaunchTest, HostingLauncher_AsksForTheSame) {
   TestCa ca(NewFolder("ca"));
   ca.Issue("node", "IP:127.0.0.1,DNS:localhost");

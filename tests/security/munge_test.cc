@@ -1,4 +1,4 @@
-// Servers that let in who shows a MUNGE credential of their own user. With a real munged of the test's own.
+// Servers that accept clients with a MUNGE credential of the server's user. Each test runs a real munged.
 #include "rendezvous/wire/munge.h"
 
 #include <grpcpp/grpcpp.h>
@@ -19,16 +19,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/log.h"
+#include "base/steady_time.h"
 #include "proto/control.grpc.pb.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
 #include "rendezvous/server/server.h"
-#include "tests/rendezvous_net/net_fixture.h"
-#include "tests/rendezvous_net/raw_client.h"
-#include "tests/rendezvous_net/test_launcher.h"
+#include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/raw_client.h"
+#include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/certificates.h"
+#include "tests/security/running_job.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::rendezvous {
@@ -38,7 +39,7 @@ using testing::Eventually;
 using testing::Process;
 using testing::WriteFile;
 
-// In /tmp itself: the name of a socket has at most 108 bytes, and every user has to reach it.
+// Directly in /tmp, because a socket path has at most 108 bytes, and all users must be able to reach it.
 std::string NewShortFolder() {
   std::string folder = "/tmp/munge-XXXXXX";
   return mkdtemp(folder.data()) == nullptr ? "" : folder;
@@ -67,13 +68,13 @@ class MungeTest : public ::testing::Test {
         "/usr/sbin/munged", "--foreground", "--force", absl::StrCat("--key-file=", folder_, "/key"),
         absl::StrCat("--socket=", socket_), absl::StrCat("--pid-file=", folder_, "/pid"),
         absl::StrCat("--seed-file=", folder_, "/seed"), absl::StrCat("--log-file=", folder_, "/log")});
-    // The socket may be that of a munged before, or be bound and not listen yet.
+    // The socket may belong to an earlier munged, or be bound without listening yet.
     ASSERT_TRUE(Eventually([&] { return Verdict(CredentialBy("root")).ok() || !testing::Alive(munged_->pid()); }))
         << munged_->Err();
   }
   Process& munged() { return *munged_; }
 
-  // What `munge` of another process gives.
+  // Output of the `munge` command.
   std::string CredentialBy(const std::string& user, const std::string& payload = "ddprun-rendezvous") {
     Process munge({"/usr/bin/env", "setpriv", "--reuid", user, "--clear-groups", "munge",
                    absl::StrCat("--socket=", socket_), absl::StrCat("--string=", payload)});
@@ -107,7 +108,6 @@ class MungeTest : public ::testing::Test {
 
 TEST_F(MungeTest, OwnUsersCredential_IsGoodOnce) {
   const absl::StatusOr<std::string> credential = NewCredential(socket_);
-  ASSERT_TRUE(credential.ok()) << credential.status();
   EXPECT_TRUE(Verdict(*credential).ok());
   const absl::Status again = Verdict(*credential);
   EXPECT_TRUE(absl::IsUnauthenticated(again)) << again;
@@ -126,13 +126,10 @@ TEST_F(MungeTest, NoMunged_IsNoError) {
   const std::string nowhere = folder_ + "/nowhere";
   EXPECT_TRUE(absl::IsFailedPrecondition(NewCredential(nowhere).status()));
   TestServer server({.credentials = {.munge = true, .munge_socket = nowhere}});
-  TestLauncher launcher(TestServer::GrpcTo(server.port(), {.munge = true, .munge_socket = nowhere}), "job", "node1",
-                        PatientSettings(1));
-  launcher.ConnectAndJoin();
-  launcher.AwaitRound();
+  RunningJob launcher(TestServer::GrpcTo(server.port(), {.munge = true, .munge_socket = nowhere}));
 }
 
-// As while munged is restarted or flooded: that is no reason to let everybody in, now or later.
+// munged may be restarting or flooded: the server must not accept unauthenticated clients, now or later.
 TEST_F(MungeTest, MungedDoesNotAnswerTheFirstCall_NobodyIsLetIn) {
   munged().Signal(SIGKILL);
   munged().Wait();
@@ -144,9 +141,7 @@ TEST_F(MungeTest, MungedDoesNotAnswerTheFirstCall_NobodyIsLetIn) {
   EXPECT_TRUE(absl::IsUnavailable(NewCredential(socket_).status()));
   StartMunged();
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
-  TestLauncher launcher(To(server), "job", "node1", PatientSettings(1));
-  launcher.ConnectAndJoin();
-  launcher.AwaitRound();
+  RunningJob launcher(To(server));
 }
 
 TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
@@ -163,8 +158,8 @@ TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
   FlushLog(SteadyNow() + Process::kPatience);
   const std::string log = ::testing::internal::GetCapturedStderr();
-  for (const std::string& line : {absl::StrCat("munge is not on this host (there is no ", socket_, ")"),
-                                  std::string("munge is on this host now")}) {
+  for (const std::string& line : {absl::StrCat("munge is not available on this host (there is no ", socket_, ")"),
+                                  std::string("munge is now available on this host")}) {
     const size_t first = log.find(line);
     EXPECT_NE(first, std::string::npos) << log;
     EXPECT_EQ(log.find(line, first + 1), std::string::npos) << "more than once\n" << log;
@@ -173,9 +168,7 @@ TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
 
 TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
   TestServer server({.credentials = WithMunge()});
-  TestLauncher launcher(To(server), "job", "node1", PatientSettings(1));
-  launcher.ConnectAndJoin();
-  launcher.AwaitRound();
+  RunningJob launcher(To(server));
   for (const std::string user : {"", "nobody"}) {
     RawClient stranger(server.port(), user.empty() ? "" : absl::StrCat("Munge ", CredentialBy(user)));
     EXPECT_FALSE(stranger.Read().has_value());
@@ -189,8 +182,7 @@ TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.Health("").status()));
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.WatchHealth("").status()));
   EXPECT_TRUE(absl::IsUnimplemented(stranger.Reflect().status()));
-  launcher.Succeed();
-  EXPECT_TRUE(launcher.Await<Finish>().verdict().succeeded());
+  launcher.End();
 }
 
 TEST_F(MungeTest, LauncherWithoutMunge_IsToldWhatToDo) {
@@ -212,7 +204,6 @@ TEST_F(MungeTest, Command_EventAndLogNameTheUser) {
   EventLog events;
   Driver driver(Driver::Host::kLauncher, SavedState(), nullptr, &events);
   auto server = Server::Start(&driver, {"127.0.0.1:0"}, {.credentials = WithMunge()});
-  ASSERT_TRUE(server.ok()) << server.status();
   const auto stub = v1::Control::NewStub(
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", (*server)->port()), grpc::InsecureChannelCredentials()));
   const auto drain = [&](const std::string& credential) {
@@ -237,18 +228,15 @@ TEST_F(MungeTest, Command_EventAndLogNameTheUser) {
   EXPECT_EQ(drained[0]->event.actor, "root") << "not the address that the call came from";
 }
 
-// A munged that is stopped answers nobody: what stands goes on, what comes waits, and nobody waits for it at the end.
+// While munged is stopped, running jobs continue and new launchers wait; shutdown does not wait for munged.
 TEST_F(MungeTest, MungedHangs_RunningJobGoesOn_NewLaunchersWait) {
   TestServer server({.credentials = WithMunge()});
-  TestLauncher running(To(server), "running", "node1", PatientSettings(1));
-  running.ConnectAndJoin();
-  running.AwaitRound();
+  RunningJob running(To(server), "running");
   munged().Signal(SIGSTOP);
   TestLauncher late(To(server), "late", "node1", PatientSettings(1));
   RawClient stranger(server.port(), "Munge MUNGE:AwQ:");  // keeps the server's side waiting, too
   EXPECT_TRUE(stranger.WriteBytes(""));
-  running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
+  running.End();
   EXPECT_TRUE(late.log().empty());
   munged().Signal(SIGCONT);
   late.log().AwaitReconnected();
@@ -259,12 +247,9 @@ TEST_F(MungeTest, MungedHangs_RunningJobGoesOn_NewLaunchersWait) {
   munged().Signal(SIGKILL);
 }
 
-// While munged is upgraded, say.
 TEST_F(MungeTest, MungedComesBack_LauncherReconnects) {
   TestServer server({.credentials = WithMunge()});
-  TestLauncher launcher(To(server), "job", "node1", PatientSettings(1));
-  launcher.ConnectAndJoin();
-  launcher.AwaitRound();
+  RunningJob launcher(To(server));
   munged().Signal(SIGKILL);
   munged().Wait();
   server.Restart();
@@ -272,8 +257,7 @@ TEST_F(MungeTest, MungedComesBack_LauncherReconnects) {
   StartMunged();
   launcher.log().AwaitReconnected();
   launcher.SendJoin();
-  launcher.Succeed();
-  EXPECT_TRUE(launcher.Await<Finish>().verdict().succeeded());
+  launcher.End();
 }
 
 }  // namespace

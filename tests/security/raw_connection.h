@@ -5,29 +5,29 @@
 
 namespace ddprun::rendezvous {
 
-// A TCP connection to a rendezvous server on this host, and HTTP/2 by hand: what no gRPC client would do. Blocking; of
-// one thread.
+// A TCP connection to a rendezvous server on this host that speaks HTTP/2 in ways that no gRPC client does. Blocking;
+// thread-compatible.
 class RawConnection {
  public:
-  // Comes from `address`, one of the loopback's.
+  // Connects from `address`, one of the loopback addresses.
   explicit RawConnection(int port, const std::string& address = "127.0.0.1");
   ~RawConnection();
   RawConnection(const RawConnection&) = delete;
   RawConnection& operator=(const RawConnection&) = delete;
 
-  // How a client begins to speak HTTP/2.
+  // The first bytes of an HTTP/2 client.
   static std::string Greeting();
-  // Whether it arrives is seen by what comes back.
+  // Errors are ignored: the tests look at the server's answer.
   void Send(const std::string& bytes);
-  // Waits for the server's first bytes; false: it has closed the connection, or does not answer.
+  // Waits for the server's first bytes. Returns false if the server closes the connection or does not answer.
   bool IsAnswered();
   bool Greet() {
     Send(Greeting());
     return IsAnswered();
   }
-  // Opens streams of Rendezvous.Session and says nothing on them. After Greet.
+  // Opens idle streams of Rendezvous.Session. REQUIRES: Greet was called.
   void OpenStreams(int count);
-  // Reads to the end; false: it does not come.
+  // Reads until the connection ends. Returns false if it does not end.
   bool AwaitClosed();
 
  private:

@@ -11,7 +11,7 @@ try:
 except ImportError:
     sys.exit(77)
 
-# Of each kind that is used: its API version, and fields that must be there.
+# API version and required fields of each kind.
 KINDS = {
     "ConfigMap": ("v1", []),
     "Service": ("v1", ["selector", "ports"]),
@@ -19,7 +19,7 @@ KINDS = {
     "PodDisruptionBudget": ("policy/v1", ["selector", "maxUnavailable"]),
     "NetworkPolicy": ("networking.k8s.io/v1", ["podSelector", "policyTypes"]),
 }
-# What the restricted level of the Pod Security Standards asks for, and a root file system that nobody writes.
+# Requirements of the restricted level of the Pod Security Standards, and a read-only root file system.
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -34,7 +34,7 @@ def expect(holds, text):
 
 
 class NoRepeats(yaml.SafeLoader):
-    """A key that comes twice is an error, as it is for the API server."""
+    """Duplicate keys are errors, as for the API server."""
 
 
 def mapping(loader, node):
@@ -85,7 +85,7 @@ def check_workload(document):
 
 
 def check_several(workload, arguments, documents):
-    """Of servers that share an etcd: each has a name, all start, and the network lets them reach etcd."""
+    """Checks servers that share an etcd: their names, their start, and their access to etcd."""
     spec = workload["spec"]
     expect(spec.get("podManagementPolicy") == "Parallel", "the servers start one after the other")
     expect("volumeClaimTemplates" not in spec, "the records are in etcd, not in a volume")
@@ -97,7 +97,7 @@ def check_several(workload, arguments, documents):
 
 
 def check_links(documents, configuration):
-    """What the documents say of each other."""
+    """Checks the references between the documents."""
     workload = next(d for d in documents if d["kind"] == "StatefulSet")
     labels = workload["spec"]["template"]["metadata"]["labels"]
     pod = workload["spec"]["template"]["spec"]
@@ -134,7 +134,7 @@ def check_links(documents, configuration):
         expect(several == ("\netcd = " in "\n" + text), "etcd is for several servers, and they need it")
         expect(several or f'"{mounts["state"]}"' in text, "the state is not kept in the volume")
         expect(f'"{mounts["token"]}/' in text, "the token is not read from the Secret")
-        # The folders exist in the pod only.
+        # These folders exist only in the pod.
         lines = [line for line in text.splitlines() if not line.startswith(("state-dir", "token-file", "tls-"))]
         for argument in arguments:
             if argument.startswith("--advertise="):

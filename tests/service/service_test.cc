@@ -1,4 +1,4 @@
-// rendezvousd as operators install it: systemd's unit and protocol, the manifests for Kubernetes, an upgrade under a
+// rendezvousd as operators install it: systemd's unit and protocol, the manifests for Kubernetes, an upgrade during a
 // running job.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -25,7 +25,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tests/e2e/launch.h"
-#include "tests/rendezvous_http/http_client.h"
+#include "tests/rendezvous/http/http_client.h"
 
 namespace ddprun::testing {
 namespace {
@@ -34,7 +34,7 @@ constexpr char kProgram[] = "rendezvous/daemon/rendezvousd";
 constexpr char kUnit[] = "packaging/systemd/rendezvousd.service";
 constexpr int kSkipped = 77;
 
-// The socket on which systemd would hear the service.
+// The socket on which systemd receives notifications of the service.
 class NotifySocket {
  public:
   NotifySocket() : name_(absl::StrCat("ddprun-notify-", getpid())), fd_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -90,7 +90,7 @@ TEST(ServiceTest, Unit_IsValidAndSandboxed) {
   Process verify({"/usr/bin/systemd-analyze", "verify", "--man=no", copy});
   EXPECT_EQ(verify.Wait(), 0) << verify.Err();
   EXPECT_FALSE(absl::StrContains(verify.Err(), "rendezvousd.service")) << verify.Err();
-  // In tenths; of an ordinary service: 96.
+  // The threshold is in tenths; ordinary services have 96.
   Process security({"/usr/bin/systemd-analyze", "security", "--offline=true", "--threshold=15", "--no-pager", copy});
   EXPECT_EQ(security.Wait(), 0) << security.Out() << security.Err();
 }
@@ -103,7 +103,7 @@ TEST(ServiceTest, FlagsThatFilesUse_Exist) {
     const std::regex flag("--[a-z][a-z-]*");
     return std::set<std::string>(std::sregex_token_iterator(text.begin(), text.end(), flag), {});
   }();
-  // Lines with the program's arguments.
+  // Files, and marks of lines with the program's arguments.
   const std::vector<std::pair<std::string, std::string>> places = {
       {kUnit, "ExecStart="},
       {"packaging/container/Containerfile", "CMD "},
@@ -125,8 +125,8 @@ TEST(ServiceTest, FlagsThatFilesUse_Exist) {
 
 constexpr char kToken[] = "0123456789abcdef";
 
-// Starts the server for real: a configuration that is valid may still ask for sockets that can't be had together.
-// `port`: where it listens, on every address of this host.
+// Starts the server, because sockets of a valid configuration may still conflict. It must listen at `port` on all
+// addresses of this host.
 void ExpectStarts(std::vector<std::string> argv, int port, const std::map<std::string, std::string>& environment = {}) {
   argv.insert(argv.begin(), kProgram);
   Process server(argv, environment);
@@ -142,7 +142,7 @@ void ExpectStarts(std::vector<std::string> argv, int port, const std::map<std::s
   EXPECT_EQ(server.Wait(), 0) << server.Err();
 }
 
-// What is installed, below `dir` and at `port`. The token is in its file.
+// Files of an installation in a temporary folder, and its port.
 class Installed {
  public:
   Installed() {
@@ -167,7 +167,7 @@ class Installed {
   const int port_ = FreePort();
 };
 
-// The rest of the line that begins with `mark`.
+// Returns the rest of the line that begins with `mark`.
 std::string LineWith(const std::string& file, const std::string& mark) {
   for (const absl::string_view line : absl::StrSplit(ReadFile(file), '\n')) {
     if (absl::StartsWith(line, mark)) return std::string(line.substr(mark.size()));
@@ -183,7 +183,7 @@ TEST(ServiceTest, Unit_StartsThePackagedConfiguration) {
   EXPECT_EQ(argv[0], "/usr/local/bin/rendezvousd");
   argv.erase(argv.begin());
   ExpectStarts(argv, installed.port());
-  // systemd gives up after five starts in ten seconds otherwise.
+  // By default systemd gives up after five starts in ten seconds.
   EXPECT_EQ(LineWith(kUnit, "StartLimitIntervalSec="), "0");
 }
 
@@ -204,7 +204,7 @@ TEST(ServiceTest, ContainersCommand_Starts) {
   ExpectStarts(argv, installed.port());
 }
 
-// Both orders, and both families; what else listens at the port is still found.
+// In both orders; another program at the port is still detected.
 TEST(ServiceTest, BothWildcards_ShareAPort) {
   const int port = FreePort();
   const std::string ipv4 = absl::StrCat("--listen=0.0.0.0:", port), ipv6 = absl::StrCat("--listen=[::]:", port);
@@ -236,13 +236,13 @@ TEST(ServiceTest, Manifests_FitTogether) {
       ExpectStarts({"--config", installed.Configuration(text)}, installed.port(), environment);
       continue;
     }
-    // There is no etcd to start with.
+    // Without an etcd the server can't start.
     Process valid({kProgram, "--config", dir.File("conf"), "--check-config"}, environment);
     EXPECT_EQ(valid.Wait(), 0) << valid.Err();
   }
 }
 
-// What benchmarks/fleet.py runs.
+// The program that benchmarks/fleet.py runs.
 TEST(FleetTest, JobOfThirtyLaunchers_StartsRestartsAndEnds) {
   Process server({kProgram, "--listen=127.0.0.1:0"});
   ASSERT_TRUE(server.WaitForOut("\n")) << server.Err();
@@ -256,7 +256,7 @@ TEST(FleetTest, JobOfThirtyLaunchers_StartsRestartsAndEnds) {
   EXPECT_TRUE(absl::StrContains(server.Err(), "round 2 assigned to 30 nodes")) << server.Err();
 }
 
-// A job of two nodes, with a server that keeps its state in a folder.
+// A job of two nodes, with a server that persists its state.
 class UpgradeTest : public ::testing::Test {
  protected:
   void StartServer() {
@@ -291,7 +291,7 @@ TEST_F(UpgradeTest, ServerIsReplaced_WorkersRunOnAndTheNextRoundFollows) {
     ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == 2; })) << server_->Err();
   }
   EXPECT_EQ(Count(a->Out() + b->Out(), "rank="), 2) << a->Out() << b->Out();
-  // The new server goes on where the old one was: the job's second round, with one restart charged.
+  // The new server continues with the job's second round, with one restart charged.
   Touch("fail");
   for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("round=2")) << node->Err();
   EXPECT_EQ(Count(a->Out() + b->Out(), "attempt=1 round=2"), 2) << a->Out() << b->Out();
@@ -312,7 +312,7 @@ TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
     EXPECT_EQ(ctl.Wait(), 0) << ctl.Err();
     return ctl.Out();
   };
-  // Lines without their numbers and those of nodes that come and go.
+  // Lines of events without their numbers, and without those of nodes.
   const auto story = [&] {
     std::vector<std::string> lines;
     for (const auto line : absl::StrSplit(ctl("events"), '\n', absl::SkipEmpty())) {

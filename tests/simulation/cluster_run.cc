@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/simulation/cluster.h"
+#include "tests/simulation/simulated_cluster.h"
 
 int main(int argc, char** argv) {
   using ddprun::testing::Cluster;

@@ -1,10 +1,10 @@
 // Many jobs of one server, with faults everywhere: every invariant of docs/model.md holds, and every job ends. Larger
 // ones: cluster_run.
-#include "tests/simulation/cluster.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdio>
+
+#include "tests/simulation/simulated_cluster.h"
 
 namespace ddprun::testing {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/simulation/launcher.h"
 #include "tests/simulation/network.h"
-#include "tests/simulation/server.h"
+#include "tests/simulation/simulated_launcher.h"
+#include "tests/simulation/simulated_server.h"
 #include "tests/simulation/timeline.h"
 
 namespace ddprun::testing {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 
 namespace ddprun::testing {
 

@@ -19,7 +19,8 @@ void Workers::Work(int32_t rank, const rendezvous::Assignment& assignment) {
   ++worker.start;
   worker.world = World(assignment.round(), assignment.master_port());
   worker.ends_soon = worker.suspended = false;
-  worker.step = assignment.state_step();
+  worker.step.reset();
+  if (assignment.has_state_step()) worker.step = assignment.state_step();
   worker.began = timeline_->now();
   Later(rank, settings_.work + timeline_->Random(absl::Seconds(1)), [=, this](Worker* worker) {
     if (!worker->ends_soon && !worker->suspended) End(rank, 0, 0);
@@ -106,8 +107,8 @@ void Workers::Reform(const launcher::LocalRanks& ranks, const rendezvous::Assign
     Work(rank, assignment);
     worker_contract::LinkReFormed formed;
     formed.round = assignment.round();
-    formed.step = (assignment.has_state_step() ? assignment.state_step() : 0);
-    formed.source = assignment.state_source();
+    formed.step = assignment.state_step();
+    if (assignment.has_state_source()) formed.source = assignment.state_source();
     Later(rank, timeline_->Random(absl::Milliseconds(50)), [=, this](Worker* worker) {
       if (!worker->suspended) events_.on_link(rank, formed);
     });
@@ -157,7 +158,7 @@ void Workers::End(int32_t rank, int exit_code, int signal) {
   workers_[rank].suspended = false;
   launcher::WorkerEnd end{rank, std::nullopt, std::nullopt};
   if (exit_code != 0 || signal != 0) {
-    end.failure.emplace();
+    end.failure = rendezvous::NewFailure();
     end.failure->set_host(settings_.host);
     end.failure->set_local_rank(rank);
     end.failure->set_rank(rank);

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/core/link_event.h"
-#include "launcher/core/worker_set.h"
+#include "launcher/workers/link_event.h"
+#include "launcher/workers/worker_set.h"
 #include "rendezvous/core/messages.h"
 #include "tests/simulation/timeline.h"
 #include "worker_contract/worker_link.h"

@@ -3,12 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/launch.h"
-#include "tests/slurm/cluster.h"
+#include "tests/slurm/slurm_cluster.h"
 
 namespace ddprun::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 class LostNodeTest : public SlurmTest {
  protected:
@@ -25,7 +23,7 @@ class LostNodeTest : public SlurmTest {
                                "$code; exit $code"));
   }
 
-  // The one on node2.
+  // The launcher on node2.
   static void KillLauncher() {
     Run("kill -9 $(comm -12 <(ip netns pids node2 | sort) <(pgrep -f bin/ddprun | sort) | sort -n | head -n 1)");
   }
@@ -38,7 +36,7 @@ TEST_F(LostNodeTest, TaskKilled_MinMax_GoesOnSmaller) {
   ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
   KillLauncher();
   ASSERT_TRUE(job.WaitForOutput("rank 0 of 1 on node1, round 2: done at step 60")) << job.Output();
-  // The one that was killed is srun's result.
+  // srun reports the killed launcher's result.
   EXPECT_EQ(job.WaitForEnd(), "FAILED");
   EXPECT_EQ(job.Field("ExitCode"), "137:0") << job.Output();
 }
@@ -71,7 +69,7 @@ TEST_F(LostNodeTest, NodeSetDown_NoKill_MinMax_GoesOnSmaller) {
 TEST_F(LostNodeTest, PowerOff_NoKill_SpareTakesOver) {
   const Job job = Train("-N3 --no-kill --no-requeue", "--no-kill", "--nnodes=2", "STEPS=80");
   ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
-  // Which of the nodes is the spare is not said: the one that came last.
+  // The node that joined last is the spare, which may be any.
   const int lost = absl::StrContains(job.Output(), "of 2 on node2, round 1: begins") ? 2 : 3;
   PowerOff(lost);
   EXPECT_TRUE(job.WaitForOutput(absl::StrCat("of 2 on node", 5 - lost, ", round 2: done at step 80"))) << job.Output();

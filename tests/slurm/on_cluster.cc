@@ -1,11 +1,11 @@
-// Not a test of anything: runs the command in $ON_CLUSTER on the head of a cluster of two nodes, in the folder of the
-// checkout. For benchmarks, and to try something out:
+// Not a test: runs the command in $ON_CLUSTER on the head of a two-node cluster, in the folder of the checkout. For
+// benchmarks and experiments:
 //
 //   ON_CLUSTER='srun -N2 hostname' bazel run //tests/slurm:on_cluster
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "tests/slurm/cluster.h"
+#include "tests/slurm/slurm_cluster.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::testing {

@@ -1,7 +1,7 @@
-// What a job is given: GPUs, and nodes on several switches.
+// Allocated GPUs, and nodes on several switches.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "tests/slurm/cluster.h"
+#include "tests/slurm/slurm_cluster.h"
 
 namespace ddprun::testing {
 namespace {
@@ -24,32 +24,29 @@ constexpr char kWorker[] =
     "$CUDA_VISIBLE_DEVICES.'";
 
 TEST_F(ResourcesTest, GpusPerNode_AWorkerForEach) {
-  const Ended ended = Run(absl::StrCat("srun -w node1,node3 --gpus-per-node=2 ddprun ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
+  const std::string out = RunWell(absl::StrCat("srun -w node1,node3 --gpus-per-node=2 ddprun ", kWorker));
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_THAT(ended.out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank < 2 ? 1 : 3, ", local rank ",
-                                                  rank % 2, ", GPUs 0,1.")));
+    EXPECT_THAT(out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank < 2 ? 1 : 3, ", local rank ", rank % 2,
+                                            ", GPUs 0,1.")));
   }
 }
 
 TEST_F(ResourcesTest, NodesWithDifferentNumbersOfGpus_AWorkerForEach) {
-  const Job job = Submit("-w node[1-2] --gpus=6", absl::StrCat("srun ddprun ", kWorker));
-  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
-  EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 6 on node1, local rank 1, GPUs 0,1."));
-  EXPECT_THAT(job.Output(), HasSubstr("rank 2 of 6 on node2, local rank 0, GPUs 0,1,2,3."));
-  EXPECT_THAT(job.Output(), HasSubstr("rank 5 of 6 on node2, local rank 3, GPUs 0,1,2,3."));
+  const std::string out = Completed("-w node[1-2] --gpus=6", absl::StrCat("srun ddprun ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 1 of 6 on node1, local rank 1, GPUs 0,1."));
+  EXPECT_THAT(out, HasSubstr("rank 2 of 6 on node2, local rank 0, GPUs 0,1,2,3."));
+  EXPECT_THAT(out, HasSubstr("rank 5 of 6 on node2, local rank 3, GPUs 0,1,2,3."));
 }
 
 TEST_F(ResourcesTest, NoGpusAskedFor_OneWorker) {
-  const Ended ended = Run(absl::StrCat("srun -N2 ddprun ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on "));
+  const std::string out = RunWell(absl::StrCat("srun -N2 ddprun ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 1 of 2 on "));
 }
 
 TEST_F(ResourcesTest, NprocGiven_WinsOverGpus) {
-  const Ended ended = Run(absl::StrCat("srun -N1 -w node1 --gpus-per-node=2 ddprun --nproc-per-node=1 ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 1 on node1"));
+  const std::string out =
+      RunWell(absl::StrCat("srun -N1 -w node1 --gpus-per-node=2 ddprun --nproc-per-node=1 ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 0 of 1 on node1"));
 }
 
 TEST_F(ResourcesTest, FewerGpusThanWorkers_SaysWhatToGiveSrun) {
@@ -65,13 +62,12 @@ TEST_F(ResourcesTest, ATaskForEachGpu_SaysToWriteOneTask) {
   EXPECT_THAT(ended.err, HasSubstr("write srun --ntasks=1 --ntasks-per-node=1 ddprun ..."));
 }
 
-// Without a switch's name before it, node2 would come before node3.
+// Without the switch's name as prefix, node2 would come before node3.
 TEST_F(ResourcesTest, NodesOnTwoSwitches_NeighboursAreNeighboursInRank) {
-  const Ended ended = Run(absl::StrCat("srun -N4 ddprun ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
+  const std::string out = RunWell(absl::StrCat("srun -N4 ddprun ", kWorker));
   const char* const order[] = {"node1", "node3", "node2", "node4"};
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_THAT(ended.out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on ", order[rank], ",")));
+    EXPECT_THAT(out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on ", order[rank], ",")));
   }
 }
 

@@ -1,47 +1,43 @@
-// How a job starts: one ddprun on each node, by srun, with nothing else to say.
+// Start of a job: srun starts one ddprun per node, without flags.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/launch.h"
-#include "tests/slurm/cluster.h"
+#include "tests/slurm/slurm_cluster.h"
 
 namespace ddprun::testing {
 namespace {
 
 using ::testing::ContainsRegex;
-using ::testing::HasSubstr;
 
 class StartTest : public SlurmTest {
  protected:
   static void SetUpTestSuite() { BringUp({.cpus = {4, 4, 4}}); }
 };
 
-// Says where it stands, in one line.
+// Prints its ranks in one line.
 constexpr char kWorker[] =
     "--no-python sh -c 'echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME, node $GROUP_RANK of $GROUP_WORLD_SIZE, "
     "run $TORCHELASTIC_RUN_ID.'";
 
-// ---- What is right without a flag ----
+// ---- Without flags ----
 
 TEST_F(StartTest, Srun_TwoNodes_OneWorld) {
-  const Ended ended = Run(absl::StrCat("srun -N2 ddprun ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
-  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node2, node 1 of 2"));
+  const std::string out = RunWell(absl::StrCat("srun -N2 ddprun ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
+  EXPECT_THAT(out, HasSubstr("rank 1 of 2 on node2, node 1 of 2"));
 }
 
 TEST_F(StartTest, Srun_SeveralWorkersPerNode_RanksInNodeOrder) {
-  const Ended ended = Run(absl::StrCat("srun -N3 ddprun --nproc-per-node=2 ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
+  const std::string out = RunWell(absl::StrCat("srun -N3 ddprun --nproc-per-node=2 ", kWorker));
   for (int rank = 0; rank < 6; ++rank) {
-    EXPECT_THAT(ended.out, HasSubstr(absl::StrCat("rank ", rank, " of 6 on node", rank / 2 + 1)));
+    EXPECT_THAT(out, HasSubstr(absl::StrCat("rank ", rank, " of 6 on node", rank / 2 + 1)));
   }
 }
 
 TEST_F(StartTest, Srun_NodesNamedInAnyOrder_RanksFollowTheStepsList) {
-  const Ended ended = Run(absl::StrCat("srun -N2 -m arbitrary -w node3,node1 ddprun ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
-  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node3, node 1 of 2"));
+  const std::string out = RunWell(absl::StrCat("srun -N2 -m arbitrary -w node3,node1 ddprun ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
+  EXPECT_THAT(out, HasSubstr("rank 1 of 2 on node3, node 1 of 2"));
 }
 
 TEST_F(StartTest, Sbatch_SrunInScript_OneWorldNamedAfterTheJob) {
@@ -54,34 +50,30 @@ TEST_F(StartTest, Sbatch_SrunInScript_OneWorldNamedAfterTheJob) {
 TEST_F(StartTest, Sbatch_ForkedWorkers_OneWorldAndNothingIsLeft) {
   const std::string script =
       "import os; os.write(1, 'rank {RANK} of {WORLD_SIZE} on {SLURMD_NODENAME}\\n'.format(**os.environ).encode())";
-  const Job job = Submit("-N2", absl::StrCat("echo \"", script, "\" > forked.py\n",
-                                             "srun ddprun --nproc-per-node=2 --preload=json forked.py"));
-  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  const std::string out = Completed("-N2", absl::StrCat("echo \"", script, "\" > forked.py\n",
+                                                        "srun ddprun --nproc-per-node=2 --preload=json forked.py"));
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank / 2 + 1)));
+    EXPECT_THAT(out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank / 2 + 1)));
   }
-  EXPECT_THAT(job.Output(), Not(HasSubstr("--preload")));
+  EXPECT_THAT(out, Not(HasSubstr("--preload")));
 }
 
 TEST_F(StartTest, Salloc_Srun_OneWorld) {
-  const Ended ended = Run(absl::StrCat("salloc -N2 srun ddprun ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node2"));
+  const std::string out = RunWell(absl::StrCat("salloc -N2 srun ddprun ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 1 of 2 on node2"));
 }
 
 TEST_F(StartTest, StepOnOneNodeOfTwo_IsAWorldOfItsOwn) {
-  const Job job = Submit("-N2", absl::StrCat("srun -N1 -n1 -w node2 ddprun ", kWorker));
-  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
-  EXPECT_THAT(job.Output(), HasSubstr("rank 0 of 1 on node2, node 0 of 1"));
+  const std::string out = Completed("-N2", absl::StrCat("srun -N1 -n1 -w node2 ddprun ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 0 of 1 on node2, node 0 of 1"));
 }
 
 TEST_F(StartTest, BatchScript_OneNode_NeedsNoSrun) {
-  const Job job = Submit("-N1 -w node3", absl::StrCat("ddprun --nproc-per-node=2 ", kWorker));
-  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
-  EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 2 on node3"));
+  const std::string out = Completed("-N1 -w node3", absl::StrCat("ddprun --nproc-per-node=2 ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 1 of 2 on node3"));
 }
 
-// Each of the two waits until the other has begun: they are there at the same time.
+// Each of the two waits until the other has begun, so that they run at the same time.
 constexpr char kMeetTheOther[] = R"(--no-python sh -c '
   echo rank $RANK of $WORLD_SIZE, run $TORCHELASTIC_RUN_ID.
   touch here.$TORCHELASTIC_RUN_ID
@@ -114,42 +106,38 @@ TEST_F(StartTest, Array_EachElementIsAWorld) {
   for (const char* element : {"0", "1"}) {
     const Job job(absl::StrCat(array.id(), "_", element));
     EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
-    EXPECT_THAT(job.Output(), HasSubstr("rank 0 of 2 on node1"));
-    EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 2 on node2"));
+    EXPECT_THAT(job.Output(), AllOf(HasSubstr("rank 0 of 2 on node1"), HasSubstr("rank 1 of 2 on node2")));
   }
 }
 
 TEST_F(StartTest, HeterogeneousStep_OneWorld) {
-  const Ended ended = Run(absl::StrCat("srun -N1 -c1 ddprun ", kWorker, " : -N1 -c2 ddprun ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
-  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node2, node 1 of 2"));
+  const std::string out = RunWell(absl::StrCat("srun -N1 -c1 ddprun ", kWorker, " : -N1 -c2 ddprun ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
+  EXPECT_THAT(out, HasSubstr("rank 1 of 2 on node2, node 1 of 2"));
 }
 
 TEST_F(StartTest, ExplicitFlags_Win) {
-  const Ended ended = Run(absl::StrCat("srun -N2 ddprun --nnodes=1 --rdzv-id=mine ", kWorker));
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 1 on node1, node 0 of 1, run mine."));
-  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 1 on node2, node 0 of 1, run mine."));
+  const std::string out = RunWell(absl::StrCat("srun -N2 ddprun --nnodes=1 --rdzv-id=mine ", kWorker));
+  EXPECT_THAT(out, HasSubstr("rank 0 of 1 on node1, node 0 of 1, run mine."));
+  EXPECT_THAT(out, HasSubstr("rank 0 of 1 on node2, node 0 of 1, run mine."));
 }
 
-// As the tutorial writes it, with ddprun in torchrun's place.
+// The tutorial's command with ddprun instead of torchrun.
 TEST_F(StartTest, TutorialsWay_OneWorld) {
   const std::string script = Folder() + "/torchrun_script.sh";
   Run(absl::StrCat("cat >", script,
                    " <<'END'\n#!/bin/bash\nddprun --nnodes=2 --nproc_per_node=2 --rdzv_id=100 --rdzv_backend=c10d "
                    "--rdzv_endpoint=$MASTER_ADDR:29400 ",
                    kWorker, "\nEND\nchmod +x ", script));
-  const Job job = Submit("-N2",
-                         "export MASTER_ADDR=$(scontrol show hostname ${SLURM_NODELIST} | head -n 1)\n"
-                         "srun --nodes=2 ./torchrun_script.sh");
-  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  const std::string out = Completed("-N2",
+                                    "export MASTER_ADDR=$(scontrol show hostname ${SLURM_NODELIST} | head -n 1)\n"
+                                    "srun --nodes=2 ./torchrun_script.sh");
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank / 2 + 1)));
+    EXPECT_THAT(out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank / 2 + 1)));
   }
 }
 
-// Of the same cluster, and it knows the job's id and endpoint; but no srun started it, so it shows nothing.
+// It runs on the same cluster and knows the job's id and endpoint, but srun did not start it, so it has no credential.
 TEST_F(StartTest, StrangerOnTheCluster_IsRefused_JobGoesOn) {
   const Job job = Submit("-N2",
                          "srun ddprun --rdzv-id=mine --rdzv-endpoint=node1:29500 --no-python sh -c "
@@ -165,21 +153,20 @@ TEST_F(StartTest, StrangerOnTheCluster_IsRefused_JobGoesOn) {
 }
 
 TEST_F(StartTest, ShowConfig_SaysWhereEachSettingIsFrom) {
-  const Ended ended = Run("srun -N2 ddprun --show-config --nproc-per-node=2 true");
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.out, ContainsRegex("nnodes +2 +SLURM_STEP_NUM_NODES=2\n"));
-  EXPECT_THAT(ended.out, ContainsRegex("nproc-per-node +2 +--nproc-per-node=2\n"));
-  EXPECT_THAT(ended.out, ContainsRegex("rdzv-endpoint +node1:2[0-9]{4} +SLURM_STEP_NODELIST=node\\[1-2\\]"));
-  EXPECT_THAT(ended.out, ContainsRegex("kill wait +5s"));
-  EXPECT_THAT(ended.out, ContainsRegex("credentials +MUNGE, where it works +step 0 of SLURM job"));
+  const std::string out = RunWell("srun -N2 ddprun --show-config --nproc-per-node=2 true");
+  EXPECT_THAT(out, ContainsRegex("nnodes +2 +SLURM_STEP_NUM_NODES=2\n"));
+  EXPECT_THAT(out, ContainsRegex("nproc-per-node +2 +--nproc-per-node=2\n"));
+  EXPECT_THAT(out, ContainsRegex("rdzv-endpoint +node1:2[0-9]{4} +SLURM_STEP_NODELIST=node\\[1-2\\]"));
+  EXPECT_THAT(out, ContainsRegex("kill wait +5s"));
+  EXPECT_THAT(out, ContainsRegex("credentials +MUNGE, where it works +step 0 of SLURM job"));
 }
 
-// ---- Mistakes: one line that says what to write, and exit code 2 ----
+// ---- Mistakes: one line with the correct command, and exit code 2 ----
 
 struct Mistake {
   const char* name;
   const char* command;
-  const char* line;  // part of what ddprun says
+  const char* line;  // part of ddprun's message
 };
 
 class MistakeTest : public StartTest, public ::testing::WithParamInterface<Mistake> {};
@@ -228,7 +215,7 @@ TEST_F(StartTest, Standalone_OnTwoNodes_WarnsOfTwoWorlds) {
   EXPECT_THAT(ended.err, HasSubstr("each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"));
 }
 
-// Somebody else's machine as the meeting point: nobody serves there.
+// The endpoint is on a machine outside the job, where no server runs.
 TEST_F(StartTest, HeadNodeThatIsNotInTheJob_SaysWhereItLooked) {
   const Ended ended = Run("srun -N2 ddprun --rdzv-endpoint=head:29400 --rdzv-conf=join_timeout=1 --no-python true");
   EXPECT_EQ(ended.code, 1);

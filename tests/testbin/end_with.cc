@@ -1,4 +1,4 @@
-// Ends as it is told: `end_with exit N` or `end_with signal N`.
+// Exits as specified: `end_with exit N` or `end_with signal N`.
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
-// A worker with relatives: a child in its process group, a child that leads a session of its own, and a daemon whose
-// parent has died. None of them ends by anything but SIGKILL. Prints "<kind> <pid>" of each and "ready", and waits;
-// `family N` exits with N then.
+// A worker with relatives: a child in its process group, a child that leads its own session, and a daemon whose parent
+// has died. Only SIGKILL ends them. Prints "<kind> <pid>" of each and "ready", and waits; `family N` then exits with N.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +26,7 @@ void Print(const char* kind, pid_t pid) {
 
 int main(int argc, char** argv) {
   Print("worker", getpid());
-  // Each child tells that it is in place before it goes on, so that "ready" means that all are.
+  // Each child reports when it is in place, so that "ready" means that all are.
   int placed[2];
   if (pipe(placed) != 0) return 97;
   for (const char* kind : {"group", "session", "daemon"}) {

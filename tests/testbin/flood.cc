@@ -1,5 +1,5 @@
-// Writes `flood LINES LENGTH [END]`: so many lines of that many bytes (line end included) to standard output and the
-// same to standard error, as fast as it can. END is written at the end of both, without a line end.
+// `flood LINES LENGTH [END]` writes LINES lines of LENGTH bytes (including the line end) to both standard output and
+// standard error, as fast as it can. END is written at the end of both, without a line end.
 #include <unistd.h>
 
 #include <cstdlib>

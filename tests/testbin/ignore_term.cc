@@ -1,4 +1,4 @@
-// Ignores SIGTERM, says "ready" and waits for worse.
+// Ignores SIGTERM, prints "ready" and waits for SIGKILL.
 #include <unistd.h>
 
 #include <csignal>

@@ -1,23 +1,22 @@
-// `mini_launcher N PROGRAM [ARGUMENT...]`: the least launcher: a guard, N workers, SIGTERM passed on to them, orphans
-// swept at the end. Prints "guard PID", "launcher PID" and "started"; exits with the code of the first worker that
-// ended otherwise than well, or 0.
+// `mini_launcher N PROGRAM [ARGUMENT...]`: a minimal launcher with a guard and N workers, which forwards SIGTERM and
+// sweeps orphans at the end. Prints "guard PID", "launcher PID" and "started"; exits with the code of the first worker
+// that failed, or 0.
 #include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/random_id.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/signal_source.h"
-#include "launcher/os/spawn.h"
-#include "rendezvous/base/random_id.h"
+#include "launcher/os/spawn_process.h"
 #include "worker_contract/environment.h"
 
 extern char** environ;

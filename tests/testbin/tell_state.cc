@@ -1,4 +1,4 @@
-// Prints what it was started with, a line each, to standard output, or to the descriptor argv[1].
+// Prints the state it was started with, one item per line, to standard output, or to the descriptor argv[1].
 #include <dirent.h>
 #include <sys/prctl.h>
 #include <unistd.h>

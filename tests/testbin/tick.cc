@@ -1,6 +1,6 @@
-// A worker that leaves a trace of when it runs: `tick FILE GATE [stubborn]` appends the line "ROUND WORLD_SIZE PID
-// NANOSECONDS" (of CLOCK_MONOTONIC, which all namespaces share) to FILE every 20 ms, until GATE exists; then it ends
-// well. A stubborn one ignores SIGTERM.
+// A worker that records when it runs: `tick FILE GATE [stubborn]` appends the line "ROUND WORLD_SIZE PID NANOSECONDS"
+// (of CLOCK_MONOTONIC, which all namespaces share) to FILE every 20 ms until GATE exists; then it exits with 0. A
+// stubborn one ignores SIGTERM.
 #include <fcntl.h>
 #include <unistd.h>
 

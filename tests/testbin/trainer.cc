@@ -1,7 +1,7 @@
-// trainer [steps]: stands for a training. Counts steps of a tenth of a second; rank 0 writes the count to ./checkpoint
-// at every fifth step, at the last one, and on SIGTERM and SIGUSR1; a start goes on from there. Says what happens, a
-// line at a time. Ends with 0 after the last step, with 143 on SIGTERM.
-//   FAIL_WITH=7 FAIL_AT=20   rank 1 ends with 7 at step 20, unless it began there
+// trainer [steps]: simulates a training. Counts steps of a tenth of a second; rank 0 writes the count to ./checkpoint
+// at every fifth step, at the last one, and on SIGTERM and SIGUSR1; a restart continues from there. Prints its
+// progress, a line at a time. Exits with 0 after the last step, with 143 on SIGTERM.
+//   FAIL_WITH=7 FAIL_AT=20   rank 1 exits with 7 at step 20, unless it started there
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>

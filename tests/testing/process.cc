@@ -72,7 +72,7 @@ Process::~Process() {
   }
   {
     MutexLock lock(&mutex_);
-    // Whoever still holds the pipes (an orphan of the program) is not waited for.
+    // Do not wait for an orphan of the program that still holds the pipes.
     out_.closed = err_.closed = true;
   }
   reader_.join();
@@ -115,7 +115,7 @@ int Process::Wait(absl::Duration patience) {
   waitpid(pid_, &status, 0);
   reaped_ = true;
   exit_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  // What it printed last may not have been read yet.
+  // The last output may not have been read yet.
   const SteadyTime deadline = SteadyNow() + absl::Seconds(1);
   MutexLock lock(&mutex_);
   while (!(out_.closed && err_.closed) && SteadyNow() < deadline) changed_.WaitUntil(&mutex_, deadline);
@@ -160,12 +160,12 @@ TempDir::~TempDir() {
 }
 
 int FreePort() {
-  // Below the ports that the kernel hands out (32768 unless somebody has changed it).
+  // Below the kernel's default range of ephemeral ports, which starts at 32768.
   constexpr int kFirst = 10240, kLast = 32767;
   static std::mt19937 random{std::random_device{}()};
   for (int tries = 0; tries < 10000; ++tries) {
     const int port = std::uniform_int_distribution<int>(kFirst, kLast)(random);
-    // An abstract name, which the kernel frees with this process, says that the port is taken.
+    // An abstract socket name, which the kernel frees with this process, reserves the port.
     sockaddr_un name = {};
     name.sun_family = AF_UNIX;
     const int length = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "ddprun-test-port-%d", port);
@@ -212,7 +212,7 @@ std::string ReadFile(const std::string& path) {
 }
 
 std::string SourceRoot() {
-  // Files among a test's data are links into the source tree.
+  // A test's data files are links into the source tree.
   std::error_code error;
   const std::filesystem::path here = std::filesystem::canonical("WORKSPACE", error);
   return error ? "" : here.parent_path().string();

@@ -9,19 +9,19 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 namespace ddprun::testing {
 
-// A real program under test, with what it prints collected. Thread-compatible, but for the reading of its output,
-// which a thread of its own does. The destructor kills it with SIGKILL if it still runs.
+// A real program under test, whose output is collected. Thread-compatible; an internal thread reads the output. The
+// destructor kills the program with SIGKILL if it is still running.
 class Process {
  public:
   // Long enough for a loaded machine; reaching it means that something hangs.
   static constexpr absl::Duration kPatience = absl::Seconds(120);
 
-  // Starts argv[0] (a path) with the test's environment changed by `environment` ("" removes a name). Standard
-  // output and standard error are collected apart.
+  // Starts argv[0] (a path) with the test's environment changed by `environment` ("" removes a variable). Standard
+  // output and standard error are collected separately.
   Process(std::vector<std::string> argv, std::map<std::string, std::string> environment = {});
   ~Process();
   Process(const Process&) = delete;
@@ -29,16 +29,16 @@ class Process {
 
   pid_t pid() const { return pid_; }
 
-  // Waits for the end and returns the exit code, or 128 + signal; -1 if it has not ended after `patience`.
+  // Waits for the exit and returns the exit code, or 128 + signal; -1 if it is still running after `patience`.
   int Wait(absl::Duration patience = kPatience);
 
   void Signal(int signal);
 
-  // All that was printed so far.
+  // All output so far.
   std::string Out();
   std::string Err();
 
-  // Waits until the output holds `text`; false if it ended or kPatience passed without it.
+  // Waits until the output contains `text`; returns false if the program exits or kPatience passes without it.
   bool WaitForOut(const std::string& text);
   bool WaitForErr(const std::string& text);
 
@@ -62,7 +62,7 @@ class Process {
   std::thread reader_;
 };
 
-// Names of files in a folder that is removed with everything in it at the end.
+// A temporary directory, which the destructor removes with its contents.
 class TempDir {
  public:
   TempDir();
@@ -74,28 +74,28 @@ class TempDir {
   std::string path_;
 };
 
-// A TCP port on which nothing listens. No other test gets it while this process lives, and the kernel gives it to
-// nobody.
+// Returns a TCP port on which nothing listens. No other test gets it while this process lives, and it is outside the
+// kernel's range of ephemeral ports.
 int FreePort();
 
-// Whether something listens on this port of 127.0.0.1.
+// True if something listens on this port of 127.0.0.1.
 bool CanConnect(int port);
 
-// Whether a process of this id runs. A dead one that nobody has reaped yet counts as gone.
+// True if a process with this id runs. A zombie counts as gone.
 bool Alive(pid_t pid);
 
-// The whole text of a file; empty if it can't be read.
+// The whole text of a file; empty if it cannot be read.
 std::string ReadFile(const std::string& path);
 
-// Where the source tree lies, found from a file among the test's data.
+// Path of the source tree, found through one of the test's data files.
 std::string SourceRoot();
 
-// The Python of the project's virtual environment; empty if it has none.
+// Path of Python in the project's virtual environment; empty if there is none.
 std::string VenvPython();
 
 bool WaitUntil(bool (*condition)(void*), void* argument);
 
-// Polls `condition` until it holds; false after Process::kPatience.
+// Polls `condition` until it is true; returns false after Process::kPatience.
 template <typename Condition>
 bool Eventually(Condition condition) {
   return WaitUntil([](void* c) -> bool { return (*static_cast<Condition*>(c))(); }, &condition);

@@ -13,82 +13,87 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The line without its end.
+// Returns the line without its end.
 template <typename Line>
 std::string Encode(const Line& line) {
-  std::string text = EncodeLine(line);
+  std::string text = EncodeMessage(line);
   EXPECT_EQ(text.back(), '\n');
   text.pop_back();
   return text;
 }
 
-WorkerLine Decoded(absl::string_view line) {
-  const auto decoded = DecodeWorkerLine(line);
+WorkerLinkMessage Decoded(absl::string_view line) {
+  const auto decoded = DecodeWorkerMessage(line);
   EXPECT_TRUE(decoded.ok() && decoded->has_value()) << line << ": " << decoded.status();
-  return decoded.ok() && decoded->has_value() ? **decoded : WorkerLine();
+  return decoded.ok() && decoded->has_value() ? **decoded : WorkerLinkMessage();
 }
 
-std::string ErrorOf(absl::string_view line) { return std::string(DecodeWorkerLine(line).status().message()); }
+std::string ErrorOf(absl::string_view line) { return std::string(DecodeWorkerMessage(line).status().message()); }
 
 const LinkReForm kReForm{6, 1, 4, 2, 0, 2, 1, 4, "10.0.0.5", 40123, 1, 0, 120};
 
 TEST(WorkerLink, Section3_TheLinesOfTheProtocol) {
-  EXPECT_EQ(Encode(WorkerLine(LinkHello{1, 2, 10, 4711, {"progress"}})),
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkHello{1, 2, 10, 4711, {"progress"}})),
             R"({"capabilities":["progress"],"local_rank":2,"pid":4711,"rank":10,"type":"hello","version":1})");
-  EXPECT_EQ(Encode(WorkerLine(LinkProgress{120, 7680, "backward", 2.5})),
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkProgress{120, 7680, "backward", 2.5})),
             R"({"loss":2.5,"phase":"backward","samples":7680,"step":120,"type":"progress"})");
-  EXPECT_EQ(Encode(WorkerLine(LinkProgress{.step = 3})), R"({"step":3,"type":"progress"})");
-  EXPECT_EQ(Encode(LauncherLine(LinkStop{absl::Milliseconds(1500), "received SIGTERM"})),
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkProgress{.step = 3})), R"({"step":3,"type":"progress"})");
+  EXPECT_EQ(Encode(LauncherLinkMessage(LinkStop{absl::Milliseconds(1500), "received SIGTERM"})),
             R"({"deadline":1.5,"reason":"received SIGTERM","type":"stop"})");
 }
 
 TEST(WorkerLink, Section5_TheLinesOfRounds) {
-  EXPECT_EQ(Encode(WorkerLine(LinkSuspended{5, 120})), R"({"round":5,"step":120,"type":"suspended"})");
-  EXPECT_EQ(Encode(WorkerLine(LinkSuspended{5, {}})), R"({"round":5,"type":"suspended"})");
-  EXPECT_EQ(Encode(WorkerLine(LinkReFormed{6, 120, 0})), R"({"round":6,"source":0,"step":120,"type":"re-formed"})");
-  EXPECT_EQ(Encode(WorkerLine(LinkCheckpointed{120})), R"({"step":120,"type":"checkpointed"})");
-  EXPECT_EQ(Encode(WorkerLine(LinkFailed{5, "no peer"})), R"({"message":"no peer","round":5,"type":"failed"})");
-  EXPECT_EQ(Encode(LauncherLine(LinkCheckpointNow{absl::Seconds(25)})), R"({"deadline":25.0,"type":"checkpoint-now"})");
-  EXPECT_EQ(Encode(LauncherLine(LinkSuspend{5, true, "rank 3 failed", 3})),
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkSuspended{5, 120})), R"({"round":5,"step":120,"type":"suspended"})");
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkSuspended{5, {}})), R"({"round":5,"type":"suspended"})");
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkReFormed{6, 120, 0})),
+            R"({"round":6,"source":0,"step":120,"type":"re-formed"})");
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkCheckpointed{120})), R"({"step":120,"type":"checkpointed"})");
+  EXPECT_EQ(Encode(WorkerLinkMessage(LinkFailed{5, "no peer"})), R"({"message":"no peer","round":5,"type":"failed"})");
+  EXPECT_EQ(Encode(LauncherLinkMessage(LinkCheckpointNow{absl::Seconds(25)})),
+            R"({"deadline":25.0,"type":"checkpoint-now"})");
+  EXPECT_EQ(Encode(LauncherLinkMessage(LinkSuspend{5, true, "rank 3 failed", 3})),
             R"({"at_step_end":true,"blame":3,"reason":"rank 3 failed","round":5,"type":"suspend"})");
-  EXPECT_EQ(Encode(LauncherLine(kReForm)),
+  EXPECT_EQ(Encode(LauncherLinkMessage(kReForm)),
             R"({"group_rank":0,"group_world_size":2,"local_world_size":2,"master_addr":"10.0.0.5",)"
             R"("master_port":40123,"rank":1,"restart_count":1,"role_rank":1,"role_world_size":4,"round":6,)"
             R"("state_source":0,"state_step":120,"type":"re-form","world_size":4})");
 }
 
 TEST(WorkerLink, WhatWasWrittenIsRead) {
-  for (const WorkerLine& line : {WorkerLine(LinkHello{1, 2, 10, 4711, {"progress", "stop"}}), WorkerLine(LinkHello{}),
-                                 WorkerLine(LinkProgress{.step = std::numeric_limits<int64_t>::max()}),
-                                 WorkerLine(LinkProgress{0, 0, "a \"phase\"\n\xC3\xA4", -1e300}),
-                                 WorkerLine(LinkProgress{1, {}, "", std::numeric_limits<double>::infinity()}),
-                                 WorkerLine(LinkProgress{1, {}, "", -std::numeric_limits<double>::infinity()}),
-                                 WorkerLine(LinkSuspended{5, 120}), WorkerLine(LinkSuspended{5, {}}),
-                                 WorkerLine(LinkReFormed{6, 120, 3}), WorkerLine(LinkReFormed{6, 0, {}}),
-                                 WorkerLine(LinkCheckpointed{7}), WorkerLine(LinkFailed{5, "lost rank 3"})}) {
+  for (const WorkerLinkMessage& line :
+       {WorkerLinkMessage(LinkHello{1, 2, 10, 4711, {"progress", "stop"}}), WorkerLinkMessage(LinkHello{}),
+        WorkerLinkMessage(LinkProgress{.step = std::numeric_limits<int64_t>::max()}),
+        WorkerLinkMessage(LinkProgress{0, 0, "a \"phase\"\n\xC3\xA4", -1e300}),
+        WorkerLinkMessage(LinkProgress{1, {}, "", std::numeric_limits<double>::infinity()}),
+        WorkerLinkMessage(LinkProgress{1, {}, "", -std::numeric_limits<double>::infinity()}),
+        WorkerLinkMessage(LinkSuspended{5, 120}), WorkerLinkMessage(LinkSuspended{5, {}}),
+        WorkerLinkMessage(LinkReFormed{6, 120, 3}), WorkerLinkMessage(LinkReFormed{6, 0, {}}),
+        WorkerLinkMessage(LinkCheckpointed{7}), WorkerLinkMessage(LinkFailed{5, "lost rank 3"})}) {
     EXPECT_EQ(Decoded(Encode(line)), line);
   }
-  const WorkerLine nan = Decoded(Encode(WorkerLine(LinkProgress{1, {}, "", std::nan("")})));
+  const WorkerLinkMessage nan = Decoded(Encode(WorkerLinkMessage(LinkProgress{1, {}, "", std::nan("")})));
   EXPECT_TRUE(std::isnan(*std::get<LinkProgress>(nan).loss));
 
   LinkReForm nobody_holds_a_state = kReForm;
   nobody_holds_a_state.state_source.reset();
   nobody_holds_a_state.state_step.reset();
-  for (const LauncherLine& line :
-       {LauncherLine(LinkStop{absl::Milliseconds(29500), "lost node7"}),
-        LauncherLine(LinkCheckpointNow{absl::Seconds(25)}), LauncherLine(LinkSuspend{5, true, "lost node7", {}}),
-        LauncherLine(LinkSuspend{5, false, "", 0}), LauncherLine(kReForm), LauncherLine(nobody_holds_a_state)}) {
-    const auto decoded = DecodeLauncherLine(Encode(line));
+  for (const LauncherLinkMessage& line :
+       {LauncherLinkMessage(LinkStop{absl::Milliseconds(29500), "lost node7"}),
+        LauncherLinkMessage(LinkCheckpointNow{absl::Seconds(25)}),
+        LauncherLinkMessage(LinkSuspend{5, true, "lost node7", {}}), LauncherLinkMessage(LinkSuspend{5, false, "", 0}),
+        LauncherLinkMessage(kReForm), LauncherLinkMessage(nobody_holds_a_state)}) {
+    const auto decoded = DecodeLauncherMessage(Encode(line));
     ASSERT_TRUE(decoded.ok() && decoded->has_value()) << decoded.status();
     EXPECT_EQ(**decoded, line);
   }
 }
 
 TEST(WorkerLink, Section1_UnknownTypesAndFieldsAreIgnored) {
-  EXPECT_EQ(Decoded(R"({"type":"progress","step":7,"new":{"a":[1]},"phase":null})"), WorkerLine(LinkProgress{7}));
-  const auto worker = DecodeWorkerLine(R"({"type":"resting","step":12})");
+  EXPECT_EQ(Decoded(R"({"type":"progress","step":7,"new":{"a":[1]},"phase":null})"),
+            WorkerLinkMessage(LinkProgress{7}));
+  const auto worker = DecodeWorkerMessage(R"({"type":"resting","step":12})");
   EXPECT_TRUE(worker.ok() && !worker->has_value());
-  const auto launcher = DecodeLauncherLine(R"({"type":"rest"})");
+  const auto launcher = DecodeLauncherMessage(R"({"type":"rest"})");
   EXPECT_TRUE(launcher.ok() && !launcher->has_value());
 }
 
@@ -108,9 +113,9 @@ TEST(WorkerLink, BadLinesAreErrorsThatSayWhatIsWrong) {
   EXPECT_THAT(ErrorOf(R"({"type":"hello","version":1,"local_rank":0,"rank":0,"pid":3,"capabilities":"all"})"),
               HasSubstr("capabilities must be an array of strings"));
   for (const char* bad : {"-1", "1e10", "\"nan\"", "null", "\"soon\""}) {
-    const auto stop = DecodeLauncherLine(absl::StrCat(R"({"type":"stop","deadline":)", bad, "}"));
+    const auto stop = DecodeLauncherMessage(absl::StrCat(R"({"type":"stop","deadline":)", bad, "}"));
     EXPECT_FALSE(stop.ok()) << bad;
-    EXPECT_FALSE(DecodeLauncherLine(absl::StrCat(R"({"type":"checkpoint-now","deadline":)", bad, "}")).ok()) << bad;
+    EXPECT_FALSE(DecodeLauncherMessage(absl::StrCat(R"({"type":"checkpoint-now","deadline":)", bad, "}")).ok()) << bad;
   }
   for (const char* type : {"suspended", "failed", "re-formed"}) {
     EXPECT_EQ(ErrorOf(absl::StrCat(R"({"type":")", type, R"("})")), absl::StrCat(type, ": round is missing"));
@@ -118,14 +123,14 @@ TEST(WorkerLink, BadLinesAreErrorsThatSayWhatIsWrong) {
   EXPECT_THAT(ErrorOf(R"({"type":"suspended","round":5,"step":-1})"), HasSubstr("step must be an integer from 0"));
   EXPECT_EQ(ErrorOf(R"({"type":"re-formed","round":5})"), "re-formed: step is missing");
   EXPECT_EQ(ErrorOf(R"({"type":"checkpointed"})"), "checkpointed: step is missing");
-  EXPECT_EQ(DecodeLauncherLine(R"({"type":"suspend","round":5,"at_step_end":1})").status().message(),
+  EXPECT_EQ(DecodeLauncherMessage(R"({"type":"suspend","round":5,"at_step_end":1})").status().message(),
             "suspend: at_step_end must be true or false");
 }
 
 TEST(WorkerLink, Section5_3_ReFormWithoutAFieldOrWithABadAddressIsAnError) {
   const auto error_of = [](absl::string_view field, absl::string_view becomes) {
-    const std::string line = absl::StrReplaceAll(Encode(LauncherLine(kReForm)), {{field, becomes}});
-    return std::string(DecodeLauncherLine(line).status().message());
+    const std::string line = absl::StrReplaceAll(Encode(LauncherLinkMessage(kReForm)), {{field, becomes}});
+    return std::string(DecodeLauncherMessage(line).status().message());
   };
   EXPECT_EQ(error_of(R"("rank":1,)", ""), "re-form: rank is missing");
   EXPECT_EQ(error_of("40123", "65536"), "re-form: master_port must be an integer from 0 to 65535");
@@ -138,13 +143,16 @@ TEST(WorkerLink, Section5_3_ReFormWithoutAFieldOrWithABadAddressIsAnError) {
 TEST(WorkerLink, Section1_NoLineIsLongerThanTheLimit) {
   LinkHello hello;
   hello.capabilities.assign(100, std::string(1000, '\x01'));
-  EXPECT_LE(EncodeLine(WorkerLine(hello)).size(), kMaxLinkLine);
-  EXPECT_LE(EncodeLine(WorkerLine(LinkProgress{1, 1, std::string(10000, '\x02'), 1.0})).size(), kMaxLinkLine);
-  EXPECT_LE(EncodeLine(LauncherLine(LinkStop{absl::Seconds(1), std::string(10000, '\xff')})).size(), kMaxLinkLine);
-  EXPECT_LE(EncodeLine(WorkerLine(LinkFailed{1, std::string(10000, '\x02')})).size(), kMaxLinkLine);
-  EXPECT_LE(EncodeLine(LauncherLine(LinkSuspend{1, true, std::string(10000, '\xff'), 1})).size(), kMaxLinkLine);
+  EXPECT_LE(EncodeMessage(WorkerLinkMessage(hello)).size(), kMaxLinkLine);
+  EXPECT_LE(EncodeMessage(WorkerLinkMessage(LinkProgress{1, 1, std::string(10000, '\x02'), 1.0})).size(), kMaxLinkLine);
+  EXPECT_LE(EncodeMessage(LauncherLinkMessage(LinkStop{absl::Seconds(1), std::string(10000, '\xff')})).size(),
+            kMaxLinkLine);
+  EXPECT_LE(EncodeMessage(WorkerLinkMessage(LinkFailed{1, std::string(10000, '\x02')})).size(), kMaxLinkLine);
+  EXPECT_LE(EncodeMessage(LauncherLinkMessage(LinkSuspend{1, true, std::string(10000, '\xff'), 1})).size(),
+            kMaxLinkLine);
   // Cut between characters.
-  const WorkerLine cut = Decoded(Encode(WorkerLine(LinkProgress{1, {}, std::string(63, 'x') + "\xC3\xA4", {}})));
+  const WorkerLinkMessage cut =
+      Decoded(Encode(WorkerLinkMessage(LinkProgress{1, {}, std::string(63, 'x') + "\xC3\xA4", {}})));
   EXPECT_EQ(std::get<LinkProgress>(cut).phase, std::string(63, 'x'));
 }
 

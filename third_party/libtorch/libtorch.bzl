@@ -6,7 +6,7 @@ is found without importing torch, so that the rule costs nothing to those who do
 
 _FIND_TORCH = "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
 
-# The wheel's own Protobuf (3.13) would clash with the system's; nobody here needs pybind11.
+# The wheel's own Protobuf (3.13) would clash with the system's; pybind11 is not used here.
 _LEFT_OUT = ["google", "pybind11"]
 
 def _libtorch_impl(ctx):
@@ -23,12 +23,13 @@ def _libtorch_impl(ctx):
         if entry.basename not in _LEFT_OUT:
             ctx.symlink(entry, "include/" + entry.basename)
 
-    # The wheel's real folder is the run path: its libraries find those of NVIDIA relative to where they lie.
-    # libtorch_cpu names CUDA's profiling libraries, which the loader finds and the linker need not.
+    # The run path is the wheel's real folder: its libraries find those of NVIDIA relative to their own location.
+    # libtorch_cpu depends on CUDA's profiling libraries, which the loader finds and the linker can ignore.
     linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10"]
     cuda_linkopts = []
 
-    # The compiler does not list what a precompiled header was made from: another version is another command line.
+    # Precompiled headers do not record their dependencies in the compiler's list, so the version is part of the command
+    # line.
     version = ctx.read(torch.get_child("version.py")).split("__version__ = '")[1].split("'")[0]
     defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO", "USE_RPC", "USE_TENSORPIPE", "DDPRUN_LIBTORCH=" + version]
     includes = ["include", "include/torch/csrc/api/include"]
@@ -42,7 +43,7 @@ def _libtorch_impl(ctx):
         includes += ["cuda", "nccl"]
         defines.append("USE_C10D_NCCL")
 
-        # Loading them registers CUDA, whether or not a symbol of theirs is named.
+        # Linked even without referenced symbols: loading them registers CUDA.
         cuda_linkopts = ["-Wl,--no-as-needed", "-ltorch_cuda", "-lc10_cuda", "-Wl,--as-needed"]
 
     ctx.template("BUILD", ctx.attr.build_template, {

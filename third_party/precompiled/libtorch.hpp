@@ -1,4 +1,4 @@
-// For files that see LibTorch. A header here must be one that nearly all of them include, for what it leaves to be
-// instantiated costs each of them time.
+// For files that include LibTorch. A header here should be one that nearly all of them include, because its templates
+// cost each of them instantiation time.
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/nn/module.h>

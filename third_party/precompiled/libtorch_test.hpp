@@ -1,3 +1,3 @@
-// For tests that see LibTorch.
+// For tests that include LibTorch.
 #include "third_party/precompiled/libtorch.hpp"
 #include "gtest/gtest.h"

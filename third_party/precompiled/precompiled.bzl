@@ -18,7 +18,7 @@ _PACKAGE = "third_party/precompiled"
 _OFF = "//" + _PACKAGE + ":off"
 _COMPILE = "c++-compile"
 
-# Options of tests' own code.
+# Compiler options for the tests' own code.
 NOT_OPTIMIZED = ["-O0", "-U_FORTIFY_SOURCE"]
 LITTLE_OPTIMIZED = ["-O1"]
 
@@ -32,7 +32,7 @@ def _precompiled_header_impl(ctx):
     )
     headers = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
 
-    # Not in the source tree: there, the compiler would find the header before it finds what was made of it.
+    # Not in the source tree, where the compiler would find the header before the precompiled one.
     header = ctx.actions.declare_file("headers/" + ctx.file.header.basename)
     precompiled = ctx.actions.declare_file("headers/" + ctx.file.header.basename + ".gch")
     ctx.actions.symlink(output = header, target_file = ctx.file.header)
@@ -69,6 +69,8 @@ def _precompiled_header_impl(ctx):
         progress_message = "Compiling " + ctx.file.header.short_path,
     )
     return [CcInfo(compilation_context = cc_common.create_compilation_context(
+        # The compiler refuses the header where one of these is missing.
+        defines = headers.defines,
         headers = depset([header, precompiled]),
     ))]
 

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// torch.autocast of Python, as a guard: while it lives, operations on floating-point tensors of the device type run in
+// Python's torch.autocast, as a guard: while it exists, operations on floating-point tensors of the device type run in
 // the dtype that LibTorch's lists choose for each of them (matrix products and convolutions in `dtype`, reductions and
 // losses in float). Parameters stay float; their casts are cached and dropped when the outermost guard ends.
 //
@@ -19,12 +19,12 @@ namespace ddprun {
 //   }
 //   loss.backward();   // outside: backward runs each operation in the dtype of its forward
 //
-// Gradients of kHalf underflow without a GradScaler; kBFloat16 needs none. Guards nest; the inner one counts.
-// Applies to the thread that made it, which must also destroy it, in reverse order.
+// Gradients of kHalf underflow without a GradScaler; kBFloat16 needs none. Guards nest; the innermost one applies.
+// Affects only the thread that created it, which must also destroy it, in reverse order.
 class Autocast {
  public:
-  // dtype: kBFloat16 or kHalf; not set: as in Python, kBFloat16 on a CPU and kHalf on a GPU. `enabled` false: turns an
-  // outer guard off for a part that needs full precision (cast its inputs with to(at::kFloat)). Throws c10::ValueError
+  // dtype: kBFloat16 or kHalf; not set: as in Python, kBFloat16 on a CPU and kHalf on a GPU. `enabled` false disables
+  // an outer guard for a part that needs full precision (cast its inputs with to(at::kFloat)). Throws c10::ValueError
   // for another dtype, or a device type that has no autocast.
   explicit Autocast(c10::DeviceType device_type, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool enabled = true);

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_runtime/optim/adamw.h"
 
 namespace ddprun {
@@ -93,7 +93,7 @@ bool GradScaler::Step(torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(progress.stage != Stage::kStepped,
               "GradScaler::Step was already called for this optimizer; call Update at the end of each iteration");
   auto* const adamw = dynamic_cast<AdamW*>(&optimizer);
-  // A division by the scale and a multiplication by its reciprocal round differently, if it is no power of two.
+  // Division by the scale and multiplication by its reciprocal round differently unless the scale is a power of two.
   const bool divides = progress.stage == Stage::kReady && adamw != nullptr && adamw->kernel() == AdamWKernel::kFused;
   if (divides) {
     progress.found_inf = CheckAndMultiply(optimizer, at::ones_like(scale_), /*allow_half=*/true);
@@ -140,7 +140,7 @@ int64_t GradScaler::growth_tracker() const {
 
 std::string GradScaler::State() const {
   if (!options_.enabled) return "";
-  // All digits of a float.
+  // Enough digits to restore the float exactly.
   return absl::StrFormat("%.9g %d", scale(), growth_tracker());
 }
 
@@ -150,12 +150,12 @@ absl::Status GradScaler::SetState(const std::string& state) {
   float scale;
   int32_t tracker;
   if (words.size() != 2 || !absl::SimpleAtof(words[0], &scale) || !absl::SimpleAtoi(words[1], &tracker)) {
-    return absl::DataLossError(absl::StrCat("\"", OneLine(state, 60), "\" is not a state of GradScaler"));
+    return absl::DataLossError(absl::StrCat("\"", OneLine(state, 60), "\" is not a GradScaler state"));
   }
   progress_.clear();
   first_scale_ = scale;
   first_growth_tracker_ = tracker;
-  // Made anew by the next Scale.
+  // Recreated by the next Scale.
   scale_.reset();
   growth_tracker_.reset();
   return absl::OkStatus();

@@ -5,13 +5,15 @@
 
 #include <cstdlib>
 #include <exception>
-#include <nlohmann/json.hpp>
 
 #include "absl/debugging/symbolize.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "absl/time/clock.h"
+#include "base/text.h"
+#include "base/write_all.h"
 #include "worker_contract/crash_report.h"
+#include "worker_contract/error_file_json.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace ddprun {
@@ -19,16 +21,7 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 4000;
 
-int terminating_rank = 0;  // set before any thread could end the process, read at its end
-
-void WriteAll(int fd, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(written);
-  }
-}
+int terminating_rank = 0;  // set before any thread can end the process, read when it ends
 
 std::string Line(int rank, absl::string_view message) {
   const std::string line = OneLine(message, kMaxMessageBytes);
@@ -48,33 +41,25 @@ std::string Line(int rank, absl::string_view message) {
                     "; the ranks passed tensors of different sizes or dtypes, or called different collectives; "
                     "TORCH_DISTRIBUTED_DEBUG=DETAIL shows which");
   }
-  SayLastWords(terminating_rank, "", absl::InternalError(text));
+  ReportWorkerError(terminating_rank, "", absl::InternalError(text));
   worker_contract::WriteCrashReport(Line(terminating_rank, text).c_str());
   abort();
 }
 
 }  // namespace
 
-std::string ErrorFileJson(absl::string_view message, absl::Time now) {
-  const nlohmann::json json = {
-      {"message",
-       {{"message", std::string(message)},
-        {"extraInfo", {{"py_callstack", ""}, {"timestamp", absl::StrCat(absl::ToUnixSeconds(now))}}}}}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-void SayLastWords(int rank, const std::string& error_file, const absl::Status& status) {
+void ReportWorkerError(int rank, const std::string& error_file, const absl::Status& status) {
   const std::string line = Line(rank, status.message());
   WriteAll(STDERR_FILENO, absl::StrCat(line, "\n"));
   if (error_file.empty()) return;
-  // Not by a temporary file: a launcher may give a file that lives in memory, which no other can replace.
+  // Not through a temporary file: the launcher may pass a file that exists only in memory and can't be replaced.
   const int fd = open(error_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return;
-  WriteAll(fd, ErrorFileJson(line, absl::Now()));
+  WriteAll(fd, worker_contract::ErrorFileJson({.message = line, .at = absl::Now()}));
   close(fd);
 }
 
-void SayLastWordsOnCrash(int rank) {
+void InstallCrashReporter(int rank) {
   terminating_rank = rank;
   std::set_terminate(OnTerminate);
   absl::InitializeSymbolizer(program_invocation_name);

@@ -4,25 +4,20 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 
-// How a worker reports why it failed: a line on stderr, and the launcher's error file (TORCHELASTIC_ERROR_FILE), which
-// the failure summary on every node quotes. Thread-safe.
+// Reports the error of a worker: a line on stderr, and the launcher's error file (TORCHELASTIC_ERROR_FILE), which the
+// failure summary on every node quotes. Thread-safe.
 namespace ddprun {
-
-// The content of the error file, in the format of torchrun's error handler.
-std::string ErrorFileJson(absl::string_view message, absl::Time now);
 
 // Writes "rank 1: <message>" to stderr in one write, and to `error_file` unless that is empty. A failure to write the
 // file is ignored.
-void SayLastWords(int rank, const std::string& error_file, const absl::Status& status);
+void ReportWorkerError(int rank, const std::string& error_file, const absl::Status& status);
 
-// From now on, an uncaught exception (for example in a library's thread) leaves a line on stderr and, with the stack,
-// in the error file before the process ends with SIGABRT; a crash leaves its stack there
-// (worker_contract/crash_report.h). Gloo ends processes by an exception when ranks pass tensors of different sizes; the
-// message explains it.
-void SayLastWordsOnCrash(int rank);
+// After this call, an uncaught exception (for example in a library's thread) leaves a line on stderr and, with the
+// stack, in the error file before the process ends with SIGABRT; a crash leaves its stack there
+// (worker_contract/crash_report.h). Gloo ends the process with an exception when ranks pass tensors of different sizes;
+// the message explains it.
+void InstallCrashReporter(int rank);
 
 }  // namespace ddprun
 

@@ -15,21 +15,21 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "rendezvous/base/unix_address.h"
+#include "base/unix_address.h"
 #include "worker_contract/environment.h"
 
 namespace ddprun {
 namespace {
 
-using worker_contract::LauncherLine;
+using worker_contract::LauncherLinkMessage;
 using worker_contract::LinkHello;
 using worker_contract::LinkProgress;
 using worker_contract::LinkStop;
-using worker_contract::WorkerLine;
+using worker_contract::WorkerLinkMessage;
 
 constexpr double kReportsPerSecond = worker_contract::kMaxReportsPerSecond;
 
-// A connected socket; -1: nobody of this user listens there.
+// Returns a connected socket; -1: no process of this user listens there.
 int ConnectTo(absl::string_view address) {
   const std::optional<UnixAddress> to = UnixAddress::Parse(address);
   if (!to.has_value()) return -1;
@@ -70,12 +70,12 @@ LauncherLink::LauncherLink(absl::string_view address, int32_t rank, int32_t loca
         hello.capabilities.push_back(worker_contract::kCanReform);
         hello.capabilities.push_back(worker_contract::kCanCheckpoint);
       }
-      unsent_ = EncodeLine(WorkerLine(std::move(hello)));
+      unsent_ = EncodeMessage(WorkerLinkMessage(std::move(hello)));
       Flush();
     }
   }
   if (!listener_) return;
-  // Signals are for the trainer's threads.
+  // Signals are handled by the trainer's threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -99,7 +99,7 @@ LauncherLink& LauncherLink::OfProcess() { return FirstOfProcess(std::nullopt); }
 
 LauncherLink* LauncherLink::OfElasticProcess(Listener listener) {
   bool was_first = false;
-  // The caller's own function tells whether it was the one that was taken.
+  // Only the call that initializes `taken` sets its own `was_first`.
   static LauncherLink* const taken = [&] {
     was_first = true;
     LauncherLink& link = FirstOfProcess(std::move(listener));
@@ -125,12 +125,12 @@ bool LauncherLink::connected() {
   return socket_ >= 0;
 }
 
-void LauncherLink::Say(const WorkerLine& line) {
+void LauncherLink::SendToLauncher(const WorkerLinkMessage& line) {
   if (!OfThisProcess()) return;
   {
     MutexLock lock(&mutex_);
     if (socket_ < 0) return;
-    unsent_ += EncodeLine(line);
+    unsent_ += EncodeMessage(line);
     Flush();
     if (unsent_.empty()) return;
   }
@@ -154,13 +154,13 @@ void LauncherLink::Listen() {
     poll(waits, 2, /*timeout=*/-1);
     uint64_t woken = 0;
     [[maybe_unused]] const ssize_t drained = read(wake_, &woken, sizeof woken);
-    std::vector<LauncherLine> heard;
+    std::vector<LauncherLinkMessage> heard;
     {
       MutexLock lock(&mutex_);
       heard = Receive();
       if (!unsent_.empty()) Flush();
     }
-    for (const LauncherLine& line : heard) listener_->heard(line);
+    for (const LauncherLinkMessage& line : heard) listener_->heard(line);
   }
   listener_->closed();
 }
@@ -190,7 +190,7 @@ std::optional<SteadyTime> LauncherLink::StopAt() {
 
 void LauncherLink::Flush() {
   while (socket_ >= 0 && (!unsent_.empty() || newest_)) {
-    if (unsent_.empty()) unsent_ = EncodeLine(WorkerLine(*std::exchange(newest_, std::nullopt)));
+    if (unsent_.empty()) unsent_ = EncodeMessage(WorkerLinkMessage(*std::exchange(newest_, std::nullopt)));
     const ssize_t sent = send(socket_, unsent_.data(), unsent_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) {
       unsent_.erase(0, sent);
@@ -201,8 +201,8 @@ void LauncherLink::Flush() {
   }
 }
 
-std::vector<LauncherLine> LauncherLink::Receive() {
-  std::vector<LauncherLine> heard;
+std::vector<LauncherLinkMessage> LauncherLink::Receive() {
+  std::vector<LauncherLinkMessage> heard;
   char bytes[worker_contract::kMaxLinkLine];
   while (socket_ >= 0) {
     const ssize_t got = recv(socket_, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -215,7 +215,7 @@ std::vector<LauncherLine> LauncherLink::Receive() {
     std::vector<std::string> lines;
     bool good = reader_.Read(absl::string_view(bytes, got), &lines).ok();
     for (const std::string& line : lines) {
-      absl::StatusOr<std::optional<LauncherLine>> decoded = worker_contract::DecodeLauncherLine(line);
+      absl::StatusOr<std::optional<LauncherLinkMessage>> decoded = worker_contract::DecodeLauncherMessage(line);
       good = good && decoded.ok();
       if (!decoded.ok() || !decoded->has_value()) continue;
       if (const auto* stop = std::get_if<LinkStop>(&**decoded)) stop_at_ = SteadyNow() + stop->deadline;
@@ -229,7 +229,7 @@ std::vector<LauncherLine> LauncherLink::Receive() {
 void LauncherLink::Close() {
   if (socket_ < 0) return;
   if (listener_) {
-    // The thread may be waiting for it; its number must not be used again before the thread has ended.
+    // The thread may be polling the socket, so its number must not be reused before the thread has ended.
     shutdown(socket_, SHUT_RDWR);
     to_close_ = socket_;
   } else {

@@ -5,8 +5,8 @@
 
 namespace ddprun {
 
-// Marks an error that a restart would only meet again, such as a bad configuration: RunWorker then ends the worker with
-// exit code 78, and the launcher neither restarts the job nor exits with another code. OK stays OK.
+// Marks an error that would recur after a restart, such as a bad configuration: RunWorker then ends the worker with
+// exit code 78, and the launcher does not restart the job and exits with the same code. OK stays OK.
 //
 //   return ddprun::NonRestartable(absl::InvalidArgumentError("--layers must be positive"));
 absl::Status NonRestartable(absl::Status status);

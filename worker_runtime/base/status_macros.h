@@ -6,14 +6,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// For functions that return absl::Status or absl::StatusOr, as users of Abseil know them:
+// For functions that return absl::Status or absl::StatusOr, in the style of Abseil's users:
 //
 //   DDPRUN_RETURN_IF_ERROR(group->Barrier());
 //   DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, group));
 //   DDPRUN_ASSIGN_OR_RETURN(const double mean, ddprun::LossAveragedOverRanks(loss, *group));
 //
-// The second one declares a variable, or assigns to one, so it can't be the only statement of an `if`. A declaration
-// with a comma outside of parentheses (std::map<int, int> m) needs auto.
+// DDPRUN_ASSIGN_OR_RETURN declares a variable, or assigns to one, so it can't be the only statement of an `if`. A
+// declaration with a comma outside of parentheses (std::map<int, int> m) needs auto.
 #define DDPRUN_RETURN_IF_ERROR(expression)                                \
   do {                                                                    \
     if (absl::Status ddprun_status = (expression); !ddprun_status.ok()) { \

@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -23,7 +23,8 @@ bool HasOneOf(absl::string_view text, std::initializer_list<absl::string_view> w
   return false;
 }
 
-// For exceptions whose type says nothing: Gloo's are plain runtime errors, and most of LibTorch's are plain c10::Error.
+// For exceptions whose type is not specific: Gloo's are plain runtime errors, and most of LibTorch's are plain
+// c10::Error.
 absl::StatusCode CodeOfText(absl::string_view text) {
   if (HasOneOf(text, {"Timed out", "timed out", "imeout after", "timeout"})) return absl::StatusCode::kDeadlineExceeded;
   if (HasOneOf(text, {"Connection closed", "Connection reset", "Connection refused", "Connection was likely closed",
@@ -31,7 +32,7 @@ absl::StatusCode CodeOfText(absl::string_view text) {
                       "Transport endpoint is not connected", "Failed to connect"})) {
     return absl::StatusCode::kUnavailable;
   }
-  // c10d's checks of its arguments begin with the name of the method.
+  // The messages of c10d's argument checks begin with the name of the method.
   if (HasOneOf(text, {"Invalid scalar type", "ProcessGroupGloo::", "ReduceOp", "nvalid argument", "must be", "expected",
                       "Expected", "shape", "size of tensor"})) {
     return absl::StatusCode::kInvalidArgument;
@@ -39,8 +40,8 @@ absl::StatusCode CodeOfText(absl::string_view text) {
   return absl::StatusCode::kInternal;
 }
 
-// What NCCL's results mean. A rank that NCCL lost is a lost connection, whatever the rest of the message says; c10d
-// explains every result at length, so words alone mislead.
+// Maps NCCL's results to codes. A rank that NCCL lost is a lost connection, whatever the rest of the message says; c10d
+// explains every result at length, so single words are misleading.
 absl::StatusCode CodeOfNccl(absl::string_view text) {
   if (HasOneOf(text, {"timeout", "timed out", "timing out"})) return absl::StatusCode::kDeadlineExceeded;
   if (HasOneOf(text, {"ncclInvalidArgument", "ncclInvalidUsage"})) return absl::StatusCode::kInvalidArgument;
@@ -57,7 +58,7 @@ absl::StatusCode CodeOf(const c10::Error& error, absl::string_view text) {
   }
   if (is(static_cast<c10::DistBackendError*>(nullptr)) && HasOneOf(text, {"NCCL", "nccl"})) return CodeOfNccl(text);
   const absl::StatusCode code = CodeOfText(text);
-  // These come from sockets, never from an argument of the caller.
+  // These come from sockets, never from the caller's arguments.
   if (is(static_cast<c10::DistNetworkError*>(nullptr)) || is(static_cast<c10::DistStoreError*>(nullptr))) {
     return code == absl::StatusCode::kDeadlineExceeded ? code : absl::StatusCode::kUnavailable;
   }

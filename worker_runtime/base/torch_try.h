@@ -20,9 +20,9 @@ namespace ddprun {
 // Thread-safe.
 absl::Status TorchTry(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
 
-// The way back, for code that LibTorch calls, such as hooks of backward: throws an exception of LibTorch's that
-// TorchTry and ProcessGroup::Try turn into an error with the same message, and with the same code if that is
-// DeadlineExceeded, Unavailable or InvalidArgument. OK: does nothing.
+// Converts a Status back into an exception, for code that LibTorch calls, such as hooks of backward: throws a LibTorch
+// exception that TorchTry and ProcessGroup::Try turn into an error with the same message, and with the same code if
+// that is DeadlineExceeded, Unavailable or InvalidArgument. Does nothing if `status` is OK.
 void ThrowIfError(const absl::Status& status);
 
 }  // namespace ddprun

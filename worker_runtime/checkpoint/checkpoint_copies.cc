@@ -23,14 +23,14 @@
 namespace ddprun {
 namespace {
 
-// The tensors of one part that rank 0 sends.
+// The tensors of one part that rank 0 sends to the other ranks.
 struct SentPart {
   StatePart& part;
   SentTensors sent = {};
-  std::vector<size_t> places = {};  // in `part`, of each tensor of `sent`; empty where `part` is
+  std::vector<size_t> places = {};  // index in `part` of each tensor of `sent`; empty where `part` is
   at::Tensor buffer = {};
 
-  // On rank 0.
+  // Chooses the tensors to send. Called on rank 0.
   absl::Status Choose(absl::FunctionRef<bool(const std::string& name)> may_differ) {
     std::vector<SafetensorsTensor> chosen;
     for (const SafetensorsTensor& tensor : part.layout.tensors) {
@@ -46,7 +46,7 @@ struct SentPart {
     return absl::OkStatus();
   }
 
-  // Everything that can fail before tensors are sent.
+  // Performs all steps that can fail, before tensors are sent.
   absl::Status Plan(bool writes) {
     buffer = BufferFor(sent.header);
     if (!writes) return absl::OkStatus();
@@ -74,7 +74,7 @@ absl::StatusOr<CheckpointPlace> PlaceOf(CheckpointFolder& folder) {
   return CheckpointPlace{*id, static_cast<int64_t>(Checksum(ThisProcess().host))};
 }
 
-absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const CheckpointPlace& mine, int copies) {
+absl::StatusOr<std::vector<int>> ChooseCopyRanks(ProcessGroup* group, const CheckpointPlace& mine, int copies) {
   std::vector<CheckpointPlace> places = {mine};
   if (SizeOf(group) > 1) {
     const auto all = group->AllGather(at::tensor({mine.folder, mine.host}, at::kLong).to(group->device()));
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const Checkpoi
   return ranks;
 }
 
-absl::Status TakeRankZeros(ProcessGroup& group, const absl::Status& made, StateParts& parts) {
+absl::Status BroadcastRankZeroParts(ProcessGroup& group, const absl::Status& made, StateParts& parts) {
   const bool sends = group.rank() == 0;
   const auto agree = [&group](const absl::Status& mine) {
     return OutcomeOfAll(

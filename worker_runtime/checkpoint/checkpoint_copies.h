@@ -12,19 +12,20 @@
 
 namespace ddprun {
 
-// Where this process writes. Not collective. Errors: those of FileSystem.
+// Returns the folder and host on which this process writes. Not collective. Errors: those of FileSystem.
 absl::StatusOr<CheckpointPlace> PlaceOf(CheckpointFolder& folder);
 
-// Collective: RanksOfCopies. Rank 0 prints a warning if there are too few. `group` nullptr: a single process.
-absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const CheckpointPlace& mine, int copies);
+// Collective: chooses the ranks that write copies (RanksOfCopies). Rank 0 prints a warning if there are too few.
+// `group` nullptr: a single process.
+absl::StatusOr<std::vector<int>> ChooseCopyRanks(ProcessGroup* group, const CheckpointPlace& mine, int copies);
 
-// Collective, before several ranks write the same checkpoint: `parts` becomes rank 0's. Parameters and the optimizer's
-// state are the same on all ranks already; what may differ is sent by rank 0: buffers, added tensors, all metadata.
-// `parts` has a whole state on the ranks that write, rank 0 among them, and is empty on the others; `made` is the
-// outcome of getting it.
-// Errors, the same on all ranks: `made`, with the rank; InvalidArgument names a tensor that is not as on rank 0; those
-// of the group.
-absl::Status TakeRankZeros(ProcessGroup& group, const absl::Status& made, StateParts& parts);
+// Collective, before several ranks write the same checkpoint: replaces `parts` with rank 0's. Parameters and the
+// optimizer's state are the same on all ranks already; rank 0 sends what may differ: buffers, added tensors, all
+// metadata. `parts` holds a whole state on the ranks that write, including rank 0, and is empty on the others; `made`
+// is the status of creating it.
+// Errors, the same on all ranks: `made`, with the rank; InvalidArgument names a tensor whose name, shape or type
+// differs from rank 0's; those of the group.
+absl::Status BroadcastRankZeroParts(ProcessGroup& group, const absl::Status& made, StateParts& parts);
 
 }  // namespace ddprun
 

@@ -14,18 +14,18 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/random_id.h"
+#include "base/random_id.h"
 #include "worker_runtime/safetensors/atomic_file.h"
 #include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
 namespace {
 
-// Name of the state's file, in the metadata of all files.
+// Metadata key, in all files, of the state file's name.
 constexpr char kStateKey[] = "ddprun.state_file";
-// The number of ranks that hold a part of the state, in the model's metadata, if there are several.
+// Metadata key, in the model file, of the number of ranks that hold a part of the state, if there are several.
 constexpr char kShardsKey[] = "ddprun.state_ranks";
-// Has a random text, which tells directories of the same path on several hosts apart.
+// File with a random text, which distinguishes directories of the same path on several hosts.
 constexpr char kIdFile[] = ".folder_id";
 
 }  // namespace
@@ -46,7 +46,7 @@ absl::StatusOr<int64_t> CheckpointFolder::Identify() {
   };
   std::string id = read();
   if (id.empty()) {
-    // A link gets its name only if no other process was first, and has all of the content then.
+    // A hard link is created only if no other process was first, and has its whole content from the start.
     const std::string own = absl::StrCat(path, ".", RandomId(), ".tmp");
     const absl::StatusOr<int> fd = files_.Create(own);
     if (!fd.ok()) return fd.status();
@@ -80,7 +80,7 @@ absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, Chec
 absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound round) {
   const absl::StatusOr<std::vector<CheckpointId>> ids = List();
   if (!ids.ok()) return ids.status();
-  const std::map<CheckpointId, FileIdentity> before = std::exchange(not_later_, {});
+  const std::map<CheckpointId, FileIdentity> before = std::exchange(known_not_later_, {});
   for (const CheckpointId id : *ids) {
     if (id.run != run) continue;
     const absl::StatusOr<FileIdentity> identity = IdentityOf(Path(ModelFileName(id)));
@@ -94,7 +94,7 @@ absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound rou
             ", this is ", round.round, "): this process was replaced and must end"));
       }
     }
-    not_later_[id] = *identity;
+    known_not_later_[id] = *identity;
   }
   return absl::OkStatus();
 }
@@ -135,18 +135,19 @@ absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, Che
         return not_replaced;
       });
   if (status.ok()) return status;
-  // Unless the model got its name and only the folder was not synced, nobody refers to the state.
+  // Nothing refers to the state, unless the model was renamed and only the sync of the folder failed.
   const absl::StatusOr<StoredCheckpoint> there = renamed ? Open(id) : absl::NotFoundError("");
   const bool used = there.ok() && there->state != nullptr && there->state->path() == Path(state_name);
   if (!used) remove_state();
   return status;
 }
 
-// What a writer that died left. If one is still alive, it belongs to workers that were replaced, and its save fails.
+// Removes files of a writer that died. A writer that is still alive belongs to workers that were replaced; its save
+// fails.
 void CheckpointFolder::RemoveUnfinished(absl::string_view but_of_state_file) {
   const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
   if (!names.ok()) return;
-  // Other ranks are writing their shards.
+  // Other ranks are still writing the shards of this save.
   const std::string being_written = absl::StrCat(".", absl::StripSuffix(but_of_state_file, ".safetensors"));
   for (const std::string& name : *names) {
     if (!but_of_state_file.empty() && absl::StartsWith(name, being_written)) continue;
@@ -169,7 +170,7 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
   std::map<int64_t, std::string> states;  // in use, by step
   for (const CheckpointId id : *ids) {
     if (id.run != saved.run) continue;
-    // Where all checkpoints are kept, only one that was written twice has a state file that is not in use.
+    // If all checkpoints are kept, a state file can only be unused if its step was saved twice.
     if (const auto& of_step = written[id.step]; keep < 1 && of_step.size() == 1) {
       known.push_back({id.step, true});
       states[id.step] = *of_step.begin();
@@ -183,7 +184,7 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
   std::set<std::string> used;
   for (const KnownCheckpoint& checkpoint : known) {
     if (std::find(remove.begin(), remove.end(), checkpoint.step) != remove.end()) {
-      // What can't be removed now is tried again at the next save.
+      // Files that can't be removed now are retried at the next save.
       files_.Remove(Path(ModelFileName({saved.run, checkpoint.step}))).IgnoreError();
     } else if (const auto state = states.find(checkpoint.step); state != states.end()) {
       used.insert(state->second);
@@ -225,7 +226,7 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
   const auto name = metadata.find(kStateKey);
   if (name == metadata.end()) return checkpoint;
 
-  // Not a way to other folders.
+  // Rejects paths into other folders.
   if (!IdOfStateFile(name->second)) {
     return absl::DataLossError(absl::StrCat(model_path, " is damaged: the name of its state file is invalid"));
   }
@@ -236,7 +237,7 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
   checkpoint.state = *std::move(state);
   const auto& said = checkpoint.state->header().metadata;
   const auto own_name = said.find(kStateKey);
-  // Before there was an entry, the name had the header's checksum.
+  // Older files have no such entry; their name contains the header's checksum.
   const std::optional<Seal>& seal = checkpoint.state->seal();
   const bool belongs = own_name != said.end()
                            ? own_name->second == name->second
@@ -274,7 +275,7 @@ absl::Status CheckpointFolder::OpenShards(StoredCheckpoint& checkpoint) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenWhole(CheckpointId id) const {
+absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenVerified(CheckpointId id) const {
   absl::StatusOr<StoredCheckpoint> checkpoint = Open(id);
   if (!checkpoint.ok()) return checkpoint;
   absl::Status status = checkpoint->model->CheckAll();

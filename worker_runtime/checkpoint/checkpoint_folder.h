@@ -19,22 +19,22 @@
 
 namespace ddprun {
 
-// One file to be written.
+// A file to be written.
 struct CheckpointPart {
   SafetensorsHeader layout;              // from LayOutSafetensors
-  std::vector<absl::string_view> bytes;  // of layout.tensors, one each
+  std::vector<absl::string_view> bytes;  // one entry per tensor of `layout`
 };
 
-// The files of one checkpoint, open.
+// The open files of one checkpoint.
 struct StoredCheckpoint {
-  CheckpointInfo info;  // of the model's metadata
+  CheckpointInfo info;  // from the model's metadata
   std::shared_ptr<SafetensorsFile> model;
   std::shared_ptr<SafetensorsFile> state;  // nullptr: only a model was saved
-  // What other ranks held of a sharded state, in the order of ranks, from rank 1 on.
+  // Other ranks' parts of a sharded state, in the order of ranks, from rank 1 on.
   std::vector<std::shared_ptr<SafetensorsFile>> shards;
 };
 
-// A state that `ranks` ranks write together: each but the first calls SaveShard.
+// A state that `ranks` ranks write together: every rank except rank 0 calls SaveShard.
 struct ShardedState {
   std::string state_file;  // from NewStateFile, the same on all ranks
   int ranks = 1;
@@ -51,7 +51,7 @@ struct ShardedState {
 // on disk.
 class CheckpointFolder {
  public:
-  // `files` outlives the object. Nothing is touched.
+  // `files` outlives the object. Does not access the file system.
   explicit CheckpointFolder(std::string folder, FileSystem& files = FileSystem::Real());
 
   const std::string& folder() const { return folder_; }
@@ -59,25 +59,26 @@ class CheckpointFolder {
   // Creates the directory if it does not exist.
   absl::Status Make();
 
-  // A number that is equal for all processes that see this directory, from a file in it that is created if missing.
+  // Returns a number that is equal for all processes that see this directory. It is derived from a file in the
+  // directory, which is created if missing.
   // Errors: those of FileSystem.
   absl::StatusOr<int64_t> Identify();
 
-  // Writes a checkpoint, then removes old ones of its run (StepsToRemove) and files that were never completed. Replaces
-  // a checkpoint of the same step. When this returns OK, the checkpoint is on disk. Other runs' files are not touched.
+  // Writes a checkpoint, then removes old ones of its run (StepsToRemove) and incomplete files. Replaces a checkpoint
+  // of the same step. When this returns OK, the checkpoint is on disk. Files of other runs are not touched.
   // Errors: FailedPrecondition: a later round has saved, so this process was replaced and must end; those of
-  // FileSystem. All have the step; earlier checkpoints are not affected, and no files are left behind.
-  // `sharded` nullptr: `state` is all of the state.
+  // FileSystem. All name the step; earlier checkpoints are not affected, and no files are left behind. `sharded`
+  // nullptr: `state` is the whole state.
   absl::Status Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state, int keep,
                     const ShardedState* sharded = nullptr);
 
-  // A name that no other save has, for a sharded state.
+  // Returns a state file name that no other save uses, for a sharded state.
   static std::string NewStateFile(CheckpointId id);
 
-  // Writes what rank `rank` > 0 holds of a state. Errors: those of FileSystem.
+  // Writes the part of a state that rank `rank` > 0 holds. Errors: those of FileSystem.
   absl::Status SaveShard(const std::string& state_file, int rank, int ranks, CheckpointPart shard);
 
-  // All checkpoints by name, newest first, intact or not. A missing directory has none.
+  // Lists all checkpoints by their file names, newest first, intact or not. A missing directory has none.
   // Errors: the directory can't be read.
   absl::StatusOr<std::vector<CheckpointId>> List() const;
 
@@ -85,8 +86,8 @@ class CheckpointFolder {
   // Errors: those of SafetensorsFile::Open for either file; DataLoss: the files do not belong together.
   absl::StatusOr<StoredCheckpoint> Open(CheckpointId id) const;
 
-  // Opens a checkpoint and verifies all of it.
-  absl::StatusOr<StoredCheckpoint> OpenWhole(CheckpointId id) const;
+  // Opens a checkpoint and verifies all of its contents.
+  absl::StatusOr<StoredCheckpoint> OpenVerified(CheckpointId id) const;
 
  private:
   absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
@@ -99,7 +100,7 @@ class CheckpointFolder {
 
   const std::string folder_;
   FileSystem& files_;
-  std::map<CheckpointId, FileIdentity> not_later_;  // models that CheckNotReplaced need not read again
+  std::map<CheckpointId, FileIdentity> known_not_later_;  // models that CheckNotReplaced need not read again
 };
 
 }  // namespace ddprun

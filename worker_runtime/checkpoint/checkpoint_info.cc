@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 constexpr char kFormat[] = "1";
 constexpr char kUserPrefix[] = "ddprun.user.";
 
-// Reads numbers out of metadata and keeps the first error.
+// Reads numbers from metadata and keeps the first error.
 class NumberReader {
  public:
   NumberReader(absl::string_view file, const std::map<std::string, std::string>& metadata)
@@ -44,7 +44,7 @@ class NumberReader {
 std::map<std::string, std::string> InfoToMetadata(const CheckpointInfo& info) {
   const Progress& progress = info.progress;
   std::map<std::string, std::string> metadata = {
-      {"format", "pt"},  // tools of the Hugging Face family ask for it
+      {"format", "pt"},  // required by Hugging Face tools
       {"ddprun.format", kFormat},
       {"ddprun.version", info.version},
       {"ddprun.step", absl::StrCat(progress.step)},

@@ -25,18 +25,18 @@ struct Progress {
 struct CheckpointInfo {
   Progress progress;
   int world_size = 0;                // ranks of the job that saved it; 0: unknown
-  int64_t run = 1;                   // counts the trainings that began from scratch in the directory
+  int64_t run = 1;                   // number of trainings begun from scratch in the directory, up to this one
   std::string run_id;                // CheckpointerOptions::run_id, or the job's id; empty: unknown
-  CheckpointRound round;             // which start of the workers saved it
-  std::string version;               // of the library that saved it; empty: unknown
-  std::string path;                  // of its model file; empty: there is no checkpoint, training starts from scratch
+  CheckpointRound round;             // start of the workers that saved it
+  std::string version;               // version of the library that saved it; empty: unknown
+  std::string path;                  // path of the model file; empty: no checkpoint, training starts from scratch
   std::vector<std::string> skipped;  // newer, damaged checkpoints, one line each with the reason. Not in the file.
 };
 
-// As entries of a safetensors file's metadata: "ddprun.step", ..., "ddprun.user.KEY".
+// Encodes the info as entries of a safetensors file's metadata: "ddprun.step", ..., "ddprun.user.KEY".
 std::map<std::string, std::string> InfoToMetadata(const CheckpointInfo& info);
 
-// The inverse. Missing entries, as in files saved by Python, keep their value from `defaults`.
+// Inverse of InfoToMetadata. Missing entries, as in files saved by Python, keep their value from `defaults`.
 // Errors name `file`: DataLoss: an entry is not a number; FailedPrecondition: another format, written by a newer
 // library.
 absl::StatusOr<CheckpointInfo> InfoFromMetadata(absl::string_view file,

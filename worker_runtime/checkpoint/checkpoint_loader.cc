@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// The same on all ranks that see the same file, and different for another copy of it.
+// Equal on all ranks that see the same file, different for another copy of it.
 int64_t Fingerprint(const std::string& path) {
   struct stat found;
   if (::stat(path.c_str(), &found) != 0) return 0;
@@ -37,8 +37,8 @@ SentTensors FromFile(const std::shared_ptr<SafetensorsFile>& file) {
           }};
 }
 
-// This rank's own file, whose checksums were verified when it was opened. Its tensors are visited from `index` on,
-// which then is that of the next file's first.
+// Visits the tensors of this rank's own file, whose checksums were verified when it was opened. `index` is that of its
+// first tensor, and becomes that of the next file's first.
 absl::Status VisitFile(const SafetensorsFile& file, size_t& index, VisitTensor visit) {
   for (const SafetensorsTensor& tensor : file.header().tensors) {
     const absl::string_view bytes = file.bytes(tensor);
@@ -74,7 +74,7 @@ absl::StatusOr<CheckpointInfo> CheckpointLoader::Load() {
   return info_;
 }
 
-// However long a rank's disk takes.
+// Agrees on the ranks' statuses. First waits up to disk_timeout for all ranks.
 absl::Status CheckpointLoader::Agree(const absl::Status& mine) {
   if (SizeOf(group_) == 1) return mine;
   if (absl::Status status = meeting_.AwaitAll(options_.disk_timeout); !status.ok()) return status;
@@ -88,7 +88,7 @@ absl::Status CheckpointLoader::ListCandidates() {
   candidates_ = *std::move(ids);
   if (!candidates_.empty()) highest_run_ = candidates_.front().run;
   if (options_.run_id.empty()) return absl::OkStatus();
-  // Damaged ones may be of this run: they must not be passed over in silence.
+  // Damaged checkpoints may belong to this run: they must be reported.
   std::erase_if(candidates_, [this](CheckpointId id) {
     const absl::StatusOr<StoredCheckpoint> stored = folder_.Open(id);
     return stored.ok() && stored->info.run_id != options_.run_id;
@@ -96,7 +96,7 @@ absl::Status CheckpointLoader::ListCandidates() {
   return absl::OkStatus();
 }
 
-// Collective. Each rank's newest; sets fingerprints_ and highest_run_.
+// Collective. Gathers each rank's newest checkpoint; sets fingerprints_ and highest_run_.
 absl::StatusOr<std::vector<CheckpointOffer>> CheckpointLoader::GatherOffers() {
   CheckpointOffer mine;
   int64_t fingerprint = 0;
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<CheckpointOffer>> CheckpointLoader::GatherOffers() {
     fingerprints_ = {fingerprint};
     return std::vector<CheckpointOffer>{mine};
   }
-  // Ranks may have waited for their disks.
+  // Ranks may still be waiting for their disks.
   if (absl::Status status = meeting_.AwaitAll(options_.disk_timeout); !status.ok()) return status;
   const at::Tensor numbers = at::tensor({int64_t{mine.found}, mine.id.run, mine.id.step, mine.round.round,
                                          mine.round.launcher_round, fingerprint, highest_run_},
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<CheckpointOffer>> CheckpointLoader::GatherOffers() {
   return offers;
 }
 
-// Collective. The rank that holds the newest whole checkpoint, which it has open; nullopt: there is none.
+// Collective. Returns the rank that holds the newest intact checkpoint and has it open; nullopt: there is none.
 absl::StatusOr<std::optional<int>> CheckpointLoader::Choose() {
   std::optional<int64_t> run;
   for (;;) {
@@ -146,7 +146,7 @@ absl::StatusOr<std::optional<int>> CheckpointLoader::Choose() {
     if (!damage.ok()) return damage.status();
     if (damage->empty()) return root;
     info_.skipped.push_back(*damage);
-    // Whoever offered the same file need not verify it, too.
+    // A rank that offered the same file need not verify it again.
     const bool same = fingerprints_[static_cast<size_t>(RankIn(group_))] == fingerprints_[static_cast<size_t>(*root)];
     if (!candidates_.empty() && candidates_.front() == chosen_ && same) candidates_.erase(candidates_.begin());
   }
@@ -155,12 +155,12 @@ absl::StatusOr<std::optional<int>> CheckpointLoader::Choose() {
                                           absl::StrJoin(info_.skipped, "; "), "); remove them to start from scratch"));
 }
 
-// On `root`: opens the chosen checkpoint and verifies all of it. Returns on all ranks what is wrong with it.
+// Opens the chosen checkpoint on `root` and verifies all of it. Returns the damage found, on all ranks; empty: none.
 absl::StatusOr<std::string> CheckpointLoader::Verify(int root) {
   json said = {{"damage", ""}, {"model", ""}, {"state", ""}};
   absl::Status cannot_send;
   if (RankIn(group_) == root) {
-    absl::StatusOr<StoredCheckpoint> stored = folder_.OpenWhole(chosen_);
+    absl::StatusOr<StoredCheckpoint> stored = folder_.OpenVerified(chosen_);
     if (stored.ok() && sent_ && !stored->shards.empty()) {
       cannot_send = absl::InvalidArgumentError(
           absl::StrCat(stored->model->path(),
@@ -185,7 +185,7 @@ absl::StatusOr<std::string> CheckpointLoader::Verify(int root) {
   return said.value("damage", "");
 }
 
-// Collective if the tensors are sent.
+// Collective if the tensors are sent between ranks.
 absl::Status CheckpointLoader::Open(int root) {
   if (!sent_) return OpenShared();
   if (stored_) {
@@ -201,7 +201,7 @@ absl::Status CheckpointLoader::Open(int root) {
 absl::Status CheckpointLoader::OpenShared() {
   if (!stored_) {
     const absl::string_view advice = "; share the folder between all nodes, or set shared_folder to false";
-    absl::StatusOr<StoredCheckpoint> here = folder_.OpenWhole(chosen_);
+    absl::StatusOr<StoredCheckpoint> here = folder_.OpenVerified(chosen_);
     if (!here.ok()) return absl::DataLossError(absl::StrCat(here.status().message(), advice));
     const std::string state = here->state != nullptr ? HeaderChecksum(*here->state) : "";
     if (HeaderChecksum(*here->model) != model_checksum_ || state != state_checksum_) {
@@ -219,7 +219,7 @@ absl::Status CheckpointLoader::OpenShared() {
   return absl::OkStatus();
 }
 
-// Everything that can be wrong before the first value is set.
+// Performs all checks before the first value is set.
 absl::Status CheckpointLoader::Plan() {
   CheckpointInfo defaults = info_;
   defaults.progress.step = chosen_.step;
@@ -242,8 +242,8 @@ absl::Status CheckpointLoader::Plan() {
 }
 
 absl::Status CheckpointLoader::ReadAll(int root) {
-  const auto take_model = [this](size_t index, const at::Tensor& value) { loader_->TakeModel(index, value); };
-  const auto take_rest = [this](size_t index, const at::Tensor& value) { loader_->TakeRest(index, value); };
+  const auto take_model = [this](size_t index, const at::Tensor& value) { loader_->SetModelTensor(index, value); };
+  const auto take_rest = [this](size_t index, const at::Tensor& value) { loader_->SetRestTensor(index, value); };
   absl::Status status;
   if (sent_) {
     status = VisitSent(*group_, root, model_, model_buffer_, take_model);

@@ -26,21 +26,22 @@ struct CheckpointLoaderOptions {
   absl::Duration disk_timeout = absl::Hours(1);
 };
 
-// Loads the newest checkpoint that any rank holds whole: the ranks offer what they have, one of those with the newest
-// verifies it (if it is damaged, they go on with what is left), all check that it matches before anything is changed,
-// then that rank sends the tensors, or all read them. Contract and errors: see Checkpointer::Resume. For a single use.
+// Loads the newest checkpoint that any rank holds intact. The ranks offer their newest ones; one of the ranks with the
+// newest verifies it (if it is damaged, the ranks choose again among the rest); all ranks check that it matches before
+// anything is changed; then that rank sends the tensors, or all ranks read them. Contract and errors: see
+// Checkpointer::Resume. For a single use.
 class CheckpointLoader {
  public:
-  // What is passed outlives the object; `group` may be nullptr.
+  // The referenced arguments must outlive the object; `group` may be nullptr.
   CheckpointLoader(ProcessGroup* group, TrainingState& state, const CheckpointFolder& folder,
                    const CheckpointLoaderOptions& options);
 
-  // Throws c10::Error like LibTorch.
+  // Throws c10::Error, like LibTorch.
   absl::StatusOr<CheckpointInfo> Load();
 
-  // After Load: the largest run that any rank has a file of; 0: none.
+  // After Load: the largest run of which any rank has a file; 0: none.
   int64_t highest_run() const { return highest_run_; }
-  // After Load: added names of the state that the checkpoint does not have.
+  // After Load: names added to the state that the checkpoint does not have.
   const std::vector<std::string>& missing() const { return missing_; }
 
  private:
@@ -58,16 +59,16 @@ class CheckpointLoader {
   TrainingState& state_;
   const CheckpointFolder& folder_;
   const CheckpointLoaderOptions options_;
-  const bool sent_;  // by the rank that was chosen
+  const bool sent_;  // true: the chosen rank sends the tensors; false: all ranks read them
   RankMeeting meeting_;
 
-  std::vector<CheckpointId> candidates_;  // of this rank, newest first
-  std::vector<int64_t> fingerprints_;     // of each rank's offer
+  std::vector<CheckpointId> candidates_;  // this rank's checkpoints, newest first
+  std::vector<int64_t> fingerprints_;     // one per rank, of its offer
   int64_t highest_run_ = 0;
   CheckpointId chosen_;
-  std::string model_checksum_;              // of the headers of the chosen one
-  std::string state_checksum_;              // empty: it has no state
-  std::optional<StoredCheckpoint> stored_;  // where this rank has the files open
+  std::string model_checksum_;              // of the chosen checkpoint's headers
+  std::string state_checksum_;              // empty: the checkpoint has no state
+  std::optional<StoredCheckpoint> stored_;  // set where this rank has the files open
   SentTensors model_;
   SentTensors rest_;
   at::Tensor model_buffer_;

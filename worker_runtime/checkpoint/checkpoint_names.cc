@@ -26,7 +26,7 @@ std::string Stem(CheckpointId id) {
   return absl::StrCat(id.run > 1 ? absl::StrCat(kRun, id.run, "_") : "", absl::StrFormat("%s%08d", kStep, id.step));
 }
 
-// The digits only: no sign, no blanks.
+// Parses digits only: no sign, no blanks.
 std::optional<int64_t> Number(absl::string_view digits) {
   int64_t number = 0;
   const bool all_digits = std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });

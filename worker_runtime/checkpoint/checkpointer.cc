@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/steady_time.h"
-#include "rendezvous/base/version.h"
+#include "base/steady_time.h"
+#include "base/version.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/checkpoint_copies.h"
@@ -44,7 +44,7 @@ absl::Status CheckFinite(int rank, int64_t step, const StateParts& parts) {
                                    ": ", status.message()));
 }
 
-// torchrun's default id says nothing.
+// torchrun's default id does not identify a job.
 constexpr char kNoId[] = "none";
 
 FileSystem& FilesFor(const CheckpointerOptions& options) {
@@ -77,9 +77,9 @@ class Checkpointer::Impl {
   using Write = std::function<absl::Status(CheckpointPart model, CheckpointPart rest)>;
   using Finished = std::function<void(const absl::Status&)>;
 
-  absl::Status Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
-  absl::Status Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
-                        absl::FunctionRef<absl::Status(RankMeeting&)> part);
+  absl::Status CatchExceptions(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
+  absl::Status RunCollective(const std::string& call, absl::FunctionRef<absl::Status()> all,
+                             absl::FunctionRef<absl::Status(RankMeeting&)> part);
   void AwaitWriter();
   void CancelShards();
   void WarnOfUnreported();
@@ -92,35 +92,35 @@ class Checkpointer::Impl {
   absl::StatusOr<StateParts> WholeParts(const Progress& progress, const at::Tensor& random) const;
   absl::Status SaveParts(int64_t step, StateParts parts, Write write, Finished finished);
 
-  std::shared_ptr<ProcessGroup> group_;       // nullptr: alone
-  std::unique_ptr<TrainingState> own_state_;  // nullptr: the trainer's
+  std::shared_ptr<ProcessGroup> group_;       // nullptr: a single process
+  std::unique_ptr<TrainingState> own_state_;  // nullptr: the trainer owns the state
   TrainingState& state_;
   const CheckpointerOptions options_;
   CheckpointFolder folder_;
 
-  std::string run_id_;           // of the options or the launcher
-  int restart_count_ = 0;        // the launcher's
-  CheckpointRound round_;        // of this start of the workers
-  int64_t run_ = 0;              // 0: not known before the first Resume or Save
-  int64_t highest_run_ = 0;      // in this rank's folder, then in all
-  int64_t random_bytes_ = 0;     // of the rank that has most; 0: not asked yet
+  std::string run_id_;           // from the options or the launcher
+  int restart_count_ = 0;        // from the launcher
+  CheckpointRound round_;        // this start of the workers
+  int64_t run_ = 0;              // 0: unknown before the first Resume or Save
+  int64_t highest_run_ = 0;      // in this rank's folder; after the first exchange, in all
+  int64_t random_bytes_ = 0;     // largest over all ranks; 0: not exchanged yet
   int former_writer_ = 0;        // a rank that was rank 0 in an earlier round and may still write; 0: none
-  CheckpointPlace place_;        // of this rank; unknown if one copy is enough
+  CheckpointPlace place_;        // this rank's location; unknown if one copy is enough
   std::vector<int> copy_ranks_;  // the ranks besides rank 0 that write the same checkpoint
-  CheckpointStats stats_;        // but for last_write
+  CheckpointStats stats_;        // except last_write
   std::atomic<int64_t> last_write_nanoseconds_{0};
 
-  // The writer's while it runs.
+  // Used by the writer while it runs.
   HostSnapshot model_snapshot_;
   HostSnapshot rest_snapshot_;
   std::future<absl::Status> writer_;
   std::atomic<bool> shards_cancelled_{false};
 
-  absl::Status unreported_;  // of earlier saves in the background
+  absl::Status unreported_;  // errors of earlier saves in the background
 };
 
-// The wall for LibTorch's exceptions: the group's if there is one, as it can say more.
-absl::Status Checkpointer::Impl::Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body) {
+// Converts exceptions of LibTorch to a Status; uses the group, if there is one, as its errors are more informative.
+absl::Status Checkpointer::Impl::CatchExceptions(absl::string_view operation, absl::FunctionRef<absl::Status()> body) {
   return group_ != nullptr ? group_->Try(operation, body) : TorchTry(operation, body);
 }
 
@@ -149,7 +149,7 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
   CheckpointInfo info;
   CheckpointLoader loader(group_.get(), state_, folder_,
                           {options_.shared_folder, options_.run_id, options_.disk_timeout});
-  const absl::Status status = Wall("load a checkpoint", [&]() -> absl::Status {
+  const absl::Status status = CatchExceptions("load a checkpoint", [&]() -> absl::Status {
     absl::StatusOr<CheckpointInfo> loaded = loader.Load();
     if (loaded.ok()) info = *std::move(loaded);
     return loaded.status();
@@ -179,46 +179,46 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
                       "; this is job ", run_id_));
   }
   if (!lost.empty()) {
-    Warn(absl::StrCat("WARNING: training starts again at step 0 (rank 0 is on ", ThisProcess().host, "): ", lost));
+    Warn(absl::StrCat("WARNING: training restarts at step 0 (rank 0 is on ", ThisProcess().host, "): ", lost));
   }
   return info;
 }
 
-// A collective call: `all` runs on all ranks once they are all there, then `part`. The others then wait for rank 0 and
-// return its result.
-absl::Status Checkpointer::Impl::Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
-                                          absl::FunctionRef<absl::Status(RankMeeting&)> part) {
+// Implements a collective call: once all ranks have entered it, runs `all` on all of them, then `part`. The other ranks
+// then wait for rank 0 and return its result.
+absl::Status Checkpointer::Impl::RunCollective(const std::string& call, absl::FunctionRef<absl::Status()> all,
+                                               absl::FunctionRef<absl::Status(RankMeeting&)> part) {
   RankMeeting meeting(group_.get(), call);
   absl::Status status = SizeOf(group_.get()) > 1 ? meeting.AwaitAll(group_->timeout()) : absl::OkStatus();
   if (!status.ok()) return status;
   status = all();
   if (status.ok()) status = TorchTry("", [&] { return part(meeting); });
-  // What fails on rank 0 alone must reach the others, too: they wait for its disk.
+  // An error on rank 0 alone must reach the others, too: they wait for its disk.
   if (!status.ok() && RankIn(group_.get()) != 0) return status;
   return meeting.AwaitOutcome(0, status, options_.disk_timeout);
 }
 
-// Keeps its error until a call has returned it.
+// Waits for the background save. Its error is kept until a call has returned it.
 void Checkpointer::Impl::AwaitWriter() {
   if (!writer_.valid()) return;
   const absl::Status status = writer_.get();
   if (unreported_.ok()) unreported_ = status;
 }
 
-// A save that waits for other ranks is given up.
+// Aborts a save that waits for other ranks.
 void Checkpointer::Impl::CancelShards() {
   shards_cancelled_ = true;
   AwaitWriter();
   shards_cancelled_ = false;
 }
 
-// On a rank whose calls do not return them, because all return rank 0's.
+// Prints the error on a rank whose calls return rank 0's result instead.
 void Checkpointer::Impl::WarnOfUnreported() {
   const absl::Status earlier = std::exchange(unreported_, absl::OkStatus());
   if (!earlier.ok()) Warn(std::string(earlier.message()));
 }
 
-// The outcome of a call on rank 0: its own, and the error of an earlier save.
+// Returns the outcome of a call on rank 0: its own, combined with the error of an earlier save.
 absl::Status Checkpointer::Impl::TakeUnreported(const absl::Status& now) {
   const absl::Status earlier = std::exchange(unreported_, absl::OkStatus());
   if (earlier.ok()) return now;
@@ -230,9 +230,9 @@ absl::Status Checkpointer::Impl::Save(const Progress& progress) {
   const SteadyTime start = SteadyNow();
   at::Tensor random;
   StateParts parts;
-  const absl::Status status = Together(
+  const absl::Status status = RunCollective(
       "Checkpointer::Save",
-      [&] { return Wall("save a checkpoint", [&] { return CheckAndGather(progress, &random, &parts); }); },
+      [&] { return CatchExceptions("save a checkpoint", [&] { return CheckAndGather(progress, &random, &parts); }); },
       [&](RankMeeting& meeting) { return SavePart(meeting, progress, random, std::move(parts)); });
   stats_.saves += 1;
   stats_.last_stall = SteadyNow() - start;
@@ -241,20 +241,20 @@ absl::Status Checkpointer::Impl::Save(const Progress& progress) {
 }
 
 absl::Status Checkpointer::Impl::Finish() {
-  return Together(
+  return RunCollective(
       "Checkpointer::Finish", [] { return absl::OkStatus(); },
       [&](RankMeeting&) {
         AwaitWriter();
         if (RankIn(group_.get()) == 0) return std::exchange(unreported_, absl::OkStatus());
-        if (state_.sharded()) unreported_ = absl::OkStatus();  // rank 0 has it
+        if (state_.sharded()) unreported_ = absl::OkStatus();  // reported by rank 0
         WarnOfUnreported();
         return absl::OkStatus();
       });
 }
 
-// Collective. `parts` is set if there are copies, on the ranks that write.
+// Collective. `parts` is set on the ranks that write copies, if there are any.
 absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Tensor* random, StateParts* parts) {
-  // In the background, rank 0 checks the copy: this would wait for the device.
+  // With async, the writer checks the copy on rank 0: a check here would wait for the device.
   if (!options_.allow_non_finite && !options_.async) {
     const absl::Status finite = TorchTry("", [&]() -> absl::Status {
       const absl::StatusOr<StateParts> parts = state_.Parts();
@@ -270,13 +270,14 @@ absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Te
       if (mine.ok()) *parts = *std::move(mine);
       return mine.status();
     });
-    if (absl::Status status = TakeRankZeros(*group_, made, *parts); !status.ok()) return status;
+    if (absl::Status status = BroadcastRankZeroParts(*group_, made, *parts); !status.ok()) return status;
   }
-  // Gather came after all earlier collectives: one of them that was aborted on a GPU has left garbage in the state.
+  // Gather ran after all earlier collectives: if one of them was aborted on a GPU, the state is garbage.
   return group_->Health();
 }
 
-// Collective. The random state of all ranks, [ranks, bytes]. The first time, also what all must know of each other.
+// Collective. Gathers the random state of all ranks, [ranks, bytes]. The first call also exchanges run, round and
+// writers.
 absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
   const at::Tensor mine = GetRandomState(state_.Accelerators());
   const bool alone = SizeOf(group_.get()) == 1;
@@ -297,7 +298,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
     former_writer_ = static_cast<int>(agreed[5]);
     if (run_ == 0) BeginRun();
     if (options_.copies > 1) {
-      absl::StatusOr<std::vector<int>> ranks = PlaceCopies(group_.get(), place_, options_.copies);
+      absl::StatusOr<std::vector<int>> ranks = ChooseCopyRanks(group_.get(), place_, options_.copies);
       if (!ranks.ok()) return ranks.status();
       copy_ranks_ = *std::move(ranks);
     }
@@ -313,7 +314,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
   return all.status();
 }
 
-// A training from scratch, beside whatever is in the folder.
+// Starts a new run from scratch, beside the existing files in the folder.
 void Checkpointer::Impl::BeginRun() {
   run_ = highest_run_ + 1;
   round_.round = 1;
@@ -324,7 +325,8 @@ void Checkpointer::Impl::BeginRun() {
                     ModelFileName({run_, 0}), " and so on, which the next Resume continues"));
 }
 
-// Rank 0 writes everything; the others a copy of it, or their part of a sharded state. Rank 0 gets their outcomes.
+// Rank 0 writes everything; the others write a copy of it, or their part of a sharded state, and report their outcomes
+// to rank 0.
 absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random,
                                           StateParts parts) {
   const int rank = RankIn(group_.get());
@@ -333,7 +335,7 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
   const bool together = sharded || copied;
   const int64_t step = progress.step;
   if (const int writer = std::exchange(former_writer_, 0); writer != 0) {
-    // Its files would be taken for those of a writer that died.
+    // Its files would be mistaken for those of a writer that died.
     if (rank == writer) AwaitWriter();
     if (rank != 0) WarnOfUnreported();
     const absl::Status done = meeting.AwaitOutcome(writer, absl::OkStatus(), options_.disk_timeout);
@@ -341,8 +343,8 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
   }
   if (rank != 0 && !together) return absl::OkStatus();
   if (rank == 0) AwaitWriter();
-  // Rank 0 sends a name when it is done with the save before, and the others begin to write then: that of the sharded
-  // state's file, or, with copies, one that only identifies this save.
+  // Rank 0 sends a name when it is done with the previous save, and the others then begin to write. It is the name of
+  // the sharded state's file or, with copies, one that only identifies this save.
   ShardedState shards;
   if (together) {
     const absl::StatusOr<std::string> file =
@@ -357,7 +359,7 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
   const ShardOutcomes outcomes(together ? group_->store() : nullptr, shards.state_file, std::move(helpers));
   if (rank != 0) {
     AwaitWriter();
-    unreported_ = absl::OkStatus();  // rank 0 has it
+    unreported_ = absl::OkStatus();  // reported by rank 0
     const absl::Status status = TorchTry("", [&]() -> absl::Status {
       if (sharded) {
         absl::StatusOr<StatePart> part = state_.OptimizerPart();
@@ -395,7 +397,7 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
   }));
 }
 
-// A state that is not sharded; of one that is, rank 0's.
+// Returns a state that is not sharded, or rank 0's part of a sharded one.
 absl::StatusOr<StateParts> Checkpointer::Impl::WholeParts(const Progress& progress, const at::Tensor& random) const {
   if (progress.step < 0)
     return absl::InvalidArgumentError(absl::StrCat("step is ", progress.step, ", but must not be negative"));
@@ -412,7 +414,7 @@ absl::StatusOr<StateParts> Checkpointer::Impl::WholeParts(const Progress& progre
   return state_.Parts(InfoToMetadata(info), std::move(rows));
 }
 
-// Copies the tensors to the host and writes them; if that happens in the background, `finished` gets the result.
+// Copies the tensors to the host and writes them; in the background, the result is passed to `finished`.
 absl::Status Checkpointer::Impl::SaveParts(int64_t step, StateParts parts, Write write, Finished finished) {
   if (!options_.async) {
     std::vector<at::Tensor> hosts;
@@ -455,7 +457,7 @@ void Checkpointer::Impl::Rebind(std::shared_ptr<ProcessGroup> group, int64_t lau
   if (state_.sharded() || !copy_ranks_.empty()) CancelShards();
   group_ = std::move(group);
   round_.launcher_round = launcher_round;
-  random_bytes_ = 0;  // all must ask each other again
+  random_bytes_ = 0;  // exchanged again at the next Save
 }
 
 CheckpointStats Checkpointer::Impl::stats() const {

@@ -27,8 +27,8 @@ struct CheckpointerOptions {
   // Directory of the checkpoints; created if missing. One job per directory at a time.
   std::string folder = "";
 
-  // A name for this training. Not empty: Resume loads only checkpoints that were saved under this name. Empty: Resume
-  // continues the training that began last in the directory, whatever job saved it.
+  // Name of this training. Not empty: Resume loads only checkpoints that were saved under this name. Empty: Resume
+  // continues the most recently started training in the directory, regardless of the job that saved it.
   std::string run_id = "";
 
   // Number of checkpoints of this training to keep. Older ones are removed once a newer one is on disk. 0: all.
@@ -39,8 +39,8 @@ struct CheckpointerOptions {
   bool async = false;
 
   // true: every rank reads the checkpoint from `folder`, which all nodes must share. false: a rank that has the newest
-  // one reads it and sends it to the others. A ZeroRedundancyOptimizer needs true: each rank writes its part of the
-  // state, and reads what is its part then, so the number of ranks may change.
+  // checkpoint reads it and sends it to the others. A ZeroRedundancyOptimizer needs true: each rank then writes its
+  // part of the state and reads the part it needs, so the number of ranks may change.
   bool shared_folder = false;
 
   // Number of folders on different nodes that each have all checkpoints, for a `folder` on each node's own disk: with
@@ -49,24 +49,24 @@ struct CheckpointerOptions {
   // same on all ranks, and 1 with shared_folder.
   int copies = 1;
 
-  // Where no rank has a checkpoint in a later round of a job than the first, Resume returns an error that the launcher
-  // does not restart (NonRestartable), instead of a warning and step 0. For jobs whose loss must not go unnoticed; one
-  // that fails before its first checkpoint then ends.
+  // If no rank has a checkpoint in any round of a job after the first, Resume returns an error that the launcher does
+  // not restart (NonRestartable), instead of a warning and step 0. For jobs in which losing the progress must not go
+  // unnoticed; a job that fails before its first checkpoint then ends.
   bool require_checkpoint = false;
 
   // Save refuses parameters and optimizer state with NaN or infinite values, so that the last finite checkpoint is
   // kept. true: it saves them.
   bool allow_non_finite = false;
 
-  // How long the other ranks wait for the disk of the one that writes or reads. It does not have to be less than the
-  // group's timeout: they do not wait in a collective.
+  // How long the other ranks wait for the disk of the rank that writes or reads. May exceed the group's timeout: they
+  // do not wait in a collective.
   absl::Duration disk_timeout = absl::Hours(1);
 
-  // For tests: how files are written; must outlive the Checkpointer. nullptr: to disk.
+  // For tests: the file system; must outlive the Checkpointer. nullptr: the real disk.
   FileSystem* files = nullptr;
 };
 
-// Times are those of this rank.
+// Times on this rank.
 struct CheckpointStats {
   int64_t saves = 0;           // calls of Save
   absl::Duration last_stall;   // how long the last Save blocked the trainer
@@ -89,8 +89,8 @@ struct CheckpointStats {
 //   }
 //   return (*checkpointer)->Finish();
 //
-// Checkpoints are atomic: whenever a process or a machine stops, a checkpoint is complete or absent. Corruption is
-// detected, and Resume then loads the previous one. docs/checkpoints.md describes the files and how to read them in
+// Checkpoints are atomic: if a process or a machine stops at any time, a checkpoint is complete or absent. Corruption
+// is detected, and Resume then loads the previous one. docs/checkpoints.md describes the files and how to read them in
 // Python.
 //
 // Resume, Save and Finish are collective: all ranks must call them in the same order, and all return the same result.
@@ -103,12 +103,12 @@ class Checkpointer {
  public:
   // `state` must outlive the Checkpointer; the module must be on its training devices. `group` nullptr: a single
   // process. Not collective. Rank 0 creates the directory.
-  // Errors: InvalidArgument: options.folder is not set, shared_folder is not but must be, or copies is invalid; those
-  // of FileSystem.
+  // Errors: InvalidArgument: options.folder is not set, shared_folder is required but not set, or copies is invalid;
+  // those of FileSystem.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group, TrainingState& state,
                                                               CheckpointerOptions options);
 
-  // The same for a state of a module and an optimizer (nullptr: none is saved), which must outlive the Checkpointer.
+  // Same, for a state of a module and an optimizer (nullptr: none is saved), which must outlive the Checkpointer.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group,
                                                               torch::nn::Module& module,
                                                               torch::optim::Optimizer* optimizer,
@@ -122,17 +122,17 @@ class Checkpointer {
   // Loads the newest checkpoint that any rank holds intact, on all ranks. Parameters keep their devices and dtypes;
   // optimizer options (lr, ...) are restored from the checkpoint, as in Python. If the world has grown, new ranks keep
   // their random number state. Damaged checkpoints are skipped with a warning on stderr, as are names added to the
-  // TrainingState that the checkpoint does not have. No checkpoint anywhere is not an error, but see
-  // `require_checkpoint`: `path` is empty and nothing is changed; in a later round than the first, a warning names
-  // folder and host. A Checkpointer that has not resumed anything begins a new run: it neither overwrites nor
-  // removes the files that are already in the directory.
+  // TrainingState that the checkpoint does not have. If there is no checkpoint anywhere, `path` is empty and nothing is
+  // changed; after the first round, a warning names folder and host, or see `require_checkpoint`. A Checkpointer that
+  // has not resumed anything begins a new run: it neither overwrites nor removes the files that are already in the
+  // directory.
   // Errors: InvalidArgument: the state differs from the saved one; the message lists all differing names. DataLoss: all
-  // checkpoints are damaged, or a rank (named in the message) can't read the one that was chosen. After an error the
-  // state may be partially loaded.
+  // checkpoints are damaged, or a rank (named in the message) can't read the chosen one. After an error the state may
+  // be partially loaded.
   absl::StatusOr<CheckpointInfo> Resume();
 
   // Saves under progress.step. When it returns OK, the checkpoint is on disk (async: it will be, or the next Save or
-  // Finish returns the error; that Save still saves its own state). Earlier checkpoints are not affected in any case.
+  // Finish returns the error; that Save still saves its own state). Earlier checkpoints are never affected.
   // Errors: InvalidArgument: a negative step, or a tensor that can't be saved; FailedPrecondition: a parameter (named,
   // with the rank) is not finite, or workers that started later have saved in the directory, so this process was
   // replaced; Unimplemented: an optimizer without save(); those of FileSystem (ResourceExhausted: the disk is full).
@@ -141,9 +141,9 @@ class Checkpointer {
   // Waits until everything is on disk, and returns the error of the last save unless another call has returned it.
   absl::Status Finish();
 
-  // Continues with another group, after the ranks have formed one anew in round `launcher_round` (DDPRUN_ROUND). Ranks
-  // that are new in it create their Checkpointer and need not call Resume: the next Save tells them which run it is.
-  // Not collective; all ranks that have a Checkpointer must call it.
+  // Continues with another group, which the ranks have formed in round `launcher_round` (DDPRUN_ROUND). Ranks that join
+  // in it create their Checkpointer and need not call Resume: the next Save informs them of the current run. Not
+  // collective; all ranks that have a Checkpointer must call it.
   void Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round);
 
   CheckpointStats stats() const;

@@ -19,7 +19,7 @@ namespace ddprun {
 void HostSnapshot::Reserve(uint64_t bytes, bool pinned) {
   const bool fits = memory_.defined() && static_cast<uint64_t>(memory_.numel()) >= bytes && pinned_ == pinned;
   if (fits) return;
-  memory_ = at::Tensor();  // first, so that never two of them are there
+  memory_ = at::Tensor();  // first, so that two of them never exist at once
   const uint64_t with_room = bytes + kSafetensorsDataAlignment;
   memory_ = at::empty({static_cast<int64_t>(with_room)}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
   const uint64_t beyond = reinterpret_cast<uintptr_t>(memory_.const_data_ptr()) % kSafetensorsDataAlignment;
@@ -47,7 +47,7 @@ void HostSnapshot::Copy(const SafetensorsHeader& layout, absl::Span<const at::Te
   std::set<c10::DeviceIndex> used;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor source = tensors[i].detach().resolve_conj().resolve_neg();
-    // Empty ones have nothing to copy, and may lie at the end of the memory.
+    // Empty tensors have nothing to copy, and may lie at the end of the memory.
     if (source.numel() == 0) continue;
     at::Tensor target = TensorOnBytes(layout.tensors[i], memory + layout.tensors[i].begin);
     if (source.is_cpu()) {
@@ -57,7 +57,7 @@ void HostSnapshot::Copy(const SafetensorsHeader& layout, absl::Span<const at::Te
     const c10::impl::VirtualGuardImpl devices(source.device().type());
     Lane& lane = LaneOf(source.device());
     if (used.insert(source.device().index()).second) {
-      // The copies begin when what the trainer has put on its stream until now is done.
+      // The copies begin after the work that the trainer has enqueued on its stream so far.
       c10::Event ready(source.device().type());
       ready.record(devices.getStream(source.device()));
       ready.block(lane.side);
@@ -75,7 +75,7 @@ void HostSnapshot::Copy(const SafetensorsHeader& layout, absl::Span<const at::Te
 
 void HostSnapshot::Wait() {
   for (auto& [index, lane] : lanes_) {
-    // A thread that waits while another device is its current one would get a context there, which takes memory.
+    // Without the guard, waiting would create a context on the thread's current device, which takes memory.
     const c10::DeviceGuard guard(lane.side.device());
     lane.done.synchronize();
   }

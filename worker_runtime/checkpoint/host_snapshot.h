@@ -14,11 +14,12 @@
 
 namespace ddprun {
 
-// A copy of tensors in host memory, laid out as in their file. The memory is reused for the next copy.
+// A copy of tensors in host memory, laid out as in a safetensors file. The memory is reused for the next copy.
 //
-// A copy from the CPU is done when Copy returns. A copy from an accelerator runs on its own stream into pinned memory
-// while the host continues. Work enqueued afterwards on the tensors' current stream (the next optimizer step) waits for
-// it on the device, so the trainer needs to do nothing. Uses only LibTorch's device-independent streams and events.
+// A copy from the CPU is complete when Copy returns. A copy from an accelerator runs on its own stream into pinned
+// memory while the host continues. Work enqueued afterwards on the tensors' current stream (the next optimizer step)
+// waits for it on the device, without any action of the trainer. Uses only LibTorch's device-independent streams and
+// events.
 //
 // Copy and Wait may be called by different threads, one after the other. They throw c10::Error like LibTorch.
 class HostSnapshot {
@@ -27,7 +28,7 @@ class HostSnapshot {
   HostSnapshot(const HostSnapshot&) = delete;
   HostSnapshot& operator=(const HostSnapshot&) = delete;
 
-  // `tensors` are those of `layout`, in its order. The last copy's bytes are overwritten.
+  // `tensors` are those of `layout`, in its order. Overwrites the bytes of the previous copy.
   void Copy(const SafetensorsHeader& layout, absl::Span<const at::Tensor> tensors);
 
   // Blocks until the last copy is complete.
@@ -37,7 +38,7 @@ class HostSnapshot {
   std::vector<absl::string_view> Bytes() const;
 
  private:
-  // Copies from one device, on one stream.
+  // The stream for copies from one device.
   struct Lane {
     c10::Stream side;
     c10::Event done;

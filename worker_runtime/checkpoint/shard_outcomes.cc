@@ -6,14 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {
 namespace {
 
-// Between two looks at the store. A wait within it would hold up its other users.
+// Pauses between polls of the store. A blocking wait would hold up its other users.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(1);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 

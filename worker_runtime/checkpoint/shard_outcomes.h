@@ -16,21 +16,19 @@ class Store;
 
 namespace ddprun {
 
-// How rank 0 learns, through the store, that other ranks have written their files of one save: shards or copies. Not
+// Reports to rank 0, through the store, that other ranks have written their files (shards or copies) of one save. Not
 // collective: each rank calls it when its disk is done, from any thread.
 class ShardOutcomes {
  public:
-  // `save`: a name that is the same on all ranks and new in this store.
-  // `ranks`: those that post.
+  // `save`: a name that is the same on all ranks and new in this store. `ranks`: the ranks that post.
   ShardOutcomes(c10::intrusive_ptr<c10d::Store> store, std::string save, std::vector<int> ranks);
 
-  // On one of `ranks`. An error of the store is not reported: rank 0 then sees that of its own.
+  // Called on each of `ranks`. An error of the store is not reported: rank 0 then gets the store's error itself.
   void Post(int rank, const absl::Status& outcome) const;
 
-  // On rank 0. OK if all of them have posted OK, else the error of one, with its rank. Does not block other uses of the
-  // store meanwhile.
-  // Errors: DeadlineExceeded names a rank that has posted nothing; Cancelled: `cancelled` became true; those of the
-  // store.
+  // Called on rank 0. Returns OK if all ranks have posted OK, else the error of one of them, with its rank. Does not
+  // block other uses of the store meanwhile.
+  // Errors: DeadlineExceeded names a rank that has not posted; Cancelled: `cancelled` became true; those of the store.
   absl::Status Await(absl::Duration timeout, const std::atomic<bool>& cancelled) const;
 
  private:

@@ -17,7 +17,7 @@
 namespace ddprun {
 namespace {
 
-// A tensor that lies in the mapping and keeps it.
+// A tensor in the mapping, which it keeps alive.
 at::Tensor MappedTensor(const std::shared_ptr<SafetensorsFile>& file, const SafetensorsTensor& tensor) {
   const absl::string_view bytes = file->bytes(tensor);
   if (reinterpret_cast<uintptr_t>(bytes.data()) % SafetensorsDtypeBytes(tensor.dtype) != 0) {
@@ -51,7 +51,7 @@ absl::Status LoadInto(const std::string& path, torch::nn::Module& module) {
   const SafetensorsHeader& header = (*file)->header();
   const absl::StatusOr<std::vector<std::vector<size_t>>> match = MatchState(path, state.Targets(), header);
   if (!match.ok()) return match.status();
-  // Before the first value is set, so that a damaged file leaves the module as it is.
+  // Before the first value is set, so that a damaged file leaves the module unchanged.
   if (absl::Status status = (*file)->CheckAll(); !status.ok()) return status;
   for (const SafetensorsTensor& tensor : header.tensors) {
     if (absl::Status status = CheckValues(path, tensor, (*file)->bytes(tensor)); !status.ok()) return status;
@@ -72,7 +72,7 @@ absl::Status SaveTensors(const NamedTensors& tensors, const std::string& path,
     absl::StatusOr<std::vector<SafetensorsTensor>> described = DescribeTensors(tensors);
     if (!described.ok()) return described.status();
     std::map<std::string, std::string> said = metadata;
-    said.emplace("format", "pt");  // tools of the Hugging Face family ask for it
+    said.emplace("format", "pt");  // required by Hugging Face tools
     absl::StatusOr<SafetensorsHeader> layout = LayOutSafetensors(*std::move(described), std::move(said));
     if (!layout.ok()) return layout.status();
     std::map<absl::string_view, const at::Tensor*> by_name;

@@ -31,13 +31,13 @@ struct LoadedTensors {
   bool checked = false;  // false: the file has no checksums (written by Python), so damaged tensors are not detected
 };
 
-// Like Python's load_file: loads all tensors of a file to `device`, whatever device they were saved from. On the CPU
-// they are not copied but refer to the mapped file, which stays mapped while any of them exists; writing to them does
-// not change the file.
+// Like Python's load_file: loads all tensors of a file to `device`, regardless of the device they were saved from. On
+// the CPU they are not copied but refer to the mapped file, which stays mapped while any of them exists; writing to
+// them does not change the file.
 // Errors: NotFound, PermissionDenied, Unavailable: it can't be read; DataLoss: it is damaged. All name file and tensor.
 absl::StatusOr<LoadedTensors> LoadTensors(const std::string& path, c10::Device device = c10::DeviceType::CPU);
 
-// Saves the parameters and buffers of `module` under the names of Python's state_dict. Tied ones are written once,
+// Saves the parameters and buffers of `module` under the names of Python's state_dict. Tied tensors are written once,
 // under the alphabetically first name; the other names are in the metadata, as with Python's save_model.
 // Errors: those of SaveTensors.
 absl::Status SaveModule(const torch::nn::Module& module, const std::string& path,

@@ -24,9 +24,9 @@ struct DistributedSampler::State {
   DistributedSamplerOptions options;
   int64_t epoch = 0;
   int64_t position = 0;
-  int64_t begin = 0;            // where the last reset left the position
+  int64_t begin = 0;            // position after the last reset
   std::optional<int64_t> used;  // nullopt: MarkUsed was never called
-  bool keep_position = false;   // over the next reset
+  bool keep_position = false;   // across the next reset
 
   // This rank's share of the shuffled order; monostate: not drawn yet (or not shuffled).
   std::variant<std::monostate, std::vector<uint32_t>, std::vector<uint64_t>> share;
@@ -36,7 +36,7 @@ struct DistributedSampler::State {
     return options.drop_last ? length / replicas : length / replicas + (length % replicas != 0);
   }
 
-  // Where in the order of all samples this rank's index number i lies. The order is repeated until it divides evenly.
+  // Index in the order of all samples of this rank's sample number i. The order is repeated until it divides evenly.
   int64_t Place(int64_t i) const { return (options.rank + i * options.num_replicas) % length; }
 
   template <typename Number>

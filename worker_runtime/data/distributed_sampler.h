@@ -21,7 +21,7 @@ struct DistributedSamplerOptions {
   bool drop_last = false;  // true: drop the samples that do not divide evenly; false: repeat some samples instead
 };
 
-// A rank's subset of a dataset's indices: the same indices in the same order as Python's
+// A rank's subset of a dataset's indices: identical, in contents and order, to Python's
 // torch.utils.data.DistributedSampler with the same arguments and epoch.
 // (torch::data::samplers::DistributedRandomSampler differs: it shuffles differently, takes no seed, and splits into
 // contiguous parts.)
@@ -44,10 +44,10 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // outside [0, num_replicas - 1].
   static absl::StatusOr<DistributedSampler> Create(int64_t length, const DistributedSamplerOptions& options);
 
-  // Continues with `epoch`, at this rank's `position` in it (a position beyond the end counts as the end), which a data
-  // loader's reset at its start keeps. Without a position: at the beginning, or, if the epoch was just resumed (by load
-  // or by a call with a position) and nothing has been drawn since, at the position resumed, so that a training loop
-  // calls set_epoch(epoch) in every epoch, as in Python.
+  // Continues with `epoch`, at this rank's `position` in it (a position beyond the end counts as the end). The reset by
+  // which a data loader starts keeps that position. Without a position: at the beginning, or, if the epoch was just
+  // resumed (by load or by a call with a position) and nothing has been drawn since, at the resumed position, so that a
+  // training loop calls set_epoch(epoch) in every epoch, as in Python.
   void set_epoch(int64_t epoch, std::optional<int64_t> position = std::nullopt);
 
   // Counts samples that the trainer has used, after each batch. For data loaders with worker threads, which draw
@@ -58,7 +58,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // Number of this epoch's indices that this rank has returned so far, or, with MarkUsed, used. Save it in a
   // checkpoint.
   int64_t position() const;
-  // The arguments of Create, for whoever saves the position for all ranks.
+  // The arguments of Create, for code that saves the position for all ranks.
   const DistributedSamplerOptions& options() const;
   // Number of indices per rank and epoch (Python's len(sampler)); the same on all ranks.
   int64_t size() const;

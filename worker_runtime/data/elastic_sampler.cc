@@ -38,7 +38,7 @@ ElasticBatch ElasticSampler::Next() {
   }
   const int64_t left = length_ - position_;
   const int64_t ranks = options_.keep_global_batch ? 1 : world_size_;
-  // Without an overflow for batch sizes that mean "all".
+  // Avoids an overflow for huge batch sizes, which mean "all".
   const int64_t window = options_.batch_size > left / ranks ? left : options_.batch_size * ranks;
   ElasticBatch batch{.epoch = epoch_, .global_size = std::min(window, left)};
   for (int64_t place = rank_; place < batch.global_size; place += world_size_) {
@@ -57,7 +57,7 @@ size_t ElasticSampler::SampleAt(int64_t place) {
   if (!options_.shuffle) return place;
   const bool is_narrow = length_ <= std::numeric_limits<uint32_t>::max();
   if (drawn_epoch_ != epoch_) {
-    // As DistributedSampler's.
+    // Same as DistributedSampler's.
     const uint64_t seed = static_cast<uint64_t>(options_.seed) + static_cast<uint64_t>(epoch_);
     if (is_narrow) {
       narrow_.resize(length_);

@@ -14,27 +14,28 @@ namespace ddprun {
 
 struct ElasticSamplerOptions {
   int64_t batch_size = 1;  // samples per step: of each rank, or of all ranks together
-  // Whose batch size is kept when the number of ranks changes. false: each rank's, so the global batch grows and
-  // shrinks with it, as with DistributedSampler. true: the global one, which the ranks divide as evenly as they can.
+  // Batch size to keep when the number of ranks changes. false: each rank's, so that the global batch grows and shrinks
+  // with the number of ranks, as with DistributedSampler. true: the global one, which the ranks divide as evenly as
+  // they can.
   bool keep_global_batch = false;
   bool shuffle = true;
   int64_t seed = 0;  // must be the same on all ranks
 };
 
-// What one rank does in one step.
+// One rank's samples for one step.
 struct ElasticBatch {
   int64_t epoch = 0;
   std::vector<size_t> indices;  // never empty
   int64_t global_size = 0;      // samples of all ranks together
-  // What to multiply the mean loss of this rank's samples with, so that DistributedDataParallel's average over ranks is
-  // the mean over the global batch: 1 if it divides evenly.
+  // Factor for the mean loss of this rank's samples, so that DistributedDataParallel's average over ranks is the mean
+  // over the global batch: 1 if it divides evenly.
   double loss_weight = 1;
-  // There was no sample left for this rank. It has one that another rank trains on; its loss_weight is 0.
+  // No sample was left for this rank. It gets one that another rank trains on, with loss_weight 0.
   bool padding = false;
 };
 
 // The samples of each step in a training whose number of ranks changes: every sample is trained on exactly once per
-// epoch, whatever ranks die or join in between. With an unchanged number of ranks, the batches are those of
+// epoch, regardless of ranks that die or join in between. With an unchanged number of ranks, the batches are those of
 // DistributedSampler (and of Python's) with the same seed and epoch, except that the last, uneven step of an epoch
 // repeats no sample.
 //
@@ -45,8 +46,8 @@ struct ElasticBatch {
 //   at::Tensor loss = cross_entropy(ddp.forward(inputs), targets) * batch.loss_weight;
 //
 // The position, which is the number of samples that all ranks together have trained on, is part of the TrainingState:
-// it is rolled back with a step and goes to newcomers with the rest. A step takes the next samples of the epoch's
-// order, and rank r of W every W-th of them, beginning with number r.
+// it is rolled back with a step and sent to newcomers with the rest. A step takes the next samples of the epoch's
+// order; rank r of W takes every W-th of them, starting at number r.
 //
 // A shuffled order of n samples takes 4 n bytes (8 n from 2^32 samples on). Thread-compatible.
 class ElasticSampler {
@@ -54,20 +55,20 @@ class ElasticSampler {
   // `length`: number of samples in the dataset. InvalidArgument: it or the batch size is less than 1.
   static absl::StatusOr<ElasticSampler> Create(int64_t length, const ElasticSamplerOptions& options);
 
-  // This rank's place from now on. REQUIRES: 0 <= rank < world_size.
+  // Sets this rank and the number of ranks for the following steps. REQUIRES: 0 <= rank < world_size.
   void SetWorld(int rank, int world_size);
 
-  // This rank's part of the next step. All ranks must call it in every step. Goes on with the next epoch at the end of
-  // one.
+  // Returns this rank's part of the next step. All ranks must call it in every step. Starts the next epoch at the end
+  // of one.
   ElasticBatch Next();
 
   int64_t epoch() const { return epoch_; }
-  // Samples of this epoch that all ranks together have got.
+  // Samples of this epoch given out to all ranks together.
   int64_t position() const { return position_; }
   int64_t length() const { return length_; }
   const ElasticSamplerOptions& options() const { return options_; }
 
-  // Continues there. InvalidArgument: a negative epoch, or a position outside [0, length].
+  // Continues at this position. InvalidArgument: a negative epoch, or a position outside [0, length].
   absl::Status Seek(int64_t epoch, int64_t position);
 
  private:
@@ -80,7 +81,7 @@ class ElasticSampler {
   int world_size_ = 1;
   int64_t epoch_ = 0;
   int64_t position_ = 0;
-  std::optional<int64_t> drawn_epoch_;  // whose order is in one of these
+  std::optional<int64_t> drawn_epoch_;  // epoch whose order is in one of the next two
   std::vector<uint32_t> narrow_;
   std::vector<uint64_t> wide_;
 };

@@ -9,14 +9,14 @@
 namespace ddprun {
 namespace {
 
-// From this size on PyTorch draws 64 bits for each place, so that the remainder stays even enough, and builds the
-// permutation from the inside out.
+// From this size on PyTorch draws 64 bits for each place, so that the remainder stays sufficiently uniform, and builds
+// the permutation from the inside out.
 constexpr uint64_t kLarge = std::numeric_limits<uint32_t>::max() / 20;
 
 // Places drawn ahead: enough to hide a cache miss, few enough to stay in the cache.
 constexpr size_t kAhead = 64;
 
-// Calls exchange(place, partner) for each of the `count` first places of `out`, with what partner_of(place) gives.
+// Calls exchange(place, partner_of(place)) for each of the first `count` places of `out`.
 template <typename Number, typename PartnerOf, typename Exchange>
 void ForEachPlace(absl::Span<Number> out, size_t count, PartnerOf partner_of, Exchange exchange) {
   size_t partner[kAhead];

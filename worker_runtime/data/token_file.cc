@@ -19,7 +19,7 @@
 namespace ddprun {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tokens are read as they lie in the file");
+static_assert(std::endian::native == std::endian::little, "tokens are read in the file's byte order");
 
 absl::Status Invalid(const std::string& path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
@@ -95,7 +95,7 @@ void TokenFile::Read(size_t index, int64_t* to) const {
   while (to[bad] < options_.vocab_size) ++bad;
   TORCH_CHECK_VALUE(false, file_->path, ": token ", first + bad, " is ", to[bad],
                     ", but must be less than vocab_size, ", options_.vocab_size,
-                    ": the file is of another tokenizer or has another dtype");
+                    ": the file is from another tokenizer or has another dtype");
 }
 
 torch::data::Example<> TokenFile::get_batch(const std::vector<size_t>& indices) const {

@@ -17,13 +17,13 @@ namespace ddprun {
 
 struct TokenFileOptions {
   int64_t sequence_length = 1024;
-  // Of the tokens in the file: at::kUInt16 or at::kUInt32.
+  // Type of the tokens in the file: at::kUInt16 or at::kUInt32.
   c10::ScalarType dtype = c10::ScalarType::UInt16;
   // Tokens must be less than this, which is checked when they are read. 0: not checked.
   int64_t vocab_size = 0;
 };
 
-// A tokenized text as a dataset of sequences for next-token prediction: a file that holds nothing but tokens, little
+// A tokenized text as a dataset of sequences for next-token prediction. The file holds nothing but tokens, little
 // endian, like the .bin files of nanoGPT, which numpy.memmap reads in Python. The file is mapped into memory: opening
 // it reads nothing, ranks of one host share the pages, and the kernel can drop them, so the file may be larger than
 // memory.

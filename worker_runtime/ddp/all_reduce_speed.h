@@ -11,8 +11,8 @@
 
 namespace ddprun {
 
-// How fast the group reduces tensors on `device`: 26 all-reduces of one element, and 6 of `bytes` bytes, but at least
-// 64 KiB and at most 4 MiB. The median of each on the slowest rank counts. Collective; the same value on all ranks.
+// Measures how fast the group reduces tensors on `device`, with 26 all-reduces of one element and 6 of `bytes` bytes
+// (clamped to 64 KiB to 4 MiB). Uses the median of each on the slowest rank. Collective; the same result on all ranks.
 // Waits for a GPU. Errors: those of ProcessGroup's operations.
 absl::StatusOr<AllReduceSpeed> MeasureAllReduce(ProcessGroup& group, c10::Device device, int64_t bytes);
 

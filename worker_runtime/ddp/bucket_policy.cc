@@ -47,8 +47,8 @@ BucketLimits ChooseBucketLimits(const DdpOptions& options) {
   limits.cap_bytes = static_cast<int64_t>(options.bucket_cap_mb.value_or(kDefaultCapMb) * kMiB);
   limits.first_bytes = options.bucket_cap_mb.has_value() ? limits.cap_bytes : kDefaultFirstBytes;
   if (options.static_graph || !options.find_unused_parameters) {
-    // One bucket: the order in which gradients become ready is known only after the first backward pass, and buckets in
-    // another order could meet the collectives of another rank.
+    // One bucket: the order in which gradients become ready is known only after the first backward pass. If there were
+    // several, a bucket could be reduced with a different bucket of another rank.
     limits.initial = {static_cast<size_t>(std::numeric_limits<int64_t>::max())};
   } else if (options.bucket_cap_mb.has_value()) {
     limits.initial = {static_cast<size_t>(limits.cap_bytes)};

@@ -20,7 +20,7 @@ struct BucketLimits {
   int64_t cap_bytes = 0;
 };
 
-// As in Python; the layout affects the bits of a run. Pure.
+// Returns the same limits as Python; the layout affects the bits of a run. Pure.
 BucketLimits ChooseBucketLimits(const DdpOptions& options);
 
 // An all-reduce of n bytes takes about latency + n / bytes_per_second.
@@ -29,9 +29,9 @@ struct AllReduceSpeed {
   double bytes_per_second = 0;
 };
 
-// MiB per bucket for a model with gradients of this many bytes in all. Every bucket of c bytes costs a latency, and the
-// last one, c / bytes_per_second, is not hidden by backward: the sum is least at c = sqrt(gradient_bytes * latency *
-// bytes_per_second). At least 0.25, at most 25, which is the default. Pure.
+// Returns the MiB per bucket for a model with this many bytes of gradients in total. Every bucket of c bytes costs a
+// latency, and the last one, c / bytes_per_second, is not hidden by backward: the sum is minimal at c =
+// sqrt(gradient_bytes * latency * bytes_per_second). At least 0.25, at most 25, which is the default. Pure.
 double ChooseBucketCapMb(int64_t gradient_bytes, const AllReduceSpeed& speed);
 
 // InvalidArgument names the invalid option or combination: a cap that is not positive, a layout that does not contain

@@ -11,14 +11,14 @@
 namespace ddprun {
 namespace {
 
-// An asynchronous all-reduce's future holds a list of one tensor, other hooks' the tensor itself.
+// The future of an asynchronous all-reduce holds a list of one tensor, that of other hooks the tensor itself.
 at::Tensor ResultOf(c10::ivalue::Future& future) {
   const c10::IValue value = future.value();
   return value.isTensor() ? value.toTensor() : value.toTensorVector().front();
 }
 
 CommHook::Future Completed(at::Tensor tensor) {
-  // A future of a GPU's tensor must know the device, to order streams by it.
+  // The future of a GPU tensor must know the device, to order streams by it.
   std::vector<c10::Device> devices;
   if (!tensor.is_cpu()) devices.push_back(tensor.device());
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(), std::move(devices));
@@ -66,7 +66,7 @@ GradBucket GradBucket::WithBuffer(at::Tensor buffer) const {
 
 CommHook AllReduceHook() {
   return {.name = "allreduce", .run = [](const GradBucket& bucket, ProcessGroup& group) {
-            // First divided, so that half does not overflow in the sum.
+            // Divides first, so that half does not overflow in the sum.
             std::vector<at::Tensor> tensors = {bucket.buffer().div_(group.size())};
             return group.c10d()->allreduce(tensors)->getFuture();
           }};

@@ -19,14 +19,14 @@ class GradBucket;
 
 namespace ddprun {
 
-// Gradients that are averaged together: Python's torch.distributed.GradBucket. Valid while the hook runs; a hook whose
-// future completes later keeps what it needs of it.
+// Gradients that are averaged together, like Python's torch.distributed.GradBucket. Valid while the hook runs; a hook
+// whose future completes later must keep the tensors that it needs.
 class GradBucket {
  public:
   explicit GradBucket(const c10d::GradBucket& bucket);
 
-  // Position among the buckets of an iteration, from 0, and whether it is the last. Buckets are the same on all ranks.
-  // They are rebuilt after the first iteration, so what is kept by index starts in the second one at the earliest.
+  // Position among the buckets of an iteration, from 0, and true if it is the last. Buckets are the same on all ranks.
+  // They are rebuilt after the first iteration, so state per index must start in the second one or later.
   size_t index() const;
   bool is_last() const;
   // This rank's gradients, not divided: one-dimensional, contiguous, of one dtype and device, with the same length on
@@ -36,7 +36,7 @@ class GradBucket {
   std::vector<at::Tensor> gradients() const;
   std::vector<at::Tensor> parameters() const;
 
-  // The same gradients in another buffer of the same length, for the inner hook of a composition.
+  // Returns the same gradients in another buffer of the same length, for the inner hook of a composition.
   GradBucket WithBuffer(at::Tensor buffer) const;
 
  private:
@@ -50,7 +50,7 @@ class GradBucket {
 // The hook is called on the thread that runs backward, for one bucket after the other in the same order on all ranks,
 // while backward continues. backward() rethrows what it throws.
 struct CommHook {
-  // Completed with the tensor that replaces the bucket's buffer, of the same shape and dtype (it may be the buffer
+  // Completes with the tensor that replaces the bucket's buffer, of the same shape and dtype (it may be the buffer
   // itself).
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 
@@ -58,16 +58,17 @@ struct CommHook {
   std::function<Future(const GradBucket& bucket, ProcessGroup& group)> run;
 };
 
-// The default: divides by the number of ranks, then sums over the group. The innermost hook of a composition.
+// Default hook: divides by the number of ranks, then sums over the group. The innermost hook of a composition.
 CommHook AllReduceHook();
 
-// Half the bytes: casts the buffer to half or bfloat16, passes it to `inner`, and casts the result back to the buffer's
+// Halve the bytes: cast the buffer to half or bfloat16, pass it to `inner`, and cast the result back to the buffer's
 // dtype. Same bits as Python's fp16_compress_hook and bf16_compress_hook. half overflows above 65504; bfloat16 has the
 // range of float but 8 bits of precision.
 CommHook Fp16CompressHook(CommHook inner = AllReduceHook());
 CommHook Bf16CompressHook(CommHook inner = AllReduceHook());
 
-// A hook from a function that averages the bucket's buffer in place before it returns. backward() throws its error.
+// Makes a hook from a function that averages the bucket's buffer in place before it returns. backward() throws its
+// error.
 CommHook SynchronousHook(std::string name,
                          std::function<absl::Status(const GradBucket& bucket, ProcessGroup& group)> reduce);
 

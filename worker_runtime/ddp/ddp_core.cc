@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kNamesInErrors = 5;
 
-// LibTorch's interface for hooks around one of ours.
+// Adapts a CommHook to LibTorch's interface.
 class HookAdapter : public c10d::CommHookInterface {
  public:
   HookAdapter(CommHook hook, std::shared_ptr<ProcessGroup> group) : hook_(std::move(hook)), group_(std::move(group)) {}
@@ -53,7 +53,7 @@ void MakeReducerAndLogger(DdpState& state) {
   } else {
     arguments.buckets = std::get<0>(
         c10d::compute_bucket_assignment_by_size(state.trained.tensors, limits.initial, state.trained.sparse));
-    // Gradients become ready about in the reverse order of the parameters' definition.
+    // Gradients become ready roughly in the reverse order of the parameters' definition.
     std::reverse(arguments.buckets.begin(), arguments.buckets.end());
   }
   for (size_t i = 0; i < state.trained.names.size(); ++i) arguments.names[i] = state.trained.names[i];
@@ -76,7 +76,7 @@ void MakeReducerAndLogger(DdpState& state) {
   }
 }
 
-// The reducer would say this too, but without the parameters' names.
+// The reducer would report this too, but without the parameters' names.
 void CheckLastBackwardFinished(const DdpState& state) {
   if (!state.reducer->unfinished()) return;
   const std::vector<int64_t> times = state.reducer->get_backward_stats();
@@ -102,7 +102,7 @@ bool FitsSharedMemory(const TrainedParameters& trained) {
   });
 }
 
-// nullptr: some rank can't use it.
+// Returns nullptr if a rank can't use it.
 absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> ShareMemory(const DdpState& state) {
   absl::Status possible = absl::OkStatus();
   if (!FitsSharedMemory(state.trained)) possible = absl::FailedPreconditionError("the parameters are not on the CPU");
@@ -185,7 +185,7 @@ void DdpCore::PreForward() {
   const bool with_grad = at::GradMode::is_enabled();
   if (with_grad) CheckLastBackwardFinished(state);
   if (with_grad && state.require_backward_grad_sync) {
-    // The step before used gradients that NCCL may have left half-reduced.
+    // The previous step used gradients that NCCL may have left half-reduced.
     ThrowIfError(state.group->Health());
     state.logger->set_runtime_stats_and_log();
     state.reducer->prepare_for_forward();

@@ -34,8 +34,8 @@ class DdpCore {
   DdpCore(const DdpCore&) = delete;
   DdpCore& operator=(const DdpCore&) = delete;
 
-  // Called before and after the module's forward. `outputs` are the tensors it returned, and may be replaced. Throw
-  // like LibTorch.
+  // Called before and after the module's forward. `outputs` are the tensors that forward returned, and may be replaced.
+  // They throw like LibTorch.
   void PreForward();
   void PostForward(absl::Span<at::Tensor* const> outputs);
   void FinishBackward();

@@ -16,7 +16,7 @@ namespace ddprun {
 
 // State shared by the parts of a DistributedDataParallel. Internal to this directory.
 struct DdpState {
-  // While a Join runs.
+  // State of a running Join.
   struct Joining {
     JoinOptions options;
     absl::Status early_termination;  // names the ranks that ran out of inputs, if any
@@ -46,10 +46,11 @@ struct DdpState {
   bool require_backward_grad_sync = true;
   bool require_forward_param_sync = true;
   bool delay_all_reduce_queued = false;
-  // A forward under no_sync was the last one: its backward reduces nothing, inside or outside of the guard.
+  // True if the last forward ran under no_sync: its backward reduces nothing, inside or outside of the guard.
   bool last_forward_was_local = false;
   std::optional<ForwardCheck> forward_check;
-  // When each parameter became ready, as of the end of the last forward. Unchanged since: the parameter was not ready.
+  // Time at which each parameter last became ready, as of the end of the last forward. If it is unchanged since, the
+  // parameter did not become ready in this backward.
   std::vector<int64_t> ready_times;
   std::optional<Joining> joining;
 };
@@ -60,7 +61,7 @@ void BroadcastBuffers(DdpState& state, int root);
 // Sets parameters, and buffers if broadcast_buffers is set, to those of `root`. Collective. Throws like LibTorch.
 void BroadcastModule(DdpState& state, int root);
 
-// Whether the next forward must broadcast the buffers.
+// Returns true if the next forward must broadcast the buffers.
 inline bool BuffersNeedSync(const DdpState& state) {
   return state.require_forward_param_sync && state.options.broadcast_buffers && state.has_buffers;
 }

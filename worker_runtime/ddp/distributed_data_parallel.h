@@ -39,8 +39,8 @@ namespace ddprun {
 //   }
 //
 // Gradients that arrive without a forward of this object before (the module's own was called) would not be averaged:
-// backward throws c10::ValueError and names the parameter, except under no_sync().
-//
+// Gradients that arrive without a preceding forward of this object (because the module's own was called) would not be
+// averaged: backward throws c10::ValueError and names the parameter, except under no_sync().
 // forward and backward communicate with other ranks and throw like LibTorch: run them inside ProcessGroup::Try, which
 // converts a lost peer or a timeout into an error that names the peer. After such an error, destroy this object, create
 // a new group and a new DistributedDataParallel on the same module.
@@ -65,13 +65,13 @@ class DistributedDataParallel {
     return std::shared_ptr<DistributedDataParallel>(new DistributedDataParallel(std::move(module), *std::move(core)));
   }
 
-  // Removes its hooks from the parameters. Gradients that are bucket views stay valid.
+  // Removes the hooks from the parameters. Gradients that are bucket views stay valid.
   ~DistributedDataParallel() = default;
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-  // The module's forward. Its result may contain tensors in any form that outputs.h supports. With gradients enabled,
-  // backward must run on the result before the next forward.
+  // Runs the module's forward. Its result may contain tensors in any form that outputs.h supports. With gradients
+  // enabled, backward must run on the result before the next forward.
   template <class... Args>
   auto forward(Args&&... args) {
     core_->PreForward();
@@ -105,10 +105,10 @@ class DistributedDataParallel {
   };
   NoSync no_sync() { return NoSync(core_.get()); }
 
-  // Does now what the next forward would begin with: sets the buffers to rank 0's, and after the first iteration
-  // rebuilds the buckets. Call it between backward and the optimizer's step in a training that survives the loss of
-  // ranks: then nothing of this step is left to rank 0, which may not see the next one. Changes no result. Collective;
-  // throws like LibTorch.
+  // Does early the work with which the next forward would begin: sets the buffers to rank 0's, and after the first
+  // iteration rebuilds the buckets. Call it between backward and the optimizer's step in training that survives the
+  // loss of ranks: then this step needs nothing more from rank 0, which may be lost before the next one. Does not
+  // change results. Collective; throws like LibTorch.
   void FinishBackward() { core_->FinishBackward(); }
 
   // Zeroes the gradients of all trained parameters. Works with gradient_as_bucket_view.
@@ -118,11 +118,11 @@ class DistributedDataParallel {
   // Errors: FailedPrecondition if a hook is already registered.
   absl::Status RegisterCommHook(CommHook hook) { return core_->RegisterCommHook(std::move(hook)); }
 
-  // Uneven inputs, like Python's join: runs `loop`, in which this rank trains on all of its batches through this
-  // object. A rank that has finished shadows the collectives of the others until all have finished; then all ranks get
-  // the model of the last one. The caller's own collectives are not shadowed, so the loop must not contain any.
+  // Supports uneven inputs, like Python's join: runs `loop`, in which this rank trains on all of its batches through
+  // this object. A rank that has finished shadows the collectives of the others until all have finished; then all ranks
+  // get the model of the last one. The caller's own collectives are not shadowed, so the loop must not contain any.
   // Collective.
-  // Errors: what `loop` returned or threw; OutOfRange, with the ranks that ran out of inputs, if
+  // Errors: those that `loop` returned or threw; OutOfRange, with the ranks that ran out of inputs, if
   // options.throw_on_early_termination is set; otherwise those of ProcessGroup's operations.
   absl::Status Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options = {}) {
     return core_->Join(loop, options);
@@ -131,11 +131,12 @@ class DistributedDataParallel {
   // The current buckets. Pass them as DdpOptions::initial_bucket_layout to continue a run with the same bits.
   BucketLayout bucket_layout() const { return core_->bucket_layout(); }
 
-  // DdpOptions::bucket_cap_mb, or what measure_bucket_cap has chosen for it.
+  // DdpOptions::bucket_cap_mb, or the value that measure_bucket_cap has chosen.
   std::optional<double> bucket_cap_mb() const { return core_->bucket_cap_mb(); }
 
-  // Whether the next forward gets rank 0's buffers, as in Python: not after one within no_sync. Part of the state that
-  // a step changes, for who undoes one (TrainingState::Rollback) and goes on with the same object.
+  // True if the next forward sets the buffers to rank 0's, as in Python: not after a forward within no_sync. A step
+  // changes this state, so code that undoes a step (TrainingState::Rollback) and continues with the same object must
+  // restore it.
   bool require_forward_param_sync() const { return core_->require_forward_param_sync(); }
   void set_require_forward_param_sync(bool value) { core_->set_require_forward_param_sync(value); }
 

@@ -13,10 +13,10 @@
 
 namespace ddprun {
 
-// Detects gradients that nobody will average, because the module's own forward was called instead of
+// Detects gradients that would not be averaged, because the module's own forward was called instead of
 // DistributedDataParallel's: a hook on each parameter calls `expected` when the parameter's gradient is complete, and
-// if that returns false, backward throws c10::ValueError, which names the parameter. The ranks would drift apart
-// without a word otherwise. Internal to this directory.
+// if that returns false, backward throws c10::ValueError, which names the parameter. Without the check, the ranks would
+// silently diverge. Internal to this directory.
 class ForwardCheck {
  public:
   ForwardCheck(const TrainedParameters& trained, std::function<bool()> expected);

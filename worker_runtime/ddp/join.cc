@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/ranks_text.h"
 #include "worker_runtime/ddp/ddp_state.h"
 
-// Every function here mirrors a place in Python's _DDPJoinHook and Join; both sides of a collective stand below each
-// other: what a training rank does, and what a rank that is done does for it.
+// Every function here mirrors a place in Python's _DDPJoinHook and Join. The two sides of a collective are adjacent:
+// the code of a training rank, and the code with which a finished rank shadows it.
 namespace ddprun {
 namespace {
 
@@ -29,7 +29,7 @@ at::Tensor Flag(const DdpState& state, double value) {
   return at::full({1}, value, at::TensorOptions(at::kFloat).device(state.device()));
 }
 
-// The largest rank for which `candidate` holds.
+// Returns the largest rank for which `candidate` is true.
 int CommonRank(DdpState& state, bool candidate) {
   at::Tensor rank =
       at::full({1}, candidate ? state.group->rank() : -1, at::TensorOptions(at::kLong).device(state.device()));
@@ -37,7 +37,7 @@ int CommonRank(DdpState& state, bool candidate) {
   return static_cast<int>(rank.item<int64_t>());
 }
 
-// Says that this rank is done (or not), and returns which are.
+// Announces whether this rank is done, and returns the ranks that are.
 std::vector<int> ExchangeDone(DdpState& state, bool done) {
   at::Tensor flags = at::zeros({state.group->size()}, at::TensorOptions(at::kFloat).device(state.device()));
   if (done) flags[state.group->rank()].fill_(1);
@@ -52,12 +52,12 @@ std::vector<int> ExchangeDone(DdpState& state, bool done) {
 
 absl::Status EarlyTermination(const std::vector<int>& ranks) {
   return absl::OutOfRangeError(
-      absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "),
+      absl::StrCat(RanksText(ranks),
                    " ran out of inputs before the other ranks, and throw_on_early_termination is "
                    "set; give all ranks the same number of inputs"));
 }
 
-// The backward pass of a rank that is done: the same collectives in the same order, with zeros.
+// Backward pass of a rank that is done: the same collectives in the same order, with zeros.
 void ShadowBackward(DdpState& state) {
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
   for (c10d::GradBucket& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true)) {
@@ -70,7 +70,7 @@ void ShadowBackward(DdpState& state) {
   state.reducer->push_rebuilt_params_for_all_indices();
 }
 
-// One iteration of the others, followed by a rank that is done.
+// One iteration of the others, shadowed by a rank that is done.
 void ShadowIteration(DdpState& state) {
   state.reducer->rebuild_buckets();
   if (BuffersNeedSync(state)) BroadcastBuffers(state, CommonRank(state, false));
@@ -80,7 +80,7 @@ void ShadowIteration(DdpState& state) {
   if (state.require_forward_param_sync) ShadowBackward(state);
 }
 
-// What a rank does whose loop is over.
+// Runs on a rank whose loop is over, until all ranks are done.
 absl::Status Follow(DdpState& state) {
   bool last = true;
   while (true) {
@@ -124,7 +124,7 @@ void JoinNotifyForward(DdpState& state) {
 int JoinRankOfBuffers(DdpState& state) { return CommonRank(state, true); }
 
 void JoinAnnounceGradientSync(DdpState& state) {
-  // Only those that are done look at the sum, so nobody waits here.
+  // Only ranks that are done read the sum, so there is no need to wait.
   StartAllReduce(state, Flag(state, state.require_backward_grad_sync ? 1 : 0));
 }
 

@@ -9,14 +9,14 @@ namespace ddprun {
 
 struct DdpState;
 
-// Uneven inputs, like Python's join: a rank whose `loop` has returned shadows the collectives of the ranks that still
-// train, with zeros as gradients, until all have finished. Then all get the last one's model. See
+// Supports uneven inputs, like Python's join: a rank whose `loop` has returned shadows the collectives of the ranks
+// that still train, with zeros as gradients, until all have finished. Then all get the last one's model. See
 // DistributedDataParallel.
 absl::Status RunJoin(DdpState& state, const JoinOptions& options, absl::FunctionRef<absl::Status()> loop);
 
 // Called by forward while RunJoin is active, so that ranks that have finished can follow. Throw like LibTorch.
 void JoinNotifyForward(DdpState& state);         // before all other collectives of the forward
-int JoinRankOfBuffers(DdpState& state);          // a rank that still trains
+int JoinRankOfBuffers(DdpState& state);          // returns a rank that still trains
 void JoinAnnounceGradientSync(DdpState& state);  // after all others
 
 }  // namespace ddprun

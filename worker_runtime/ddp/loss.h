@@ -8,14 +8,14 @@
 
 namespace ddprun {
 
-// Each rank computes the loss of its own samples, and DDP averages gradients, not losses. So the ranks' losses differ.
+// Each rank computes the loss of its own samples, and DDP averages gradients, not losses, so the ranks' losses differ.
 // Their average equals the loss of a single process with the whole batch, if all ranks have the same number of samples.
 
-// The loss of this rank's samples. `loss`: one floating-point element. Waits for a GPU, does not communicate.
+// Returns the loss of this rank's samples. `loss`: one floating-point element. Waits for a GPU, does not communicate.
 double LossOfThisRank(const at::Tensor& loss);
 
-// The mean of all ranks' losses, the same value on all ranks. Collective. Costs a round trip, so do not call it in
-// every step. Errors: those of ProcessGroup's operations.
+// Returns the mean of all ranks' losses, the same value on all ranks. Collective. Costs a round trip, so do not call it
+// in every step. Errors: those of ProcessGroup's operations.
 absl::StatusOr<double> LossAveragedOverRanks(const at::Tensor& loss, ProcessGroup& group);
 
 }  // namespace ddprun

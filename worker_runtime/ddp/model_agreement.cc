@@ -12,7 +12,7 @@ absl::Status CheckAllRanksAgree(const ModelDescription& description, ProcessGrou
   if (!text.ok()) return text.status();
   absl::StatusOr<ModelDescription> of_rank0 = DecodeDescription(*text);
   if (!of_rank0.ok()) return of_rank0.status();
-  // The lowest rank that differs tells all, so that all give up together and with the same words.
+  // All ranks return the difference found by the lowest rank that differs.
   const std::string difference = FirstDifference(*of_rank0, 0, description, group.rank());
   return OutcomeOfAll(&group, difference.empty() ? absl::OkStatus() : absl::InvalidArgumentError(difference));
 }

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Collective: OK if all ranks have rank 0's model and options.
+// Collective. Returns OK if all ranks have rank 0's model and options.
 // Errors, the same message on all ranks: InvalidArgument has the first difference, with the shapes (dtypes, names) of
 // rank 0 and of the lowest rank that differs. Otherwise those of ProcessGroup's operations.
 absl::Status CheckAllRanksAgree(const ModelDescription& description, ProcessGroup& group);

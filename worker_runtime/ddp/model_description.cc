@@ -90,7 +90,7 @@ absl::StatusOr<ModelDescription> DecodeDescription(absl::string_view text) {
   ModelDescription description;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> fields = absl::StrSplit(line, '\t');
-    const absl::Status bad = absl::InternalError(absl::StrCat("not the description of a model: ", line));
+    const absl::Status bad = absl::InternalError(absl::StrCat("malformed model description: ", line));
     if (fields[0] == "o" && fields.size() == 3) {
       description.options.emplace_back(fields[1], fields[2]);
       continue;

@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// What must be equal on all ranks to reduce gradients together. A plain value.
+// Properties that must be equal on all ranks to reduce gradients together. A plain value.
 struct ModelDescription {
   struct Entry {
     std::string name;            // as in named_parameters()
@@ -25,15 +25,15 @@ struct ModelDescription {
   std::vector<Entry> entries;
 };
 
-// The options of DDP, as name and value.
+// Returns the options of DDP, as name and value.
 std::vector<std::pair<std::string, std::string>> DescribeOptions(const DdpOptions& options);
 
 // One line per option and entry, in order. Names may hold any character but newline and tab.
 std::string EncodeDescription(const ModelDescription& description);
-// Errors: Internal, if the text was not written by EncodeDescription.
+// Errors: Internal if the text was not written by EncodeDescription.
 absl::StatusOr<ModelDescription> DecodeDescription(absl::string_view text);
 
-// The first difference, with both ranks' values and what to do; empty if there is none.
+// Returns the first difference, with both ranks' values and a remedy; empty if there is none.
 std::string FirstDifference(const ModelDescription& a, int rank_a, const ModelDescription& b, int rank_b);
 
 }  // namespace ddprun

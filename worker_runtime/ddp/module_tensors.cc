@@ -11,8 +11,8 @@
 namespace ddprun {
 namespace {
 
-// Told apart by identity, as Python does: two parameters may share memory and still be two.
-class FirstTime {
+// Compares tensors by identity, as Python does: two parameters may share memory and still be distinct.
+class SeenOnce {
  public:
   bool operator()(const at::Tensor& tensor) { return seen_.insert(tensor.unsafeGetTensorImpl()).second; }
 
@@ -42,7 +42,7 @@ ModelDescription::Entry Describe(const std::string& name, const at::Tensor& tens
 TrainedParameters CollectTrainedParameters(const torch::nn::Module& module) {
   TrainedParameters trained;
   const std::unordered_set<const void*> sparse = SparseWeights(module);
-  FirstTime first_time;
+  SeenOnce first_time;
   for (const auto& parameter : module.named_parameters()) {
     const at::Tensor& tensor = parameter.value();
     if (!tensor.requires_grad() || !first_time(tensor)) continue;
@@ -55,7 +55,7 @@ TrainedParameters CollectTrainedParameters(const torch::nn::Module& module) {
 
 std::vector<at::Tensor> CollectBuffers(const torch::nn::Module& module) {
   std::vector<at::Tensor> buffers;
-  FirstTime first_time;
+  SeenOnce first_time;
   for (const at::Tensor& buffer : module.buffers()) {
     if (first_time(buffer)) buffers.push_back(buffer);
   }

@@ -14,23 +14,23 @@ class Module;
 
 namespace ddprun {
 
-// The parameters of a module that require a gradient, in the order of named_parameters(), which is Python's. A tensor
-// with several names (tied weights) appears once, under its first name.
+// Parameters of a module that require a gradient, in the order of named_parameters(), which is Python's. A tensor with
+// several names (tied weights) appears once, under its first name.
 struct TrainedParameters {
   std::vector<at::Tensor> tensors;
   std::vector<std::string> names;
-  std::vector<bool> sparse;  // gets sparse gradients: the weight of an Embedding with sparse(true)
+  std::vector<bool> sparse;  // true if it gets sparse gradients: the weight of an Embedding with sparse(true)
 };
 
 TrainedParameters CollectTrainedParameters(const torch::nn::Module& module);
 
-// All current buffers; modules may replace them.
+// Returns all current buffers; modules may replace them.
 std::vector<at::Tensor> CollectBuffers(const torch::nn::Module& module);
 
-// All parameters (also frozen ones), then buffers, without gradients.
+// Returns all parameters (frozen ones included), then buffers, without gradients.
 std::vector<at::Tensor> CollectState(const torch::nn::Module& module, bool with_buffers);
 
-// Parameters, then buffers, for the comparison between ranks.
+// Describes parameters, then buffers, for the comparison between ranks.
 ModelDescription DescribeModule(const torch::nn::Module& module, const DdpOptions& options);
 
 }  // namespace ddprun

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {
 
-// The parameters, and the sums of the gradients that have arrived since they were last asked for. A sum stays on its
-// device, so that nobody waits for a GPU during backward.
+// The parameters, and the sums of the gradients that have arrived since the last Take. Sums stay on their device, so
+// that backward never waits for a GPU.
 class NanDetector::Gradients {
  public:
   explicit Gradients(const torch::nn::Module& module) {
@@ -34,7 +34,7 @@ class NanDetector::Gradients {
     for (size_t i = 0; i < gradients->parameters_.size(); ++i) {
       const at::Tensor& parameter = gradients->parameters_[i].second;
       if (!parameter.requires_grad()) continue;
-      // The tensor keeps its hooks: they must not keep the tensor.
+      // The tensor owns its hooks, which must not own the tensor.
       gradients->hooks_.emplace_back(
           parameter, parameter.register_hook([weak = std::weak_ptr(gradients), i](const at::Tensor& gradient) {
             if (const auto all = weak.lock()) all->Add(i, gradient);
@@ -46,7 +46,7 @@ class NanDetector::Gradients {
     for (const auto& [parameter, hook] : hooks_) parameter.remove_hook(hook);
   }
 
-  // Names the first value that is not finite; empty if all are.
+  // Describes the first value that is not finite; empty if all are finite.
   std::string FirstBad(const at::Tensor& loss) {
     const std::vector<std::pair<size_t, at::Tensor>> arrived = Take();
     const std::string bad_gradient = FirstBadOf(arrived);
@@ -54,10 +54,9 @@ class NanDetector::Gradients {
     if (bad_gradient.empty() && std::isfinite(loss_value)) return "";
     for (const auto& [name, parameter] : parameters_) {
       if (!at::isfinite(parameter.detach()).all().item<bool>()) {
-        return absl::StrCat(
-            "parameter \"", name,
-            "\" is not finite, so an earlier optimizer step made it so; check the learning rate and the "
-            "loss before, and resume from a checkpoint");
+        return absl::StrCat("parameter \"", name,
+                            "\" is not finite because of an earlier optimizer step; check the learning rate and the "
+                            "previous losses, and resume from a checkpoint");
       }
     }
     if (!std::isfinite(loss_value)) {
@@ -73,7 +72,7 @@ class NanDetector::Gradients {
   }
 
  private:
-  // By autograd's threads: one per device.
+  // Called on autograd's threads, one per device.
   void Add(size_t index, const at::Tensor& gradient) {
     const at::Tensor values = (gradient.is_sparse() ? gradient._values() : gradient).detach();
     at::Tensor sum = values.scalar_type() == at::kDouble ? values.sum() : values.sum(at::kFloat);
@@ -93,7 +92,7 @@ class NanDetector::Gradients {
   std::string FirstBadOf(const std::vector<std::pair<size_t, at::Tensor>>& arrived) const {
     if (arrived.empty()) return "";
     std::vector<at::Tensor> sums;
-    // All to one device, so that they come to the host in one copy.
+    // Moved to one device first, so that a single copy takes them to the host.
     for (const auto& [index, sum] : arrived) sums.push_back(sum.to(arrived[0].second.device(), at::kDouble));
     const at::Tensor on_host = at::stack(sums).cpu();
     for (size_t i = 0; i < arrived.size(); ++i) {

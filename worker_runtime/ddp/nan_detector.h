@@ -12,8 +12,9 @@
 
 namespace ddprun {
 
-// Finds on which rank NaN or infinite values began. DistributedDataParallel averages the gradients, so that afterwards
-// all ranks have them; hooks on the parameters (Tensor::register_hook) see each rank's own gradients before.
+// Finds the rank on which NaN or infinite values first appeared. DistributedDataParallel averages the gradients, after
+// which all ranks have such values; hooks on the parameters (Tensor::register_hook) see each rank's own gradients
+// before.
 //
 //   ddprun::NanDetector nan_detector(model);
 //   ...
@@ -38,11 +39,11 @@ class NanDetector {
   NanDetector(const NanDetector&) = delete;
   NanDetector& operator=(const NanDetector&) = delete;
 
-  // Collective, after backward and before the optimizer's step. `loss`: this rank's, one element. Covers all gradients
-  // since the last call, also those under no_sync.
-  // Errors: FailedPrecondition, the same on all ranks: the lowest rank on which a value is not finite, and which one is
-  // the first: a parameter, before this step; the loss; or the gradient of a parameter, in the order of backward (as
-  // "not finite" also counts a gradient whose sum overflows its dtype, at least float). Those of ProcessGroup's
+  // Collective; call it after backward and before the optimizer's step. `loss`: this rank's, one element. Covers all
+  // gradients since the last call, including those under no_sync.
+  // Errors: FailedPrecondition, the same on all ranks, names the lowest rank with a value that is not finite, and the
+  // first such value: a parameter, from before this step; the loss; or the gradient of a parameter, in the order of
+  // backward (a gradient whose sum overflows its dtype, at least float, also counts). Otherwise those of ProcessGroup's
   // operations.
   absl::Status Check(const at::Tensor& loss, ProcessGroup& group);
 

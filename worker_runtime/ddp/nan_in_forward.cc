@@ -17,15 +17,15 @@
 namespace ddprun {
 namespace {
 
-// What is known of a running NanInForward.
+// State of a running NanInForward.
 struct Watch {
-  std::map<const void*, std::string> parameters;  // by their memory, which their views share
+  std::map<const void*, std::string> parameters;  // by memory address, which views share
   std::string last_parameter;
   std::string found;
 };
 thread_local Watch* watch = nullptr;
 
-// Of an operator, from its start to its end.
+// State of an operator from its start to its end.
 struct Started : at::ObserverContext {
   bool nan_before = false;
   std::string shapes;
@@ -52,8 +52,8 @@ bool HasNan(const at::Tensor& tensor) {
 
 std::string ShapeOf(const at::Tensor& tensor) { return absl::StrCat("[", absl::StrJoin(tensor.sizes(), ", "), "]"); }
 
-// Their result is memory that nobody has computed yet. LibTorch's deterministic mode fills it with NaN.
-bool GivesUninitialized(absl::string_view name) {
+// True for operators that return uninitialized memory, which LibTorch's deterministic mode fills with NaN.
+bool ReturnsUninitialized(absl::string_view name) {
   return absl::StartsWith(name, "aten::empty") || absl::StartsWith(name, "aten::new_empty") ||
          absl::StartsWith(name, "aten::resize") || name == "aten::fill_";
 }
@@ -78,7 +78,8 @@ std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& operation
 
 void OnEnd(const at::RecordFunction& operation, at::ObserverContext* context) {
   const auto* const started = static_cast<const Started*>(context);
-  if (watch == nullptr || !watch->found.empty() || started->nan_before || GivesUninitialized(operation.name())) return;
+  if (watch == nullptr || !watch->found.empty() || started->nan_before || ReturnsUninitialized(operation.name()))
+    return;
   const at::DisableRecordFunctionGuard not_of_what_this_calls;
   const at::NoGradGuard no_grad;
   for (const at::Tensor& tensor : TensorsOf(operation.outputs())) {
@@ -109,9 +110,8 @@ std::string NanInForward(const torch::nn::Module& module, absl::FunctionRef<void
   const at::NoGradGuard no_grad;
   forward();
   return !mine.found.empty() ? std::move(mine.found)
-                             : "no operator of forward gave NaN for inputs without NaN: the batch or a parameter has "
-                               "NaN, or it does not "
-                               "happen again (dropout?)";
+                             : "no operator of forward gave NaN for inputs without NaN: the batch or a parameter "
+                               "contains NaN, or the failure did not recur (dropout?)";
 }
 
 }  // namespace ddprun

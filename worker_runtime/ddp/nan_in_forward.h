@@ -9,16 +9,17 @@
 
 namespace ddprun {
 
-// Names the first operator of `forward` that gives NaN for inputs without NaN, and the parameter that was used last
-// before, for a rank whose loss is NaN (NanDetector tells). It watches all operators (at::RecordFunction), so it is
-// slow: call it after the failure, with the module's own forward and the batch that failed:
+// Names the first operator of `forward` that returns NaN for inputs without NaN, and the last parameter used before it,
+// for a rank whose loss is NaN (see NanDetector). Watches all operators (at::RecordFunction), so it is slow: call it
+// after the failure, with the module's own forward and the batch that failed:
 //
 //   if (std::isnan(ddprun::LossOfThisRank(loss))) {
 //     std::cerr << ddprun::NanInForward(*model, [&] { Loss(model->forward(inputs), targets); }) << "\n";
 //   }
 //
-// Infinite values are no error here: attention masks have them. Dropout draws other numbers than before. Without NaN
-// the text says that. Does not communicate. Throws what `forward` throws. Watches the calling thread.
+// Infinite values are no error here: attention masks contain them. Dropout draws different numbers than before. If
+// there is no NaN, the text says so. Does not communicate. Throws what `forward` throws. Watches only the calling
+// thread.
 std::string NanInForward(const torch::nn::Module& module, absl::FunctionRef<void()> forward);
 
 }  // namespace ddprun

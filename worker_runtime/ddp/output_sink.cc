@@ -44,7 +44,7 @@ void ApplyOutputSink(absl::Span<at::Tensor* const> outputs) {
 }
 
 void DelayReductionToEndOfBackward(const std::shared_ptr<DdpState>& state, absl::Span<at::Tensor* const> outputs) {
-  // Weak: a graph that was kept must not keep the wrapper.
+  // Weak, because a graph that outlives the backward pass must not keep the wrapper alive.
   const auto queue_once = [weak = std::weak_ptr<DdpState>(state)](const at::Tensor&) {
     const std::shared_ptr<DdpState> state = weak.lock();
     if (state == nullptr || state->delay_all_reduce_queued) return;

@@ -11,8 +11,8 @@ namespace ddprun {
 
 struct DdpState;
 
-// Both functions take the outputs of a forward whose backward will reduce gradients. Outputs without a graph are left
-// alone. Both throw like LibTorch.
+// Both functions take the outputs of a forward whose backward will reduce gradients. Outputs without a graph are not
+// changed. Both throw like LibTorch.
 
 // For find_unused_parameters: inserts an autograd node behind the module's outputs. Backward passes through it
 // whichever output the loss was computed from, and it propagates "no gradient" for the others, so that the reducer

@@ -45,7 +45,7 @@ void VisitTensors(T& value, TensorVisitor visit) {
     if (value.has_value()) VisitTensors(*value, visit);
   } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string> ||
                        std::is_const_v<T>) {
-    // Nothing in it.
+    // Contains no tensors.
   } else if constexpr (requires { value.begin() != value.end(); }) {
     for (auto& element : value) VisitTensors(element, visit);
   } else if constexpr (requires { std::tuple_size<T>::value; }) {

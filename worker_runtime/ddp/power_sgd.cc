@@ -20,7 +20,7 @@
 namespace ddprun {
 namespace {
 
-// Makes the columns of a matrix [1, rows, columns] orthonormal, in place, with the operations that Python uses.
+// Makes the columns of a matrix [1, rows, columns] orthonormal, in place, with the same operations as Python.
 void Orthogonalize(at::Tensor matrix, double epsilon) {
   const int64_t columns = matrix.size(2);
   const bool half = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
@@ -40,7 +40,7 @@ void Orthogonalize(at::Tensor matrix, double epsilon) {
   }
 }
 
-// Gradients of one shape follow each other, in the order in which shapes first appear: Python's order.
+// Groups gradients by shape, in the order in which shapes first appear, as Python does.
 std::vector<at::Tensor> ByShape(const std::vector<at::Tensor>& matrices) {
   std::vector<at::Tensor> sorted;
   std::vector<bool> taken(matrices.size());
@@ -151,7 +151,7 @@ absl::Status PowerSgd::Reduce(const GradBucket& bucket, ProcessGroup& group) {
   }
   const std::vector<at::Tensor> ps = Factors(memory.p, matrices, 1), qs = Factors(memory.q, matrices, 2);
   if (randomize) {
-    // A generator of its own leaves the trainer's random numbers alone. The same numbers on all ranks.
+    // A separate generator does not disturb the trainer's random numbers. The same numbers on all ranks.
     const at::Generator generator = at::detail::createCPUGenerator(NextSeed());
     for (const at::Tensor& q : qs) {
       q.copy_(at::randn(q.sizes(), generator, at::TensorOptions().dtype(q.scalar_type())));
@@ -173,7 +173,7 @@ absl::Status PowerSgd::Reduce(const GradBucket& bucket, ProcessGroup& group) {
       offset += gradient.numel();
     }
   }
-  // The sum: its columns are normalized next.
+  // The sum, not the average, as its columns are normalized next.
   DDPRUN_RETURN_IF_ERROR(AllReduce(memory.p, group));
   for (size_t i = 0; i < matrices.size(); ++i) {
     Orthogonalize(ps[i], options_.orthogonalization_epsilon);

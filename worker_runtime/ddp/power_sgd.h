@@ -25,7 +25,7 @@ struct PowerSgdOptions {
   int64_t start_power_sgd_iter = 1000;
   // A gradient is compressed if that makes it smaller by more than this factor.
   double min_compression_rate = 2;
-  // Add what compression left out to the gradients of the next iteration. Costs the memory of two sets of gradients.
+  // Add the compression error to the gradients of the next iteration. Costs the memory of two sets of gradients.
   bool use_error_feedback = true;
   // Start from the factors of the previous iteration instead of random numbers.
   bool warm_start = true;
@@ -43,11 +43,11 @@ struct PowerSgdOptions {
 //   if (!power_sgd.ok()) return power_sgd.status();
 //   if (absl::Status status = (*ddp)->RegisterCommHook((*power_sgd)->Hook()); !status.ok()) return status;
 //
-// It pays where the network is slow and layers are large; the factors are computed and sent on the thread that runs
-// backward, bucket by bucket. Biases and other vectors are sent as they are. Its state is not part of a checkpoint: a
+// Useful where the network is slow and layers are large: the factors are computed and sent on the thread that runs
+// backward, bucket by bucket. Biases and other vectors are sent uncompressed. The state is not part of a checkpoint: a
 // resumed job begins with start_power_sgd_iter iterations without compression.
 //
-// One object per DistributedDataParallel. Threads: those of the hook.
+// One object per DistributedDataParallel. Threads: the thread that calls the hook.
 class PowerSgd : public std::enable_shared_from_this<PowerSgd> {
  public:
   // Errors: InvalidArgument names the option.
@@ -56,7 +56,7 @@ class PowerSgd : public std::enable_shared_from_this<PowerSgd> {
   // For RegisterCommHook. Keeps this object alive.
   CommHook Hook();
 
-  // Since compression began: bytes of the gradients, and of what was all-reduced in their place.
+  // Bytes of the gradients since compression began, and of the data that was all-reduced in their place.
   struct Stats {
     int64_t bytes_before = 0;
     int64_t bytes_after = 0;
@@ -64,7 +64,7 @@ class PowerSgd : public std::enable_shared_from_this<PowerSgd> {
   const Stats& compression_stats() const { return stats_; }
 
  private:
-  // What is kept of each bucket between iterations.
+  // State of a bucket that is kept between iterations.
   struct Memory {
     at::Tensor error;  // undefined: none yet
     at::Tensor p, q;   // the factors of all compressed gradients, flat; undefined: none yet
@@ -76,7 +76,7 @@ class PowerSgd : public std::enable_shared_from_this<PowerSgd> {
   absl::Status AllReduce(const at::Tensor& tensor, ProcessGroup& group);
   bool ShouldCompress(const at::Tensor& gradient) const;
   int64_t RankOf(const at::Tensor& matrix) const;
-  // Views of `flat`, one for each of `matrices` ([1, n, m]): [1, size of its dimension `dim`, rank].
+  // Returns views of `flat`, one for each of `matrices` ([1, n, m]): [1, size of its dimension `dim`, rank].
   std::vector<at::Tensor> Factors(const at::Tensor& flat, const std::vector<at::Tensor>& matrices, int dim) const;
   uint64_t NextSeed();
 

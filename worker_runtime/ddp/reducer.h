@@ -29,10 +29,10 @@ class Reducer : public c10d::Reducer {
     return layout;
   }
 
-  // Whether a backward pass has started and not all of its gradients were reduced.
+  // True if a backward pass has started and not all of its gradients were reduced.
   bool unfinished() const { return require_finalize_; }
 
-  // Whether it reduces the gradients of the next backward pass: from prepare_for_backward until all are reduced.
+  // True if it reduces the gradients of the next backward pass: from prepare_for_backward until all are reduced.
   bool expects_gradients() const { return expect_autograd_hooks_; }
 };
 
@@ -48,7 +48,7 @@ struct ReducerArguments {
   std::unordered_map<size_t, std::string> names;
 };
 
-// LibTorch versions differ in the constructor's last arguments; the type itself tells which one it is. A template, so
+// LibTorch versions differ in the constructor's last arguments, which are found from the type itself. A template, so
 // that the branches for other versions are not compiled.
 template <typename R = Reducer>
 std::shared_ptr<R> MakeReducer(ReducerArguments a) {

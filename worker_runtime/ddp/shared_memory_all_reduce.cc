@@ -17,7 +17,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMultiple = 256;
-// From this many ranks on it is less work to add up one part each and to take the others' results.
+// With this many ranks or more, it is less work to sum one part each and copy the others' results.
 constexpr int kRanksThatShareTheWork = 3;
 
 absl::Status CheckTensor(const at::Tensor& tensor) {
@@ -69,7 +69,8 @@ absl::Status SharedMemoryAllReduce::AllReduce(at::Tensor tensor, double factor) 
   return absl::OkStatus();
 }
 
-// The other half is free for the next piece as soon as all have met for this one: who meets here has done with it.
+// The other half is free for the next piece once all ranks have met for this one: a rank that meets has finished
+// reading it.
 absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double factor) {
   const int64_t count = piece.numel();
   const int rank = segment_->rank(), size = segment_->size();
@@ -79,17 +80,17 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
   } else {
     at::mul_out(own, piece, c10::scalar_to_tensor(factor));
   }
-  if (absl::Status status = Meet(); !status.ok()) return status;
+  if (absl::Status status = EnterBarrier(); !status.ok()) return status;
   if (size < kRanksThatShareTheWork) {
     SumSlots(piece, 0, count);
   } else {
-    // This rank's part of its own slot is read by nobody else, so the sum can be put there.
+    // No other rank reads this rank's part of its own slot, so the sum can be stored there.
     const auto begin_of = [count, size](int part) { return count * part / size; };
     const int64_t begin = begin_of(rank), length = begin_of(rank + 1) - begin;
     at::Tensor part = piece.narrow(0, begin, length);
     SumSlots(part, begin, length);
     SlotAs(rank, piece, begin, length).copy_(part);
-    if (absl::Status status = Meet(); !status.ok()) return status;
+    if (absl::Status status = EnterBarrier(); !status.ok()) return status;
     for (int other = 0; other < size; ++other) {
       if (other == rank) continue;
       const int64_t from = begin_of(other), part_length = begin_of(other + 1) - from;
@@ -100,10 +101,10 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
   return absl::OkStatus();
 }
 
-absl::Status SharedMemoryAllReduce::Meet() {
-  // Nothing but the question whether the group is still of use: it was aborted, or another operation of it failed.
+absl::Status SharedMemoryAllReduce::EnterBarrier() {
+  // An empty operation, which fails if the group was aborted or another of its operations failed.
   const auto usable = [this] { return group_->Try("shared-memory all-reduce", [] { return absl::OkStatus(); }); };
-  return segment_->Meet(group_->timeout(), usable);
+  return segment_->EnterBarrier(group_->timeout(), usable);
 }
 
 at::Tensor SharedMemoryAllReduce::SlotAs(int rank, const at::Tensor& like, int64_t begin, int64_t count) const {

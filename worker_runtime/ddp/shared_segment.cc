@@ -19,23 +19,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/hostname.h"
+#include "base/steady_time.h"
 
 namespace ddprun {
 namespace {
 
 constexpr size_t kAlignment = 64;
-// Where a rank is.
+// Values of RankState::gone.
 constexpr uint32_t kHere = 0, kLeft = 1, kGaveUp = 2;
 constexpr int kSpins = 2000;
-// How late the end of a peer, or the caller's wish to give up, may be noticed.
+// Maximum delay until the death of a peer, or an error of the caller's check, is noticed.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 uint64_t RandomToken() {
   uint64_t token = 0;
@@ -43,7 +38,8 @@ uint64_t RandomToken() {
   return token;
 }
 
-// When the process began, in clock ticks since boot: with its id it names a process for good. 0 if there is none.
+// Start time of the process, in clock ticks since boot; together with its id it identifies a process permanently. 0 if
+// there is no such process.
 uint64_t StartOfProcess(pid_t pid) {
   const int fd = open(absl::StrCat("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
@@ -52,7 +48,7 @@ uint64_t StartOfProcess(pid_t pid) {
   close(fd);
   if (length <= 0) return 0;
   const absl::string_view stat(text, static_cast<size_t>(length));
-  // The name stands in parentheses and may hold anything.
+  // The name is in parentheses and may contain any character.
   const size_t name_end = stat.rfind(')');
   if (name_end == absl::string_view::npos) return 0;
   const std::vector<absl::string_view> fields = absl::StrSplit(stat.substr(name_end + 1), ' ', absl::SkipEmpty());
@@ -70,7 +66,7 @@ void Pause() {
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t value, absl::Duration patience) {
   const timespec time = absl::ToTimespec(patience);
-  // Not private: the others are processes of their own. It may end early, which callers expect.
+  // Not FUTEX_PRIVATE_FLAG: the other ranks may be other processes. The wait may end early, which callers expect.
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT, value, &time, nullptr, 0);
 }
 
@@ -80,20 +76,20 @@ void FutexWakeAll(std::atomic<uint32_t>* word) {
 
 }  // namespace
 
-// In the shared memory: this, then a RankState for each rank, then the slots.
+// Start of the shared memory; a RankState for each rank and the slots follow.
 struct alignas(kAlignment) SharedSegment::Header {
   uint64_t token;
   uint64_t size;
   uint64_t slot_bytes;
-  // Counts arrivals: what those who sleep wait on.
+  // Counts arrivals; sleeping ranks wait on it.
   std::atomic<uint32_t> arrivals;
   std::atomic<uint32_t> sleepers;
 };
 
 struct alignas(kAlignment) SharedSegment::RankState {
-  std::atomic<uint32_t> turns;  // how often it has met
+  std::atomic<uint32_t> turns;  // barriers that this rank has entered
   std::atomic<uint32_t> gone;
-  std::atomic<int64_t> pid;  // 0 until it has opened the segment
+  std::atomic<int64_t> pid;  // 0 until the rank has opened the segment
   std::atomic<uint64_t> started;
 };
 
@@ -107,7 +103,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Make(int size, siz
   const size_t bytes = sizeof(Header) + size * (sizeof(RankState) + slot_bytes);
   const int fd = memfd_create("ddprun", MFD_CLOEXEC);
   void* memory = MAP_FAILED;
-  // Taken now: memory that runs out later would be a signal in the middle of a write.
+  // Allocated now: running out of memory later would raise a signal in the middle of a write.
   const bool made = fd >= 0 && posix_fallocate(fd, 0, static_cast<off_t>(bytes)) == 0;
   if (made) memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
@@ -130,7 +126,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_
     return absl::FailedPreconditionError("invalid address of shared memory");
   }
   const absl::Status elsewhere = absl::FailedPreconditionError(absl::StrCat(
-      "rank ", rank, " on host ", HostName(), " can't reach the shared memory of rank 0 on host ", fields[0],
+      "rank ", rank, " on host ", Hostname(), " can't reach the shared memory of rank 0 on host ", fields[0],
       "; shared memory requires all ranks on one host, in one container, as one user; use the group's all-reduce"));
   const int fd = open(absl::StrCat("/proc/", fields[1], "/fd/", fields[2]).c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return elsewhere;
@@ -141,7 +137,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_
   close(fd);
   if (memory == MAP_FAILED) return elsewhere;
   const auto* header = static_cast<const Header*>(memory);
-  // Another namespace may have such a process with such a descriptor too.
+  // Another namespace may have a process with this id and descriptor, too.
   if (header->token != token || static_cast<uint64_t>(rank) >= header->size) {
     munmap(memory, bytes);
     return elsewhere;
@@ -157,7 +153,7 @@ SharedSegment::~SharedSegment() {
 }
 
 std::string SharedSegment::address() const {
-  return absl::StrCat(HostName(), "\t", getpid(), "\t", fd_, "\t", static_cast<Header*>(memory_)->token);
+  return absl::StrCat(Hostname(), "\t", getpid(), "\t", fd_, "\t", static_cast<Header*>(memory_)->token);
 }
 
 void SharedSegment::CloseAddress() {
@@ -177,9 +173,9 @@ std::byte* SharedSegment::slot(int rank) const {
   return static_cast<std::byte*>(memory_) + sizeof(Header) + size() * sizeof(RankState) + rank * slot_bytes();
 }
 
-bool SharedSegment::AllCame(uint32_t turn) const {
+bool SharedSegment::AllArrived(uint32_t turn) const {
   for (int rank = 0; rank < size(); ++rank) {
-    // Turns wrap around; nobody is ahead or behind by more than one.
+    // Turns wrap around; no rank is ahead or behind by more than one.
     if (static_cast<int32_t>(state(rank).turns.load(std::memory_order_acquire) - turn) < 0) return false;
   }
   return true;
@@ -201,9 +197,9 @@ absl::Status SharedSegment::CheckPeers(uint32_t turn) const {
     const uint32_t gone = peer.gone.load();
     const char* what = nullptr;
     if (gone == kGaveUp) {
-      what = "failed with an error of its own";
+      what = "failed with another error";
     } else if (std::find(missing.begin(), missing.end(), rank) == missing.end()) {
-      continue;  // it came; where it is now does not matter
+      continue;  // arrived at this barrier; its state since then does not matter
     } else if (gone == kLeft) {
       what = "left";
     } else if (pid != 0 && pid != getpid() && StartOfProcess(pid) != peer.started.load()) {
@@ -211,7 +207,7 @@ absl::Status SharedSegment::CheckPeers(uint32_t turn) const {
     }
     if (what == nullptr) continue;
     return absl::UnavailableError(
-        absl::StrCat("rank ", rank, " (process ", pid, " on this host ", HostName(), ") ", what));
+        absl::StrCat("rank ", rank, " (process ", pid, " on this host ", Hostname(), ") ", what));
   }
   return absl::OkStatus();
 }
@@ -222,24 +218,24 @@ void SharedSegment::Wake() const {
   if (header->sleepers.load() > 0) FutexWakeAll(&header->arrivals);
 }
 
-absl::Status SharedSegment::Meet(absl::Duration timeout, const Check& check) {
+absl::Status SharedSegment::EnterBarrier(absl::Duration timeout, const Check& check) {
   auto* const header = static_cast<Header*>(memory_);
   const uint32_t turn = ++turn_;
   state(rank_).turns.store(turn, std::memory_order_release);
   Wake();
   for (int spin = 0; spin < kSpins; ++spin) {
-    if (AllCame(turn)) return absl::OkStatus();
+    if (AllArrived(turn)) return absl::OkStatus();
     Pause();
   }
   const SteadyTime deadline = SteadyNow() + timeout;
   while (true) {
-    // Announced before looking, so that who comes after the look knows to wake us.
+    // Announced before the check, so that a rank that arrives after the check wakes us.
     header->sleepers.fetch_add(1);
     const uint32_t arrivals = header->arrivals.load();
-    const bool all_came = AllCame(turn);
+    const bool all_came = AllArrived(turn);
     if (!all_came) FutexWait(&header->arrivals, arrivals, kLook);
     header->sleepers.fetch_sub(1);
-    if (all_came || AllCame(turn)) return absl::OkStatus();
+    if (all_came || AllArrived(turn)) return absl::OkStatus();
     absl::Status status = check == nullptr ? absl::OkStatus() : check();
     if (status.ok()) status = CheckPeers(turn);
     if (status.ok() && SteadyNow() >= deadline) {
@@ -247,8 +243,8 @@ absl::Status SharedSegment::Meet(absl::Duration timeout, const Check& check) {
                                                         " waiting for rank ", absl::StrJoin(Missing(turn), ", ")));
     }
     if (status.ok()) continue;
-    // One that came and left in the meantime has still come.
-    if (AllCame(turn)) return absl::OkStatus();
+    // A rank that arrived and has left since then counts as arrived.
+    if (AllArrived(turn)) return absl::OkStatus();
     state(rank_).gone.store(kGaveUp);
     Wake();
     return status;

@@ -21,7 +21,7 @@ namespace ddprun {
 // Memory shared by the ranks of one host, with a counter per rank for barriers. It has no name in any file system and
 // is freed with the last process that maps it, however that process ends.
 //
-// Rank 0 creates it and sends its address() to the others, which open it; from then on all are equal. Ranks may be
+// Rank 0 creates it and sends its address() to the others, which open it; after that all ranks are equal. Ranks may be
 // processes or threads of one process. Each object is used by one thread at a time.
 class SharedSegment {
  public:
@@ -51,10 +51,10 @@ class SharedSegment {
 
   // A barrier: returns once all ranks have called it as often as this one. Writes before it are visible after it. Spins
   // for some microseconds, then sleeps. `check`, if given, is called from time to time; an error from it ends the wait.
-  // Errors: DeadlineExceeded after `timeout`, with the missing ranks; Unavailable if one of them has died or left; what
-  // `check` returned. After an error the segment is unusable for all ranks.
+  // Errors: DeadlineExceeded after `timeout`, with the missing ranks; Unavailable if one of them has died or left; the
+  // error that `check` returned. After an error the segment is unusable for all ranks.
   using Check = std::function<absl::Status()>;
-  absl::Status Meet(absl::Duration timeout, const Check& check);
+  absl::Status EnterBarrier(absl::Duration timeout, const Check& check);
 
  private:
   struct Header;
@@ -62,12 +62,12 @@ class SharedSegment {
 
   SharedSegment(int fd, void* memory, size_t bytes, int rank);
   RankState& state(int rank) const;
-  bool AllCame(uint32_t turn) const;
+  bool AllArrived(uint32_t turn) const;
   std::vector<int> Missing(uint32_t turn) const;
   absl::Status CheckPeers(uint32_t turn) const;
   void Wake() const;
 
-  int fd_;  // of the maker, until CloseAddress
+  int fd_;  // of rank 0, until CloseAddress; else -1
   void* const memory_;
   const size_t bytes_;
   const int rank_;

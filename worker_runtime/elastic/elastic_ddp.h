@@ -17,23 +17,24 @@
 
 namespace ddprun {
 
-// What ElasticWorker needs of an ElasticDdp, whatever its module's type.
+// The part of ElasticDdp that ElasticWorker uses, independent of the module's type.
 class ElasticModel {
  public:
   virtual ~ElasticModel() = default;
-  // Makes the DistributedDataParallel of a round: with `layout` if the ranks are equal already, else as at a start.
+  // Creates the DistributedDataParallel of a round: with `layout` if the ranks' states are equal already, else as at a
+  // start.
   virtual absl::Status Build(const std::shared_ptr<ProcessGroup>& group, const std::optional<BucketLayout>& layout,
                              bool equal) = 0;
-  // Ends it. Gradients that are bucket views stay valid.
+  // Destroys the round's DistributedDataParallel. Gradients that are bucket views stay valid.
   virtual void Drop() = 0;
-  // The buckets of the present one, or of the last; nullopt: there was none.
+  // Buckets of the current DistributedDataParallel, or of the last one; nullopt: there was none.
   virtual std::optional<BucketLayout> bucket_layout() const = 0;
   // DistributedDataParallel::FinishBackward.
   virtual void FinishBackward() = 0;
   virtual torch::nn::Module& base_module() = 0;
 
-  // Called in each pass with gradients enabled: before the module's forward (`backward` false), and after it, when
-  // backward follows. nullptr: nothing is.
+  // Sets a function that is called in each pass with gradients enabled: before the module's forward (`backward` false),
+  // and after it, when backward follows. nullptr: none.
   void set_on_pass(std::function<void(bool backward)> on_pass) { on_pass_ = std::move(on_pass); }
 
  protected:
@@ -45,8 +46,8 @@ class ElasticModel {
   std::function<void(bool)> on_pass_;
 };
 
-// A DistributedDataParallel that stays valid while workers come and go: ElasticWorker::SyncState makes it anew for each
-// round's group, with the buckets of the round before, so that sums come out in the same order.
+// A DistributedDataParallel that stays valid while workers come and go: ElasticWorker::SyncState recreates it for each
+// round's group, with the buckets of the previous round, so that sums are computed in the same order.
 //
 //   ddprun::ElasticDdp<NetImpl> ddp(net.ptr());
 //   at::Tensor loss = Loss(ddp.forward(inputs), targets);
@@ -70,7 +71,7 @@ class ElasticDdp final : public ElasticModel {
   ElasticDdp(const ElasticDdp&) = delete;
   ElasticDdp& operator=(const ElasticDdp&) = delete;
 
-  // As those of DistributedDataParallel.
+  // See DistributedDataParallel.
   template <class... Args>
   auto forward(Args&&... args) {
     OnPass(/*backward=*/false);
@@ -86,7 +87,7 @@ class ElasticDdp final : public ElasticModel {
   void zero_grad(bool set_to_none = true) { ddp().zero_grad(set_to_none); }
   const std::shared_ptr<M>& module() const { return module_; }
 
-  // The round's own. Throws c10::Error between two rounds. Not to be kept over a round.
+  // The current round's instance. Throws c10::Error between two rounds. Must not be kept beyond the round.
   Ddp& ddp() {
     TORCH_CHECK(ddp_ != nullptr, "ElasticDdp: no round has begun; call ElasticWorker::SyncState first");
     return *ddp_;
@@ -121,8 +122,8 @@ class ElasticDdp final : public ElasticModel {
   const std::shared_ptr<M> module_;
   const DdpOptions options_;
   const std::function<absl::Status(Ddp&)> prepare_;
-  std::shared_ptr<Ddp> ddp_;            // nullptr: between two rounds
-  std::optional<BucketLayout> layout_;  // of the last one
+  std::shared_ptr<Ddp> ddp_;            // nullptr between two rounds
+  std::optional<BucketLayout> layout_;  // of the last instance
 };
 
 }  // namespace ddprun

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-using worker_contract::LauncherLine;
+using worker_contract::LauncherLinkMessage;
 using worker_contract::LinkCheckpointNow;
 using worker_contract::LinkFailed;
 using worker_contract::LinkReForm;
@@ -22,7 +22,7 @@ ElasticRounds::~ElasticRounds() {
 }
 
 LauncherLink::Listener ElasticRounds::listener() {
-  return {.heard = [this](const LauncherLine& line) { Hear(line); },
+  return {.heard = [this](const LauncherLinkMessage& line) { OnLauncherMessage(line); },
           .closed =
               [this] {
                 MutexLock lock(&mutex_);
@@ -31,7 +31,7 @@ LauncherLink::Listener ElasticRounds::listener() {
               }};
 }
 
-void ElasticRounds::Hear(const LauncherLine& line) {
+void ElasticRounds::OnLauncherMessage(const LauncherLinkMessage& line) {
   std::optional<std::stop_source> creation;
   std::function<void(const std::string&)> abort;
   std::string reason;
@@ -39,7 +39,8 @@ void ElasticRounds::Hear(const LauncherLine& line) {
     MutexLock lock(&mutex_);
     if (std::holds_alternative<LinkStop>(line)) {
       tracker_.Stop();
-      // Nobody may be left to form it with. A group that is in use goes on until the ranks have agreed on the stop.
+      // Stops only the creation of a group, as the other ranks may be gone. A group in use continues until the ranks
+      // have agreed on the stop.
       if (abort_ == nullptr) creation = std::exchange(creation_, std::nullopt);
     } else if (std::holds_alternative<LinkCheckpointNow>(line)) {
       checkpoint_wanted_ = true;
@@ -47,7 +48,7 @@ void ElasticRounds::Hear(const LauncherLine& line) {
       tracker_.ReForm(*re_form, SteadyNow());
     } else if (const auto* suspend = std::get_if<LinkSuspend>(&line)) {
       const RoundTracker::Abort what = tracker_.Suspend(*suspend, SteadyNow());
-      // What is in use is broken off only if the step need not end; what is being created, always.
+      // A group in use is aborted only if the step may not be finished; the creation of one, always.
       if (what == RoundTracker::Abort::kAll || (what == RoundTracker::Abort::kCreation && abort_ == nullptr)) {
         creation = creation_;
         abort = std::exchange(abort_, nullptr);
@@ -70,7 +71,7 @@ bool ElasticRounds::BeginGroup(const std::stop_source& creation) {
 
 bool ElasticRounds::UseGroup(std::function<void(const std::string&)> abort) {
   MutexLock lock(&mutex_);
-  // A stop that came since the group was created has ended its waits for the store for good.
+  // A stop that arrived after the group was created has permanently cancelled its waits for the store.
   if (tracker_.suspended() || !creation_.has_value()) return false;
   abort_ = std::move(abort);
   return true;
@@ -98,14 +99,14 @@ bool ElasticRounds::TakeCheckpointRequest() {
 }
 
 absl::StatusOr<LinkReForm> ElasticRounds::AwaitNextRound(std::optional<int64_t> step, const std::string& why) {
-  if (link_ == nullptr) return absl::UnavailableError("no launcher names another round");
+  if (link_ == nullptr) return absl::UnavailableError("there is no launcher to start another round");
   MutexLock lock(&mutex_);
   tracker_.Leave(SteadyNow());
   for (;;) {
     const RoundTracker::Action action = tracker_.Next(SteadyNow());
     switch (action.kind) {
-      case RoundTracker::Action::kSaySuspended: link_->Say(LinkSuspended{tracker_.round(), step}); break;
-      case RoundTracker::Action::kSayFailed: link_->Say(LinkFailed{tracker_.round(), why}); break;
+      case RoundTracker::Action::kSendSuspended: link_->SendToLauncher(LinkSuspended{tracker_.round(), step}); break;
+      case RoundTracker::Action::kSendFailed: link_->SendToLauncher(LinkFailed{tracker_.round(), why}); break;
       case RoundTracker::Action::kReForm: return action.re_form;
       case RoundTracker::Action::kWait: changed_.WaitUntil(&mutex_, action.deadline); break;
       case RoundTracker::Action::kEndClosed:
@@ -116,8 +117,8 @@ absl::StatusOr<LinkReForm> ElasticRounds::AwaitNextRound(std::optional<int64_t> 
   }
 }
 
-void ElasticRounds::Say(const worker_contract::WorkerLine& line) {
-  if (link_ != nullptr) link_->Say(line);
+void ElasticRounds::SendToLauncher(const worker_contract::WorkerLinkMessage& line) {
+  if (link_ != nullptr) link_->SendToLauncher(line);
 }
 
 std::optional<SteadyTime> ElasticRounds::suspended_at() const {

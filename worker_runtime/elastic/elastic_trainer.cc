@@ -16,7 +16,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_contract/phase_names.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/status_macros.h"
@@ -37,10 +37,10 @@ using worker_contract::kForwardPhase;
 using worker_contract::kOptimizerPhase;
 using worker_contract::kSyncPhase;
 
-// CommitOptions::part.
+// Value of CommitOptions::part.
 constexpr int64_t kEvaluated = 1;
 
-// A module in evaluation mode. In the end each of its parts has its own mode again: some may be frozen.
+// Sets a module to evaluation mode. The destructor restores the mode of each submodule: some may be frozen.
 class EvaluationMode {
  public:
   explicit EvaluationMode(torch::nn::Module& module) {
@@ -51,7 +51,7 @@ class EvaluationMode {
     module.eval();
   }
   ~EvaluationMode() {
-    // A module sets those inside it, which come after it here.
+    // Setting a module's mode sets those of its submodules, which follow it in this list.
     for (const auto& [part, training] : before_) part->train(training);
   }
   EvaluationMode(const EvaluationMode&) = delete;
@@ -83,7 +83,7 @@ absl::Status ElasticTrainer::Check() const {
   return absl::OkStatus();
 }
 
-// What the trainer changes in each step is rolled back and sent to new workers with the rest.
+// Adds the objects that the trainer changes in each step, so that they are rolled back and sent to new workers.
 absl::Status ElasticTrainer::AddToState() {
   TrainingState& state = *training_.state;
   if (training_.optimizer != nullptr && training_.optimizer != state.optimizer()) {
@@ -97,15 +97,15 @@ absl::Status ElasticTrainer::AddToState() {
 absl::Status ElasticTrainer::Train() {
   DDPRUN_RETURN_IF_ERROR(Check());
   DDPRUN_RETURN_IF_ERROR(AddToState());
-  // From here on SIGTERM does not end this process, which saves first. Without a link nothing else would end the wait
-  // for a group that others can't form any more.
+  // From here on SIGTERM does not end this process, which saves first. Not without a link: only the signal could then
+  // end the wait for a group that can no longer be formed.
   if (LauncherLink::OfProcess().connected()) TimeUntilStop();
   training_.model->set_on_pass(
       [this](bool backward) { ReportPhase(step_, backward ? kBackwardPhase : kForwardPhase); });
   const auto forget = absl::MakeCleanup([this] { training_.model->set_on_pass(nullptr); });
   for (;;) {
     const absl::Status begins = worker_.NextRendezvous(*training_.state, *training_.model);
-    // Everything is saved, and the worker was only waiting for whether others leave or all.
+    // Everything is saved; the worker was only waiting to learn whether some nodes leave or all.
     if (absl::IsCancelled(begins) && stopped_) return absl::OkStatus();
     DDPRUN_RETURN_IF_ERROR(begins);
     stopped_ = false;
@@ -122,15 +122,16 @@ absl::StatusOr<ElasticTrainer::End> ElasticTrainer::TrainRound() {
     if (end.has_value()) return *end;
     if (step >= options_.steps) break;
     DDPRUN_RETURN_IF_ERROR(TrainStep(step++));
-    // Now, because what a newcomer lacks shows in the first step: a schedule of its own, for example.
+    // Checked after a step, because state that a newcomer lacks, for example an unregistered schedule, takes effect
+    // there.
     if (std::exchange(recovered_, false)) {
       DDPRUN_RETURN_IF_ERROR(worker_.group()->Try(
           "first step of the round", [&] { return training_.state->CheckSameOnAllRanks(*worker_.group()); }));
     }
     if (worker_.suspended()) return End::kNextRound;
   }
-  DDPRUN_RETURN_IF_ERROR(SayFinished(step));
-  // Here, and not in RunWorker: a rank that dies now is replaced, and the newcomer gets the state to end with.
+  DDPRUN_RETURN_IF_ERROR(ReportFinished(step));
+  // Here, and not in RunWorker: a rank that dies now is replaced, and the newcomer receives the final state.
   DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
   return End::kDone;
 }
@@ -138,8 +139,8 @@ absl::StatusOr<ElasticTrainer::End> ElasticTrainer::TrainRound() {
 absl::StatusOr<int64_t> ElasticTrainer::BeginRound() {
   DDPRUN_RETURN_IF_ERROR(worker_.InitProcessGroup());
   if (training_.sampler != nullptr) training_.sampler->SetWorld(worker_.env().rank, worker_.env().world_size);
-  // What survivors know is not known to newcomers: the step may be saved once more, and how long steps take is measured
-  // anew.
+  // Newcomers do not have this knowledge of the survivors: the step may be saved once more, and the duration of steps
+  // is measured again.
   saved_ = std::nullopt;
   unconfirmed_ = std::nullopt;
   failed_saves_ = 0;
@@ -165,16 +166,16 @@ absl::StatusOr<std::optional<ElasticTrainer::End>> ElasticTrainer::BetweenSteps(
   const bool last = step >= options_.steps;
   const bool evaluate = EvaluationDue(step);
   Wishes wishes;
-  // No evaluation begins that a stop would break off.
+  // Agrees before each evaluation too, so that none begins that a stop would interrupt.
   if (evaluate || (!last && schedule_.Due(step))) {
     DDPRUN_ASSIGN_OR_RETURN(wishes, Agree(step));
   }
   const bool due = step > 0 && (last || step % options_.checkpoint_every == 0);
-  // The checkpoint that this round was resumed from will do.
-  if (wishes.checkpoint && checkpointer_ != nullptr && saved_ == step) worker_.SayCheckpointed(step);
+  // The checkpoint that this round was resumed from satisfies the request.
+  if (wishes.checkpoint && checkpointer_ != nullptr && saved_ == step) worker_.ReportCheckpoint(step);
   if (due || wishes.stop || wishes.checkpoint) DDPRUN_RETURN_IF_ERROR(Save(step, /*must=*/last || wishes.stop));
   if (wishes.stop) {
-    DDPRUN_RETURN_IF_ERROR(SayFinished(step));
+    DDPRUN_RETURN_IF_ERROR(ReportFinished(step));
     DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
     stopped_ = true;
     return TimeUntilStop() < absl::InfiniteDuration() ? End::kStopped : End::kNextRound;
@@ -195,11 +196,11 @@ absl::Status ElasticTrainer::Evaluate(int64_t step) {
   DDPRUN_RETURN_IF_ERROR(worker_.group()->Try("evaluation", [&]() -> absl::Status {
     const EvaluationMode mode(training_.model->base_module());
     const at::NoGradGuard no_grad;
-    // Other numbers than those of the step that follows.
+    // Uses a different seed than the following step.
     at::manual_seed(StepSeed(~options_.seed, step, worker_.env().rank));
     DDPRUN_RETURN_IF_ERROR(training_.evaluate(step));
     DDPRUN_RETURN_IF_ERROR(AwaitDevice());
-    // Nobody counts it as made before it has returned on all ranks.
+    // The evaluation counts as done only when it has returned on all ranks.
     return worker_.group()->Barrier();
   }));
   worker_.Commit(*training_.state, step, {.part = kEvaluated, .gradients = false});
@@ -229,7 +230,8 @@ absl::StatusOr<at::Tensor> ElasticTrainer::Step(int64_t step) {
     return AwaitDevice();
   }));
   ReportPhase(step, kOptimizerPhase);
-  // From here on nothing communicates, so the step is made whole or, if an error ends this process, not seen by anyone.
+  // From here on the rank does not communicate, so the step is completed or, if an error ends this process, not visible
+  // to other ranks.
   DDPRUN_RETURN_IF_ERROR(TorchTry("optimizer step", [&] { return Update(); }));
   return loss;
 }
@@ -245,21 +247,21 @@ absl::Status ElasticTrainer::Update() {
   if (scheduler == nullptr) return absl::OkStatus();
   if (StepsOf(*scheduler) != steps) {
     return absl::InvalidArgumentError(
-        "ElasticTraining::update has stepped the scheduler, which the trainer does as well: leave one of them out");
+        "ElasticTraining::update has stepped the scheduler, which the trainer steps as well: remove one of them");
   }
   scheduler->step();
   return absl::OkStatus();
 }
 
 void ElasticTrainer::ReportPhase(int64_t step, const char* phase) {
-  // The first forward of a step began with the step.
+  // The first forward is reported at the start of the step.
   if (std::strcmp(phase, phase_) == 0) return;
   phase_ = phase;
   ++phases_;
   if (schedule_.reports_phases()) ReportProgress({.step = step, .phase = phase, .loss = loss_});
 }
 
-// NCCL's collectives may still be running, and fail. The optimizer must not see their gradients then.
+// NCCL's collectives may still be running, and fail. The optimizer must not use their gradients then.
 absl::Status ElasticTrainer::AwaitDevice() {
   if (!worker_.device().is_cuda()) return absl::OkStatus();
   c10::impl::VirtualGuardImpl(worker_.device().type()).synchronizeDevice(worker_.device().index());
@@ -295,28 +297,29 @@ absl::Status ElasticTrainer::Save(int64_t steps, bool must) {
                            .epoch = sampler == nullptr ? 0 : sampler->epoch(),
                            .sampler_position = sampler == nullptr ? 0 : sampler->position(),
                            .sampler_seed = sampler == nullptr ? 0 : static_cast<uint64_t>(sampler->options().seed)});
-  // One that is written in the background is on disk when the next call says so, or has failed; then this one is being
-  // written.
+  // A background save is known to be on disk, or to have failed, when the next call returns; the save of that call is
+  // then in progress.
   const std::optional<int64_t> before = std::exchange(unconfirmed_, std::nullopt);
   if (!status.ok()) {
     const bool async = options_.checkpoint.async;
-    if ((must && !async) || !MayGoOnWithout(steps, status)) return status;
+    if ((must && !async) || !MayContinueAfterFailedSave(steps, status)) return status;
     if (async) unconfirmed_ = steps;
     return absl::OkStatus();
   }
   failed_saves_ = 0;
-  if (before.has_value()) worker_.SayCheckpointed(*before);
+  if (before.has_value()) worker_.ReportCheckpoint(*before);
   if (options_.checkpoint.async) {
     unconfirmed_ = steps;
   } else {
-    worker_.SayCheckpointed(steps);
+    worker_.ReportCheckpoint(steps);
   }
   saved_ = steps;
   return absl::OkStatus();
 }
 
-// The same on all ranks, which have all got the error: what is wrong with a disk may pass, and the state is in memory.
-bool ElasticTrainer::MayGoOnWithout(int64_t steps, const absl::Status& failed) {
+// Returns true if training may continue without this checkpoint, with the same result on all ranks, as all have got the
+// error. The error of a disk may be transient, and the state is in memory.
+bool ElasticTrainer::MayContinueAfterFailedSave(int64_t steps, const absl::Status& failed) {
   switch (failed.code()) {
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kNotFound:
@@ -326,26 +329,27 @@ bool ElasticTrainer::MayGoOnWithout(int64_t steps, const absl::Status& failed) {
   }
   if (!worker_.group()->Health().ok() || ++failed_saves_ >= kFailedSaves) return false;
   if (worker_.env().rank == 0) {
-    std::fputs(absl::StrCat("ddprun: WARNING: a checkpoint was not saved, and training goes on without it after step ",
-                            steps, " (failure ", failed_saves_, " in a row; ", kFailedSaves,
-                            " end the training): ", failed.message(), "\n")
-                   .c_str(),
-               stderr);
+    std::fputs(
+        absl::StrCat("ddprun: WARNING: a checkpoint was not saved, and training continues without it after step ",
+                     steps, " (failure ", failed_saves_, " in a row; ", kFailedSaves,
+                     " end the training): ", failed.message(), "\n")
+            .c_str(),
+        stderr);
   }
   return true;
 }
 
-absl::Status ElasticTrainer::SayFinished(int64_t steps) {
+absl::Status ElasticTrainer::ReportFinished(int64_t steps) {
   if (checkpointer_ != nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer_->Finish());
-  if (unconfirmed_.has_value()) worker_.SayCheckpointed(*std::exchange(unconfirmed_, std::nullopt));
+  if (unconfirmed_.has_value()) worker_.ReportCheckpoint(*std::exchange(unconfirmed_, std::nullopt));
   ReportProgress({.step = steps, .phase = kFinishedPhase, .loss = loss_});
   return absl::OkStatus();
 }
 
 absl::StatusOr<ElasticTrainer::Wishes> ElasticTrainer::Agree(int64_t step) {
-  // Of the step before: what comes after it is its own time, not that of the ranks that it waits for.
+  // Reported for the previous step: the work after it is this rank's own time, not that of the ranks it waits for.
   ReportPhase(std::max<int64_t>(0, step - 1), kSyncPhase);
-  // A wish stays until all know of it: the step in which they agree may fail.
+  // A request is kept until all ranks know of it: the step in which they agree may fail.
   checkpoint_wanted_ |= worker_.TakeCheckpointRequest();
   const bool stop = TimeUntilStop() < absl::InfiniteDuration();
   at::Tensor values = at::tensor(
@@ -357,7 +361,7 @@ absl::StatusOr<ElasticTrainer::Wishes> ElasticTrainer::Agree(int64_t step) {
   schedule_.Agreed(step, absl::Nanoseconds(agreed[2]), agreed[3]);
   training_time_ = absl::ZeroDuration();
   phases_ = 0;
-  // Of no step there is nothing to save: the wish is for the next one.
+  // Step 0 has nothing to save: the request is kept for the next step.
   const bool checkpoint = agreed[1] != 0 && step > 0;
   if (checkpoint) checkpoint_wanted_ = false;
   return Wishes{agreed[0] != 0, checkpoint};

@@ -25,51 +25,52 @@ class Optimizer;
 
 namespace ddprun {
 
-// What an ElasticTrainer trains; must outlive it and `state`.
+// Objects and functions that an ElasticTrainer trains with; the objects must outlive the trainer and `state`.
 struct ElasticTraining {
   ElasticModel* model = nullptr;  // an ElasticDdp
   torch::optim::Optimizer* optimizer =
-      nullptr;  // of any kind but ZeroRedundancyOptimizer, whose state dies with a rank
+      nullptr;  // of any kind but ZeroRedundancyOptimizer, whose state is lost with a rank
   torch::optim::LRScheduler* scheduler = nullptr;  // stepped after the optimizer; nullptr: none
-  ElasticSampler* sampler = nullptr;  // gets this rank's place in each round; nullptr: the step has its own
-  TrainingState* state = nullptr;     // of the module and the optimizer; the trainer adds scheduler and sampler
+  ElasticSampler* sampler = nullptr;  // gets this rank and world size in each round; nullptr: the step has its own
+  TrainingState* state = nullptr;     // state of the module and the optimizer; the trainer adds scheduler and sampler
 
-  // Step number `step`, from 0 on: forward and backward of this rank's batch, with the gradients set to zero between or
-  // before them. Returns the loss. May be called again for the same step, after a rollback of everything in `state`.
+  // Runs step number `step`, from 0 on: forward and backward of this rank's batch, with the gradients set to zero
+  // between or before them. Returns the loss. May be called again for the same step, after a rollback of everything in
+  // `state`.
   std::function<absl::StatusOr<at::Tensor>(int64_t step)> step;
 
-  // Instead of the optimizer's step, for example for a GradScaler. Must not communicate, and must not step `scheduler`,
+  // Replaces the optimizer's step, for example for a GradScaler. Must not communicate, and must not step `scheduler`,
   // which the trainer does afterwards. nullptr: the optimizer's step.
   std::function<absl::Status()> update = nullptr;
 
-  // Evaluates the model after `steps` steps (ElasticTrainerOptions::evaluate_every), for example on samples that it
-  // does not learn from. Called on all ranks, which may communicate; with the model in evaluation mode (Module::eval)
-  // and without gradients, which is undone afterwards. If a rank dies in it, all that are left make it again from its
-  // beginning in the next round, with what it changed in `state` rolled back. It is made again, too, after a resume
-  // from the checkpoint of its step, which is written before it. Call the module itself, not the ElasticDdp, unless all
-  // ranks call it equally often. nullptr: none.
+  // Evaluates the model after `steps` steps (ElasticTrainerOptions::evaluate_every), for example on samples held out
+  // from training. Called on all ranks, which may communicate, with the model in evaluation mode (Module::eval) and
+  // without gradients; both are restored afterwards. If a rank dies in it, all survivors repeat it from the beginning
+  // in the next round, with its changes to `state` rolled back. It is also repeated after a resume from the checkpoint
+  // of its step, which is written before it. Call the module itself, not the ElasticDdp, unless all ranks call it
+  // equally often. nullptr: none.
   std::function<absl::Status(int64_t steps)> evaluate = nullptr;
 
-  // Called when `steps` steps are committed, with the loss of the last. All ranks call it, unless they got the step's
-  // result from another rank; it may communicate only if all do. nullptr: nothing.
+  // Called when `steps` steps are committed, with the loss of the last. All ranks call it, except those that received
+  // the step's result from another rank; it may communicate only if all do. nullptr: none.
   std::function<absl::Status(int64_t steps, const at::Tensor& loss)> committed = nullptr;
 };
 
 struct ElasticTrainerOptions {
-  int64_t steps = 0;  // optimizer steps in all, counting those of the checkpoint that is resumed
-  uint64_t seed = 0;  // random numbers of a step are a function of it, the step and the rank
+  int64_t steps = 0;  // total optimizer steps, including those of the checkpoint that is resumed
+  uint64_t seed = 0;  // random numbers of a step depend on this, the step and the rank
 
-  CheckpointerOptions checkpoint = {};  // folder "": none
+  CheckpointerOptions checkpoint = {};  // folder "": no checkpoints
   int64_t checkpoint_every = 100;       // steps; the last one is always saved
   int64_t evaluate_every = 100;         // steps; the last one is always evaluated
 
-  // How often the ranks agree on whether the job is being stopped or a checkpoint is wanted: not before they have
-  // trained for so long (AgreementSchedule). Costs a round trip. Zero: before each step.
+  // Interval of training time at which the ranks agree on whether the job is being stopped or a checkpoint is requested
+  // (AgreementSchedule). Costs a round trip. Zero: before each step.
   absl::Duration agree_every = absl::Milliseconds(50);
 };
 
-// Trains, whatever workers die, join or leave, as long as one survives or there is a checkpoint; with an unchanged
-// number of ranks the losses are, bit for bit, those of a training without failures.
+// Trains while workers die, join or leave, as long as one survives or there is a checkpoint; with an unchanged number
+// of ranks the losses are, bit for bit, those of a training without failures.
 //
 //   ddprun::RunElasticWorker({.device = "auto", .seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status {
 //     Net net;
@@ -92,14 +93,14 @@ struct ElasticTrainerOptions {
 //   });
 //
 // Before each step it seeds LibTorch's generators; after backward it sets buffers to rank 0's (FinishBackward), then
-// makes the optimizer's step and commits. It reports to the launcher what it does (docs/worker_protocol.md 3.2): phases
+// makes the optimizer's step and commits. It reports its progress to the launcher (docs/worker_protocol.md 3.2): phases
 // "forward", "backward", "optimizer", "sync" (the ranks agree), "checkpoint", "evaluation", and "finished" after the
-// last step; and the loss of the step before. With steps of a few milliseconds only steps, checkpoints and evaluations.
-// When a round ends, it rolls back the step that was interrupted, takes part in the next round and makes the step
-// again. If nobody holds a state, all resume from the newest checkpoint. When the job is being stopped it saves and
+// last step; and the loss of the previous step. With steps of a few milliseconds it reports only steps, checkpoints and
+// evaluations. When a round ends, it rolls back the interrupted step, takes part in the next round and repeats the
+// step. If no rank holds a state, all resume from the newest checkpoint. When the job is being stopped, it saves and
 // returns; when only some nodes leave, their workers do. A checkpoint that can't be written (the disk is full) is
-// reported on stderr, and training goes on with its state in memory; kFailedSaves in a row, or the one at the end, are
-// an error.
+// reported on stderr, and training continues with its state in memory; kFailedSaves such failures in a row, or a
+// failure of the final checkpoint, are an error.
 // Threads: the training thread.
 class ElasticTrainer {
  public:
@@ -108,10 +109,10 @@ class ElasticTrainer {
   ElasticTrainer(ElasticWorker& worker, ElasticTraining training, ElasticTrainerOptions options);
 
   // Returns OK after the last step, or after the save before a stop. Call it once.
-  // Errors: InvalidArgument: a member of ElasticTraining that is required is missing, or an option is invalid;
-  // FailedPrecondition: after a recovery, the ranks' states differ (TrainingState::CheckSameOnAllRanks); what `step`,
-  // `update`, `evaluate` and `committed` return; those of Checkpointer; those of the process group if there is no
-  // launcher to begin another round.
+  // Errors: InvalidArgument: a required member of ElasticTraining is missing, or an option is invalid;
+  // FailedPrecondition: after a recovery, the ranks' states differ (TrainingState::CheckSameOnAllRanks); errors
+  // returned by `step`, `update`, `evaluate` and `committed`; those of Checkpointer; those of the process group if
+  // there is no launcher to start another round.
   absl::Status Train();
 
  private:
@@ -122,7 +123,7 @@ class ElasticTrainer {
   absl::Status Update();
   absl::StatusOr<End> TrainRound();
   absl::StatusOr<int64_t> BeginRound();
-  // What is to be done between two steps. An end, if the round does not go on.
+  // Saves and evaluates between two steps, if due. Returns an End if the round does not continue.
   absl::StatusOr<std::optional<End>> BetweenSteps(int64_t step);
   absl::Status TrainStep(int64_t step);
   bool EvaluationDue(int64_t step) const;
@@ -131,12 +132,12 @@ class ElasticTrainer {
   absl::StatusOr<std::optional<int64_t>> Resume();
   absl::Status UseCheckpoints();
   absl::Status Save(int64_t steps, bool must);
-  bool MayGoOnWithout(int64_t steps, const absl::Status& failed);
-  absl::Status SayFinished(int64_t steps);
+  bool MayContinueAfterFailedSave(int64_t steps, const absl::Status& failed);
+  absl::Status ReportFinished(int64_t steps);
   absl::StatusOr<at::Tensor> Step(int64_t step);
   absl::Status AwaitDevice();
 
-  // What the ranks agreed on.
+  // Requests that the ranks agreed on.
   struct Wishes {
     bool stop = false;
     bool checkpoint = false;
@@ -146,20 +147,20 @@ class ElasticTrainer {
   ElasticWorker& worker_;
   const ElasticTraining training_;
   const ElasticTrainerOptions options_;
-  std::unique_ptr<Checkpointer> checkpointer_;  // nullptr: not made yet, or there are no checkpoints
-  std::optional<int64_t> saved_;                // the step that all ranks know to be saved
-  std::optional<int64_t> unconfirmed_;          // saved in the background
+  std::unique_ptr<Checkpointer> checkpointer_;  // nullptr: not created yet, or there are no checkpoints
+  std::optional<int64_t> saved_;                // newest step that all ranks know to be saved
+  std::optional<int64_t> unconfirmed_;          // step being saved in the background
   int failed_saves_ = 0;                        // in a row, in this round
   bool checkpoint_wanted_ = false;
-  bool recovered_ = false;  // no step has been made since survivors gave their state to newcomers
+  bool recovered_ = false;  // no step was made since survivors sent their state to newcomers
   bool stopped_ = false;    // saved before a stop, in this round
 
   AgreementSchedule schedule_;
-  // Since the ranks agreed last.
+  // Accumulated since the ranks last agreed.
   absl::Duration training_time_;
   int64_t phases_ = 0;
-  int64_t step_ = 0;            // that is being made
-  const char* phase_ = "";      // that was begun last
+  int64_t step_ = 0;            // current step
+  const char* phase_ = "";      // phase begun last
   std::optional<double> loss_;  // of the last step
 };
 

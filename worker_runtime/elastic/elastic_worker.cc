@@ -20,7 +20,7 @@ namespace {
 
 using worker_contract::LinkReForm;
 
-// In the agreement: this rank holds no state.
+// Sent by a rank that holds no state.
 constexpr int64_t kNothing = -1;
 
 void EnterRound(const LinkReForm& round, WorkerEnv& env) {
@@ -35,7 +35,7 @@ void EnterRound(const LinkReForm& round, WorkerEnv& env) {
   env.round = round.round;
 }
 
-// They come over the link as well.
+// Ignores the warning signals: the warnings also arrive over the link.
 void IgnoreWarnings() {
   for (const int signal : {SIGUSR1, SIGUSR2}) {
     struct sigaction action = {};
@@ -50,20 +50,20 @@ void IgnoreWarnings() {
 ElasticWorker::ElasticWorker(Worker& worker, const WorkerOptions& options, ElasticRounds& rounds)
     : worker_(worker), options_(GroupOptions(options, worker.device)), rounds_(rounds) {}
 
-// RunWorker shuts the group down, or aborts it.
+// RunWorker shuts down or aborts the group.
 ElasticWorker::~ElasticWorker() { rounds_.EndGroup(); }
 
 absl::Status ElasticWorker::NextRendezvous(TrainingState& state, ElasticModel& ddp) {
   if (!std::exchange(began_, true)) return absl::OkStatus();
-  if (failure_.empty()) failure_ = "its group was shut down in the middle of the training";
+  if (failure_.empty()) failure_ = "its group was shut down during training";
   const std::string reason = rounds_.suspended() ? rounds_.suspend_reason() : failure_;
   recovery_ = {};
   ddp.Drop();
   LeaveGroup(absl::StrCat("this rank leaves the round: ", reason));
   if (committed_.has_value()) {
     if (const absl::Status status = state.Rollback(); !status.ok()) {
-      std::cerr << absl::StrCat("rank ", env().rank, ": can't go on from step ", committed_->step,
-                                ", takes another rank's state instead: ", status.message(), "\n");
+      std::cerr << absl::StrCat("rank ", env().rank, ": can't continue from step ", committed_->step,
+                                ", using another rank's state instead: ", status.message(), "\n");
       committed_ = std::nullopt;
       state_lost_ = true;
     }
@@ -81,7 +81,7 @@ absl::Status ElasticWorker::NextRendezvous(TrainingState& state, ElasticModel& d
 void ElasticWorker::LeaveGroup(const std::string& reason) {
   rounds_.EndGroup();
   if (worker_.group == nullptr) return;
-  // In the background: a store that can't be reached any more is not worth waiting for.
+  // In the background, so as not to wait for an unreachable store.
   rounds_.InBackground([group = std::exchange(worker_.group, nullptr), reason] { group->Abort(reason); });
 }
 
@@ -93,7 +93,7 @@ absl::Status ElasticWorker::InitProcessGroup() {
   ProcessGroupOptions options = options_;
   options.cancel = creation.get_token();
   options.await_failure_reports = !rounds_.linked();
-  // Survivors have formed groups before, newcomers have not.
+  // Makes the attempt number agree between survivors, which have formed groups before, and newcomers, which have not.
   if (env().round != 0) options.attempt = env().round;
   DDPRUN_ASSIGN_OR_RETURN(worker_.group, ProcessGroup::Create(env(), std::move(options)));
   const std::weak_ptr<ProcessGroup> weak = worker_.group;
@@ -119,7 +119,7 @@ absl::StatusOr<int64_t> ElasticWorker::SyncState(TrainingState& state, ElasticMo
   recovery_.state_synced = SteadyNow();
   recovery_.step = point->step;
   recovery_.first_step = std::nullopt;
-  if (recovery_.round != 0) rounds_.Say(worker_contract::LinkReFormed{env().round, point->step, source});
+  if (recovery_.round != 0) rounds_.SendToLauncher(worker_contract::LinkReFormed{env().round, point->step, source});
   return point->step;
 }
 
@@ -141,7 +141,7 @@ absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, Elastic
     DDPRUN_ASSIGN_OR_RETURN(const std::optional<int64_t> resumed, resume());
     if (!resumed.has_value() && lost) {
       return absl::DataLossError(
-          "no rank holds a training state, and there is no checkpoint: the training must begin anew, in new processes");
+          "no rank holds a training state, and there is no checkpoint: restart the training in new processes");
     }
     DDPRUN_RETURN_IF_ERROR(ddp.Build(group(), std::nullopt, /*equal=*/false));
     return CommittedPoint{resumed.value_or(0)};
@@ -155,7 +155,7 @@ absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, Elastic
     state_lost_ = true;
     committed_ = std::nullopt;
   }
-  // Where all ranks hold it, the checksums that are compared below are all that needs to travel.
+  // If all ranks hold the state, comparing checksums below is sufficient.
   const bool all_hold_it =
       std::all_of(points.begin(), points.end(), [&](const auto& point) { return point == farthest; });
   if (!all_hold_it || state.sharded()) {
@@ -189,21 +189,21 @@ bool ElasticWorker::Recoverable(const absl::Status& status) {
     case absl::StatusCode::kUnavailable: break;
     default: return false;
   }
-  // An error with one of these codes may also be the trainer's own: then the group is well.
+  // An error with one of these codes may also be the trainer's own: the group is healthy then.
   if (!rounds_.suspended() && group() != nullptr && group()->Health().ok()) return false;
   failure_ = std::string(status.message());
   return true;
 }
 
-void ElasticWorker::SayCheckpointed(int64_t step) { rounds_.Say(worker_contract::LinkCheckpointed{step}); }
+void ElasticWorker::ReportCheckpoint(int64_t step) { rounds_.SendToLauncher(worker_contract::LinkCheckpointed{step}); }
 
 void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
-  // As RunWorker does: what follows is this worker's.
+  // Same as in RunWorker: the code below must run in the forked worker.
   WaitToBeForked();
   SetEnvironment(options);
   IgnoreWarnings();
   options.elastic = true;
-  // RunWorker says what is wrong with it.
+  // RunWorker reports the error, if any.
   const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
   ElasticRounds rounds(env.ok() ? env->round : 0);
   rounds.set_link(LauncherLink::OfElasticProcess(rounds.listener()));

@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_runtime/elastic/core/state_source.h"
 #include "worker_runtime/elastic/core/step_seed.h"
 #include "worker_runtime/elastic/elastic_ddp.h"
@@ -22,31 +22,32 @@
 
 namespace ddprun {
 
-// When what happened on this worker from one round to the next. CLOCK_MONOTONIC, so times of processes of one host can
-// be compared. Not set: it did not happen.
+// Times of the events on this worker between one round and the next. CLOCK_MONOTONIC, so times of processes of one host
+// can be compared. Not set: the event did not occur.
 struct RecoveryTimes {
-  uint64_t round = 0;                      // that began
-  int64_t step = 0;                        // that training went on from
-  std::optional<SteadyTime> suspended;     // the launcher's `suspend` came
-  std::optional<SteadyTime> rolled_back;   // the group was left, and the step that was interrupted undone
-  std::optional<SteadyTime> re_formed;     // the launcher's `re-form` came
+  uint64_t round = 0;                      // the new round
+  int64_t step = 0;                        // the step from which training continued
+  std::optional<SteadyTime> suspended;     // the launcher's `suspend` arrived
+  std::optional<SteadyTime> rolled_back;   // the group was left, and the interrupted step undone
+  std::optional<SteadyTime> re_formed;     // the launcher's `re-form` arrived
   std::optional<SteadyTime> group_formed;  // InitProcessGroup returned
   std::optional<SteadyTime> state_synced;  // SyncState returned
   std::optional<SteadyTime> first_step;    // the first step of the round was committed
 };
 
-// What a Commit is for.
+// Options of ElasticWorker::Commit.
 struct CommitOptions {
-  // How far the training is between this step and the next: 0 after the step itself, more after what follows it and
-  // must be repeated as a whole if a rank dies, such as an evaluation. Grows; begins anew with the next step.
+  // Position between this step and the next: 0 after the step itself, larger after work that follows it and must be
+  // repeated as a whole if a rank dies, such as an evaluation. Increases; starts at 0 again with the next step.
   int64_t part = 0;
-  // Whether the next step adds to the gradients that are left of this one, so that they are kept for a rollback.
+  // True if the next step adds to the gradients left by this one, so that they are kept for a rollback.
   bool gradients = true;
 };
 
 // A worker that keeps its process when others die, and when nodes join or leave: it leaves its process group, waits for
-// the next round, takes the state of the most advanced survivor and trains on (docs/design/0012-elastic-recovery.md).
-// ElasticTrainer is a training loop made of these calls; a loop of one's own looks like this:
+// the next round, takes the state of the most advanced survivor and continues training
+// (docs/design/0012-elastic-recovery.md). ElasticTrainer is a training loop made of these calls; a custom loop looks
+// like this:
 //
 //   int64_t step = 0;
 //   const auto train_round = [&]() -> absl::Status {
@@ -66,66 +67,68 @@ struct CommitOptions {
 //     if (!status.ok() && !worker.Recoverable(status)) return status;
 //   }
 //
-// Under a launcher that has no worker link (torchrun, an older ddprun) or without one there is one round: no error is
-// Recoverable, and the program ends as it would without this class.
+// Under a launcher without a worker link (torchrun, an older ddprun), or without a launcher, there is one round: no
+// error is Recoverable, and the program ends as it would without this class.
 //
-// Threads: the training thread. Another thread hears the launcher and aborts the group that is in use.
+// Threads: the training thread. Another thread receives the launcher's messages and aborts the current group.
 class ElasticWorker {
  public:
-  // All arguments must outlive the object. RunElasticWorker makes them.
+  // All arguments must outlive the object. Created by RunElasticWorker.
   ElasticWorker(Worker& worker, const WorkerOptions& options, ElasticRounds& rounds);
   ~ElasticWorker();
   ElasticWorker(const ElasticWorker&) = delete;
   ElasticWorker& operator=(const ElasticWorker&) = delete;
 
-  // Of this round. Rank and world size change from round to round, the environment variables do not.
+  // Values of this round. Rank and world size change from round to round; the environment variables do not.
   const WorkerEnv& env() const { return worker_.env; }
   const std::shared_ptr<ProcessGroup>& group() const { return worker_.group; }  // nullptr before InitProcessGroup
   const c10::Device& device() const { return worker_.device; }
 
-  // The first call returns at once: this worker's place is that of its environment. Later ones leave the round: end the
-  // DistributedDataParallel and the group, roll the state back to the last Commit, tell the launcher and wait for the
-  // next round, however long that takes.
+  // The first call returns at once: the round and rank are those of the environment. Later calls leave the round: they
+  // end the DistributedDataParallel and the group, roll the state back to the last Commit, inform the launcher and wait
+  // for the next round, without a time limit.
   // Errors: Unavailable: the launcher ended; Cancelled: it stops this worker.
   absl::Status NextRendezvous(TrainingState& state, ElasticModel& ddp);
 
-  // Forms the round's process group, with the options given to RunElasticWorker; see group().
+  // Creates the round's process group, with the options given to RunElasticWorker; see group().
   // Errors: those of ProcessGroup::Create; Cancelled if the round ends meanwhile.
   absl::Status InitProcessGroup();
 
-  // Collective, the first of a round: all ranks get the state of the one that has committed most (the largest step, and
-  // of that the largest part), the lowest among equals, and build `ddp` with its buckets. Where all hold that state,
-  // only its checksums are compared, and nothing of it is sent. If no rank holds a state, all call `resume`, as at a
-  // start: it loads the newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
+  // Collective, the first of a round: all ranks get the state of the rank with the largest committed step and part, the
+  // lowest rank among equals, and build `ddp` with its buckets. If all ranks hold that state, only its checksums are
+  // compared, and the state is not sent. If no rank holds a state, all call `resume`, as at a start: it loads the
+  // newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
   // Returns the number of steps that the state contains, and commits it; see committed_part().
   // Errors: those of TrainingState::Broadcast and CheckSameOnAllRanks, of `resume` and of the group. DataLoss: no rank
   // holds a state, there is no checkpoint, and a rank has lost its initial state in an earlier attempt.
   using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<int64_t> SyncState(TrainingState& state, ElasticModel& ddp, Resume resume);
 
-  // Marks the state as containing `step` steps whole: TrainingState::Commit. Call it after the optimizer's step,
-  // without a collective in between. Throws like that.
+  // Marks the state as containing `step` complete steps: TrainingState::Commit. Call it after the optimizer's step,
+  // without a collective in between. Throws like TrainingState::Commit.
   void Commit(TrainingState& state, int64_t step, const CommitOptions& options = {});
   // nullopt: this worker holds no state.
   std::optional<int64_t> committed_step() const {
     return committed_.has_value() ? std::optional(committed_->step) : std::nullopt;
   }
-  // Of that step: CommitOptions::part.
+  // CommitOptions::part of the committed step.
   int64_t committed_part() const { return committed_.has_value() ? committed_->part : 0; }
 
-  // The launcher has ended the round. Checked after each step, so that a round that ends without a failure loses none.
+  // True if the launcher has ended the round. Check it after each step, so that a round that ends without a failure
+  // loses no step.
   bool suspended() const { return rounds_.suspended(); }
 
-  // Whether `status`, an error of InitProcessGroup, SyncState or a step, is one of the group and not of this rank, and
-  // there is a launcher to name the next round: then call NextRendezvous. Otherwise return it.
+  // True if `status`, an error of InitProcessGroup, SyncState or a step, is an error of the group rather than of this
+  // rank, and a launcher can start the next round: then call NextRendezvous. Otherwise return the error.
   bool Recoverable(const absl::Status& status);
 
-  // The launcher wants a checkpoint soon; forgets it. Other ranks may not know yet, so agree before saving.
+  // True if the launcher has requested a checkpoint since the last call. Other ranks may not know yet, so agree before
+  // saving.
   bool TakeCheckpointRequest() { return rounds_.TakeCheckpointRequest(); }
-  // Tells the launcher that a checkpoint with `step` steps is on disk.
-  void SayCheckpointed(int64_t step);
+  // Informs the launcher that a checkpoint with `step` steps is on disk.
+  void ReportCheckpoint(int64_t step);
 
-  // Of the last recovery; round 0: there was none.
+  // Times of the last recovery; round 0: there was none.
   const RecoveryTimes& recovery() const { return recovery_; }
 
  private:
@@ -137,21 +140,22 @@ class ElasticWorker {
   const ProcessGroupOptions options_;
   ElasticRounds& rounds_;
   bool began_ = false;
-  std::string failure_;                      // the Recoverable error that ended this round; empty: none did
-  std::optional<CommittedPoint> committed_;  // what the state contains
-  bool state_lost_ = false;                  // neither a committed state nor the initial one
+  std::string failure_;                      // the Recoverable error that ended this round; empty: none
+  std::optional<CommittedPoint> committed_;  // contents of the state
+  bool state_lost_ = false;                  // the state is neither a committed one nor the initial one
   RecoveryTimes recovery_;
 };
 
-// RunWorker for an elastic worker: tells the launcher from the start that this one can re-form. Does not form a group.
+// RunWorker for an elastic worker: announces to the launcher at the start that this worker can re-form. Does not form a
+// group.
 //
 //   int main() {
 //     ddprun::RunElasticWorker({.seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status { ... });
 //   }
 //
-// Warning signals (SIGUSR1, SIGUSR2) are ignored unless a handler is set: such a worker hears of them over the worker
-// link, and they must not end it. REQUIRES: nobody has used the worker link before (ReportProgress, StopRequested,
-// RunWorker).
+// Warning signals (SIGUSR1, SIGUSR2) are ignored unless a handler is set: the worker receives these warnings over the
+// worker link, and the signals must not end it. REQUIRES: the worker link has not been used (ReportProgress,
+// StopRequested, RunWorker).
 [[noreturn]] void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body);
 
 }  // namespace ddprun

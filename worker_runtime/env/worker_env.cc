@@ -59,7 +59,7 @@ class Reader {
   absl::Status status_;
 };
 
-constexpr char kWhoSetsThem[] =
+constexpr char kVariablesHint[] =
     "; ddprun and torchrun set all of these variables, a program started by hand needs none";
 
 void ReadJob(Reader& reader, WorkerEnv& env) {
@@ -76,7 +76,7 @@ void ReadWorld(Reader& reader, WorkerEnv& env) {
     const bool rank_is_set = reader.Has(contract::kRank);
     const char* const set = rank_is_set ? contract::kRank : contract::kWorldSize;
     const char* const missing = rank_is_set ? contract::kWorldSize : contract::kRank;
-    return reader.Fail(absl::StrCat(missing, " is not set, but ", set, "=", reader.Text(set), " is", kWhoSetsThem));
+    return reader.Fail(absl::StrCat(missing, " is not set, but ", set, "=", reader.Text(set), " is", kVariablesHint));
   }
   env.world_size = reader.Count(contract::kWorldSize, 1, 1);
   if (!reader.status().ok()) return;
@@ -100,14 +100,14 @@ void ReadNode(Reader& reader, WorkerEnv& env) {
   env.local_rank = reader.Get(contract::kLocalRank, local_rank, 0, env.local_world_size - 1);
 }
 
-void ReadMeetingPlace(Reader& reader, WorkerEnv& env) {
+void ReadStoreAddress(Reader& reader, WorkerEnv& env) {
   env.master_addr = reader.Text(contract::kMasterAddr);
   env.master_port = reader.Get(contract::kMasterPort, 0, 1, kMaxPort);
   if (env.world_size == 1) return;
   for (const char* name : {contract::kMasterAddr, contract::kMasterPort}) {
     if (reader.Has(name)) continue;
     return reader.Fail(absl::StrCat(name, " is not set; the ", env.world_size,
-                                    " workers of this job need it to find each other", kWhoSetsThem));
+                                    " workers of this job need it to find each other", kVariablesHint));
   }
 }
 
@@ -119,7 +119,7 @@ absl::StatusOr<WorkerEnv> WorkerEnv::FromVariables(Lookup lookup) {
   env.launched_ = reader.Has(contract::kRank) || reader.Has(contract::kWorldSize);
   ReadJob(reader, env);
   if (env.launched_) {
-    for (auto read : {ReadWorld, ReadNode, ReadMeetingPlace}) {
+    for (auto read : {ReadWorld, ReadNode, ReadStoreAddress}) {
       if (reader.status().ok()) read(reader, env);
     }
   }

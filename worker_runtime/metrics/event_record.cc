@@ -19,7 +19,7 @@ constexpr std::array<uint32_t, 256> MakeCrcTable() {
 }
 constexpr std::array<uint32_t, 256> kCrcTable = MakeCrcTable();
 
-// So that a CRC of bytes that contain CRCs is no trouble.
+// Masking avoids problems with a CRC of bytes that contain CRCs.
 uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
 std::string LittleEndian(uint64_t value, int bytes) {
@@ -49,7 +49,7 @@ std::string Float(int field, float value) {
 std::string Double(int field, double value) {
   return Key(field, Wire::kFixed64) + LittleEndian(std::bit_cast<uint64_t>(value), 8);
 }
-// A string or a message.
+// Encodes a string or a message.
 std::string Bytes(int field, absl::string_view value) {
   return absl::StrCat(Key(field, Wire::kBytes), Varint(value.size()), value);
 }

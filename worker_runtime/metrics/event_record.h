@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-// PURE: the bytes of TensorBoard's event files. A file is a sequence of TFRecords, each with one Event, a protobuf
-// message (tensorboard/compat/proto/event.proto and summary.proto, of which these are the fields that scalars need):
+// PURE: encodes TensorBoard's event files. A file is a sequence of TFRecords, each with one Event, a protobuf message
+// (tensorboard/compat/proto/event.proto and summary.proto; these are the fields that scalars need):
 //
 //   Event         wall_time = 1 (double, seconds), step = 2 (int64), file_version = 3 (string), summary = 5,
 //                 session_log = 7
@@ -18,10 +18,11 @@
 //   SessionLog    status = 1 (enum, START = 1)
 namespace ddprun {
 
-// Of the first record of a file.
+// The first record of a file.
 std::string FileVersionEvent(absl::Time time);
 
-// TensorBoard drops what other files of the folder have for steps from `step` on: a restarted training repeats them.
+// Makes TensorBoard drop the entries of other files in the folder from `step` on: a restarted training repeats these
+// steps.
 std::string SessionStartEvent(absl::Time time, int64_t step);
 
 // One value for each tag. A double is rounded to a float.
@@ -30,8 +31,8 @@ std::string ScalarsEvent(absl::Time time, int64_t step, const std::map<std::stri
 // CRC-32C (Castagnoli, RFC 3720).
 uint32_t Crc32c(absl::string_view bytes);
 
-// The record with `data` (tensorflow/core/lib/io/record_writer.h): its length (uint64), the length's masked CRC-32C,
-// the data, the data's masked CRC-32C; all little-endian.
+// Encodes a record with `data` (tensorflow/core/lib/io/record_writer.h): its length (uint64), the length's masked
+// CRC-32C, the data, the data's masked CRC-32C; all little-endian.
 std::string TfRecord(absl::string_view data);
 
 }  // namespace ddprun

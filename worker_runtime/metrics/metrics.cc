@@ -21,13 +21,13 @@
 namespace ddprun {
 namespace {
 
-// What is reduced has the same size on all ranks, whatever their names: the names' fingerprint comes first. It is a
-// hash in four parts of 16 bits, x. A sum over the ranks tells whether all have the same x: n * sum(x^2) == sum(x)^2
-// only then (Cauchy-Schwarz), and in these sizes a double and 64 bits count exactly for 2^15 ranks.
+// The reduced tensor has the same size on all ranks regardless of their names. It begins with a fingerprint of the
+// names, a hash in four parts x of 16 bits. All ranks have the same x if and only if n * sum(x^2) == sum(x)^2
+// (Cauchy-Schwarz); at these sizes double and 64-bit arithmetic are exact for up to 2^15 ranks.
 constexpr char kMean[] = "mean";
 constexpr int kParts = 4;
-constexpr int kTrouble = 2 * kParts;  // not 0 on a rank that can't reduce
-constexpr int kTotals = kTrouble + 1;
+constexpr int kFailedIndex = 2 * kParts;  // not 0 on a rank that can't reduce
+constexpr int kTotals = kFailedIndex + 1;
 constexpr int kSize = kTotals + 2 * Metrics::kMaxNames;
 
 void PutFingerprint(const std::string& names, double* place) {
@@ -120,7 +120,7 @@ at::Tensor Metrics::Pack() const {
   at::Tensor packed = at::zeros({kSize}, at::kDouble);
   double* const numbers = packed.mutable_data_ptr<double>();
   if (!CheckNames().ok()) {
-    numbers[kTrouble] = 1;
+    numbers[kFailedIndex] = 1;
     return packed;
   }
   PutFingerprint(Names(), numbers);
@@ -153,7 +153,7 @@ absl::StatusOr<std::map<std::string, double>> Metrics::Reduce(ProcessGroup& grou
   DDPRUN_RETURN_IF_ERROR(group.Try("reducing metrics", [&]() -> absl::Status {
     DDPRUN_RETURN_IF_ERROR(reduce());
     const double* const sums = packed.const_data_ptr<double>();
-    if (sums[kTrouble] != 0) return OutcomeOfAll(&group, CheckNames());
+    if (sums[kFailedIndex] != 0) return OutcomeOfAll(&group, CheckNames());
     if (AllTheSame(sums, group.size())) return absl::OkStatus();
     DDPRUN_RETURN_IF_ERROR(AddNamesOfAll(group));
     return reduce();

@@ -25,20 +25,20 @@ class Metrics {
  public:
   static constexpr int kMaxNames = 100;
 
-  // For the mean of all `value`s given under this name, weighted by `weight` (the number of samples, say). A tensor has
-  // one element of any real dtype; it is added up in double on its device, and its graph is not kept. A value of weight
-  // 0 names the metric and does not count, for a rank without samples.
+  // Adds `value` to the mean of this name, weighted by `weight` (the number of samples, for example). A tensor has one
+  // element of any real dtype; it is accumulated in double on its device, and its graph is not kept. A value of weight
+  // 0 registers the name without counting, for a rank without samples.
   void Add(absl::string_view name, double value, double weight = 1);
   void Add(absl::string_view name, const at::Tensor& value, double weight = 1);
 
-  // For the sum.
+  // Adds `value` to the sum of this name.
   void AddSum(absl::string_view name, double value);
   void AddSum(absl::string_view name, const at::Tensor& value);
 
-  // The means and sums of all that the ranks have added since the last call, the same on all ranks, under all names
-  // that some rank has; a mean of total weight 0 is NaN. Collective: one all-reduce of 2 KB; three operations more if
-  // the ranks' names differ, as after the recovery of an elastic job, whose new workers have added nothing yet: what
-  // the lost one had added is not counted. Afterwards there are no names.
+  // Returns the means and sums of the values that the ranks have added since the last call, the same on all ranks,
+  // under all names that some rank has; a mean of total weight 0 is NaN. Collective: one all-reduce of 2 KB, plus three
+  // operations if the ranks' names differ, as after the recovery of an elastic job, whose new workers have added
+  // nothing yet. Values added by a lost rank are not counted. Clears all names.
   // Errors: InvalidArgument, the same on all ranks: a name is both a mean and a sum; there are more than kMaxNames.
   // Those of ProcessGroup's operations.
   absl::StatusOr<std::map<std::string, double>> Reduce(ProcessGroup& group);
@@ -47,8 +47,8 @@ class Metrics {
   struct Total {
     bool is_mean = false;
     bool is_sum = false;
-    double value = 0;      // of all numbers
-    at::Tensor on_device;  // of all tensors: double, no dimensions; undefined: none
+    double value = 0;      // sum of the plain numbers
+    at::Tensor on_device;  // sum of the tensors: double, no dimensions; undefined: none
     double weight = 0;
   };
 
@@ -56,9 +56,9 @@ class Metrics {
   void AddTensor(absl::string_view name, const at::Tensor& value);
   std::string Names() const;
   absl::Status CheckNames() const;
-  // Those of all ranks. Collective.
+  // Adds the names of all ranks. Collective.
   absl::Status AddNamesOfAll(ProcessGroup& group);
-  // What is summed over the ranks: double, on the CPU.
+  // The values to be summed over the ranks: double, on the CPU.
   at::Tensor Pack() const;
 
   std::map<std::string, Total, std::less<>> totals_;

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// 0: no terminal.
+// Returns the terminal's width; 0: not a terminal.
 int Columns(int fd) {
   constexpr int kUnknown = 80;
   if (!isatty(fd)) return 0;
@@ -31,7 +31,7 @@ void ProgressLine::Update(int64_t step) {
   if (const std::string bytes = meter_->Update(step, metrics_, SteadyNow(), Columns(fd_)); !bytes.empty()) Write(bytes);
 }
 
-// With one call, so that lines of several processes do not mix. An error is not the training's.
+// Writes with one call, so that lines of several processes do not mix. Errors are ignored.
 void ProgressLine::Write(const std::string& bytes) {
   [[maybe_unused]] const ssize_t written = write(fd_, bytes.data(), bytes.size());
   inside_line_ = bytes.back() != '\n';

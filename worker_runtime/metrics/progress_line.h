@@ -13,8 +13,8 @@
 
 namespace ddprun {
 
-// Rank 0's progress line, on stderr: rewritten in place on a terminal; otherwise (in a file, or under a launcher that
-// puts the rank before each line) a line of its own every ten seconds and after the last step.
+// Progress line of rank 0 on stderr. It is rewritten in place on a terminal; otherwise (in a file, or under a launcher
+// that prefixes each line with the rank) a new line is written every ten seconds and after the last step.
 //
 //   ddprun::ProgressLine progress(worker.env.rank, {.total_steps = 400, .first_step = resumed_step});
 //   for (...) {
@@ -24,7 +24,7 @@ namespace ddprun {
 //   }
 //
 // On all ranks, Update reports the step to the launcher (report_progress.h); other ranks do nothing else. It costs a
-// few microseconds, tens where that wakes the launcher up (docs/worker_protocol.md 3.3). Thread-compatible.
+// few microseconds, tens if it wakes the launcher up (docs/worker_protocol.md 3.3). Thread-compatible.
 class ProgressLine {
  public:
   // The first step begins now. `fd` must stay open.
@@ -35,10 +35,10 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Shown from the next line on, in the order of their names.
+  // Metrics to show from the next line on, in the order of their names.
   void SetMetrics(std::map<std::string, double> metrics) { metrics_ = std::move(metrics); }
 
-  // `step` steps are done in all, those before the resumption included.
+  // `step` is the total number of steps done, including those before a resume.
   void Update(int64_t step);
 
  private:

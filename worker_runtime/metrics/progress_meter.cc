@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
 
-// On a terminal, where more often can't be read.
+// Interval on a terminal; more frequent updates are unreadable.
 constexpr absl::Duration kRedraw = absl::Milliseconds(200);
 constexpr int kFewestColumns = 20;
 
@@ -26,7 +26,7 @@ std::string ProgressMeter::Update(int64_t step, const std::map<std::string, doub
   const std::string line = Line(step, metrics, now);
   shown_ = {step, now};
   if (columns <= 0) return absl::StrCat(line, "\n");
-  // A line of all columns would make the terminal scroll.
+  // A line as wide as the terminal would make it scroll.
   return absl::StrCat("\r", OneLine(line, std::max(columns, kFewestColumns) - 1), "\x1b[K", last ? "\n" : "");
 }
 

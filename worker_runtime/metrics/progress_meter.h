@@ -7,35 +7,36 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 
 namespace ddprun {
 
 struct ProgressOptions {
-  int64_t total_steps = 0;  // of the whole training; 0: not known, so there is no ETA
-  int64_t first_step = 0;   // steps that were done before, if the training was resumed
+  int64_t total_steps = 0;  // in the whole training; 0: unknown, so there is no ETA
+  int64_t first_step = 0;   // steps done before, if the training was resumed
 
-  // What all ranks together do in a step, shown as "1200 samples/s"; 0: only steps/s.
+  // Items that all ranks together process in a step, shown as "1200 samples/s"; 0: only steps/s.
   double items_per_step = 0;
   std::string item = "samples";
 
-  // Between lines, where the output is no terminal.
+  // Interval between lines if the output is not a terminal.
   absl::Duration every = absl::Seconds(10);
 };
 
-// PURE: when ProgressLine writes, and what.
+// PURE: decides when ProgressLine writes, and formats the line.
 class ProgressMeter {
  public:
   // `now` is when the first step begins.
   ProgressMeter(ProgressOptions options, SteadyTime now)
       : options_(std::move(options)), began_({options_.first_step, now}), shown_(began_) {}
 
-  // After `step` steps in all: the bytes to write, empty if it is not time yet. `columns` is the terminal's width; then
-  // they write over the last line. 0: no terminal; then they are a line. The last step is always shown.
+  // Returns the bytes to write after `step` steps in total; empty if it is not time yet. `columns` is the terminal's
+  // width; the bytes then overwrite the last line. 0: not a terminal; the bytes are a complete line. The last step is
+  // always shown.
   //
   //   step 120/400 (30%)  loss 2.345  4.1 steps/s  67 samples/s  ETA 1m8s
   //
-  // Rates are those since the last output, the ETA comes from that since `now` of the constructor.
+  // Rates are measured since the last output, the ETA since `now` of the constructor.
   std::string Update(int64_t step, const std::map<std::string, double>& metrics, SteadyTime now, int columns);
 
  private:

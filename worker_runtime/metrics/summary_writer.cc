@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/hostname.h"
+#include "base/write_all.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/metrics/event_record.h"
 
@@ -21,13 +23,11 @@ absl::StatusOr<std::unique_ptr<SummaryWriter>> SummaryWriter::Create(int rank, c
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("can't create the folder ", options.folder));
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
   const absl::Time now = absl::Now();
   // Ten digits: TensorBoard reads the files in the order of their names.
-  writer->path_ =
-      absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", options.folder, absl::ToUnixSeconds(now), host, getpid());
-  // Appending: another writer of this process and this second may have it, too.
+  writer->path_ = absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", options.folder, absl::ToUnixSeconds(now),
+                                  Hostname(), getpid());
+  // Appends: another writer of this process may have created the file in the same second.
   writer->fd_ = open(writer->path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (writer->fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", writer->path_));
   DDPRUN_RETURN_IF_ERROR(writer->Write(FileVersionEvent(now)));
@@ -49,14 +49,8 @@ absl::Status SummaryWriter::AddScalars(const std::map<std::string, double>& valu
 }
 
 absl::Status SummaryWriter::Write(const std::string& event) {
-  const std::string record = TfRecord(event);
-  for (size_t done = 0; done < record.size();) {
-    const ssize_t count = write(fd_, record.data() + done, record.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat("can't write ", path_));
-    done += count;
-  }
-  return absl::OkStatus();
+  const int error = WriteAll(fd_, TfRecord(event));
+  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, absl::StrCat("can't write ", path_));
 }
 
 }  // namespace ddprun

@@ -13,10 +13,10 @@
 namespace ddprun {
 
 struct SummaryWriterOptions {
-  // Created if it does not exist. Each run in a folder of its own.
+  // Created if it does not exist. Use one folder per run.
   std::string folder;
 
-  // The first step that a resumed training makes again: TensorBoard then drops what earlier files in the folder have
+  // The first step that a resumed training repeats: TensorBoard then drops the entries of earlier files in the folder
   // for this step and later ones.
   std::optional<int64_t> purge_step = std::nullopt;
 };
@@ -28,24 +28,24 @@ struct SummaryWriterOptions {
 //                                                                                        .purge_step = step + 1}));
 //   DDPRUN_RETURN_IF_ERROR(writer->AddScalars(*metrics.Reduce(*worker.group), step));
 //
-// Rank 0 writes; on other ranks nothing happens. Thread-compatible.
+// Rank 0 writes; calls on other ranks do nothing. Thread-compatible.
 class SummaryWriter {
  public:
-  // Errors: of the file system, with the path: the folder or the file can't be made.
+  // Errors: those of the file system, with the path: the folder or the file can't be created.
   static absl::StatusOr<std::unique_ptr<SummaryWriter>> Create(int rank, const SummaryWriterOptions& options);
 
   ~SummaryWriter();
   SummaryWriter(const SummaryWriter&) = delete;
   SummaryWriter& operator=(const SummaryWriter&) = delete;
 
-  // Written at once, with one call of the system. A value is rounded to a float; NaN and infinite ones are shown as
-  // such. Errors: of the file system, with the path.
+  // Writes a value immediately, with one system call. It is rounded to a float; NaN and infinite values are shown as
+  // such. Errors: those of the file system, with the path.
   absl::Status AddScalar(const std::string& tag, double value, int64_t step);
 
   // One value per tag.
   absl::Status AddScalars(const std::map<std::string, double>& values, int64_t step);
 
-  // Of the file; empty on other ranks than 0.
+  // Path of the file; empty on ranks other than 0.
   const std::string& path() const { return path_; }
 
  private:
@@ -53,7 +53,7 @@ class SummaryWriter {
 
   absl::Status Write(const std::string& event);
 
-  int fd_ = -1;  // not on rank 0
+  int fd_ = -1;  // -1 except on rank 0
   std::string path_;
 };
 

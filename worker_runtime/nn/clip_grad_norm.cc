@@ -30,7 +30,7 @@ at::Tensor ClipGradNorm(const std::vector<at::Tensor>& parameters, double max_no
     for (const at::Tensor& norm : at::_foreach_norm(tensors, norm_type)) norms.push_back(norm.to(first));
   }
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
-  // Not clamped on the host, which would wait for the device.
+  // Clamped on the device, because the host would have to wait for it.
   const at::Tensor factor = ((total + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
   for (const auto& [device, tensors] : gradients) at::_foreach_mul_(tensors, factor.to(tensors.front().device()));
   return total;

@@ -7,7 +7,7 @@ namespace ddprun {
 
 at::Tensor LinearImpl::forward(const at::Tensor& input) { return at::linear(input, weight, bias); }
 
-// The inherited one would make a torch::nn::LinearImpl.
+// The inherited function would create a torch::nn::LinearImpl.
 std::shared_ptr<torch::nn::Module> LinearImpl::clone(const std::optional<torch::Device>& device) const {
   at::NoGradGuard no_grad;
   auto copy = std::make_shared<LinearImpl>(options);

@@ -11,7 +11,7 @@
 namespace ddprun {
 
 // torch::nn::Linear with the kernel of Python's nn.Linear. For inputs with three or more dimensions, the C++ frontend
-// multiplies by the transposed weight and then adds the bias, which rounds differently from Python's at::linear; for
+// multiplies by the transposed weight and then adds the bias, which rounds differently from Python's at::linear; with
 // two dimensions both are equal. Parameter names and initialization are those of torch::nn::Linear.
 //
 // Thread-compatible, like every torch::nn::Module.

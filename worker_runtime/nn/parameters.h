@@ -10,9 +10,10 @@
 
 namespace ddprun {
 
-// The parameters of a module, each once, like Python's list(module.parameters()): in the order of named_parameters(),
-// with and without requires_grad. Tied weights are one parameter; LibTorch's module.parameters() lists it once for each
-// of its names, so that an optimizer steps it twice and clip_grad_norm_ counts it twice. Use it for both:
+// Returns the parameters of a module, each once, like Python's list(module.parameters()): in the order of
+// named_parameters(), with and without requires_grad. Tied weights are one parameter; LibTorch's module.parameters()
+// lists it once for each of its names, so that an optimizer steps it twice and clip_grad_norm_ counts it twice. Use
+// this function for both:
 //
 //   ddprun::AdamW optimizer(ddprun::Parameters(model));
 //   ddprun::ClipGradNorm(ddprun::Parameters(model), 1.0);

@@ -26,14 +26,14 @@ struct GroupHolder : torch::CustomClassHolder {
   std::shared_ptr<ProcessGroup> group;
 };
 
-// All dimensions but that of the channels.
+// Returns all dimensions except that of the channels.
 std::vector<int64_t> SampleDims(const at::Tensor& input) {
   std::vector<int64_t> dims = {0};
   for (int64_t dim = 2; dim < input.dim(); ++dim) dims.push_back(dim);
   return dims;
 }
 
-// A value per channel, to be combined with `input`.
+// Shapes one value per channel so that it broadcasts against `input`.
 at::Tensor PerChannel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<int64_t> shape(input.dim(), 1);
   shape[1] = -1;
@@ -45,14 +45,14 @@ at::Tensor ToAccumulate(const at::Tensor& tensor) {
   return half ? tensor.to(at::kFloat) : tensor;
 }
 
-// Over all ranks.
+// Statistics over all ranks.
 struct Statistics {
   at::Tensor count;    // [1]
   at::Tensor mean;     // [channels]
   at::Tensor squares;  // [channels]: sum of the squares of the distances to the mean
 };
 
-// Each rank sends its own mean and squares, which loses no digits, as sums of x and of x * x would (Chan et al.,
+// Each rank sends its own mean and squares, which avoids the loss of digits of sums of x and of x * x (Chan et al.,
 // Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979).
 Statistics Gather(const at::Tensor& x, ProcessGroup& group) {
   const int64_t channels = x.size(1);
@@ -75,7 +75,7 @@ Statistics Gather(const at::Tensor& x, ProcessGroup& group) {
 
 class Normalize : public torch::autograd::Function<Normalize> {
  public:
-  // A function's at::Tensor must be defined, an optional one need not.
+  // An at::Tensor argument of an autograd function must be defined; an optional one may be undefined.
   using MaybeTensor = std::optional<at::Tensor>;
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const MaybeTensor& maybe_weight,
@@ -136,7 +136,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   double momentum = options.momentum().value_or(0);
   if (tracks) {
     num_batches_tracked += 1;
-    // The cumulative average.
+    // Cumulative average.
     if (!options.momentum().has_value()) momentum = 1.0 / num_batches_tracked.item<double>();
   }
   if (!is_training() || group_->size() == 1) {

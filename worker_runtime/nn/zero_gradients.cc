@@ -13,7 +13,7 @@ void ZeroGradients(const std::vector<at::Tensor>& parameters, bool set_to_none) 
       gradient.reset();
       continue;
     }
-    // A gradient that carries a graph of its own is let go of it; a view can't be detached in place.
+    // Detaches a gradient that has a graph of its own, not in place, as a view can't be detached in place.
     if (gradient.grad_fn() != nullptr) gradient = gradient.detach();
     gradient.requires_grad_(false);
     gradient.zero_();

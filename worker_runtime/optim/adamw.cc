@@ -31,7 +31,7 @@ namespace {
 using torch::optim::AdamWOptions;
 using torch::optim::AdamWParamState;
 
-// Python computes these in doubles too; pow(x, 0.5) and sqrt(x) need not be the same number.
+// Computed in doubles, as in Python; pow(x, 0.5) and sqrt(x) are not always the same number.
 double BiasCorrection1(const AdamWOptions& options, int64_t step) {
   return 1 - std::pow(std::get<0>(options.betas()), static_cast<double>(step));
 }
@@ -47,7 +47,7 @@ struct AdamW::Batch {
   std::vector<at::Tensor> exp_avgs;
   std::vector<at::Tensor> exp_avg_sqs;
   std::vector<at::Tensor> max_exp_avg_sqs;  // empty without amsgrad
-  std::vector<int64_t> steps;               // counting the one that is being done
+  std::vector<int64_t> steps;               // including the current one
 };
 
 namespace {
@@ -180,7 +180,7 @@ void AdamW::StepFused(const Batch& batch, const AdamWOptions& options, const at:
       step.tensor = at::empty({}, parameter.options().dtype(at::kFloat).requires_grad(false));
       step.holds = -1;
     }
-    // On a GPU one call for all is cheaper than a small kernel for each.
+    // On a GPU, one call for all is cheaper than a small kernel for each.
     if (step.tensor.is_cpu()) {
       *step.tensor.data_ptr<float>() = static_cast<float>(batch.steps[i]);
     } else if (step.holds == batch.steps[i] - 1) {
@@ -219,7 +219,7 @@ AdamWParamState& AdamW::StateFor(const at::Tensor& parameter, bool amsgrad) {
   std::unique_ptr<torch::optim::OptimizerParamState>& slot = state_[parameter.unsafeGetTensorImpl()];
   if (slot == nullptr) slot = std::make_unique<AdamWParamState>();
   auto& state = static_cast<AdamWParamState&>(*slot);
-  // Detached: zeros_like of a parameter is none, but says so only under NoGradGuard.
+  // Detached, as StateOf may be called without a NoGradGuard.
   const auto zeros = [&parameter] { return at::zeros_like(parameter, at::MemoryFormat::Preserve).detach(); };
   if (!state.exp_avg().defined()) state.exp_avg(zeros());
   if (!state.exp_avg_sq().defined()) state.exp_avg_sq(zeros());

@@ -10,12 +10,12 @@
 
 namespace ddprun {
 
-// How a step is computed. Each gives the same bits as the Python optimizer with the named argument. On a CPU, loop and
-// foreach are equal; fused rounds differently.
+// Implementation of a step. Each gives the same bits as the Python optimizer with the named argument. On a CPU, loop
+// and foreach are equal; fused rounds differently.
 enum class AdamWKernel {
   kLoop,     // foreach=False: one tensor after the other; Python's default on a CPU
   kForeach,  // foreach=True: one call for all tensors; Python's default on a GPU
-  kFused,    // fused=True: one pass over the memory; the fastest, also on a CPU
+  kFused,    // fused=True: one pass over the memory; the fastest, even on a CPU
 };
 
 // AdamW (Loshchilov & Hutter, Decoupled Weight Decay Regularization, 2019), bit for bit equal to Python's
@@ -28,9 +28,10 @@ enum class AdamWKernel {
 //
 //   ddprun::AdamW optimizer({{decay, Options(0.1)}, {no_decay, Options(0.0)}}, torch::optim::AdamWOptions(3e-4));
 //
-// Parameters: floating-point, dense, on any device, each once: tied weights, which module.parameters() lists twice,
-// would be stepped twice, so pass ddprun::Parameters(module). A step skips parameters without a gradient. Throws
-// c10::Error, like LibTorch's optimizers; c10::ValueError for a parameter that is given twice. Thread-compatible.
+// Parameters must be floating-point and dense, on any device, each given once: tied weights, which module.parameters()
+// lists twice, would be stepped twice, so pass ddprun::Parameters(module). A step skips parameters without a gradient.
+// Throws c10::Error, like LibTorch's optimizers; c10::ValueError for a parameter that is given twice.
+// Thread-compatible.
 class AdamW : public torch::optim::AdamW {
  public:
   explicit AdamW(std::vector<at::Tensor> parameters, torch::optim::AdamWOptions defaults = {},
@@ -40,31 +41,31 @@ class AdamW : public torch::optim::AdamW {
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, torch::optim::AdamWOptions defaults = {},
                  AdamWKernel kernel = AdamWKernel::kFused);
 
-  // As torch::optim::Optimizer's, but refuses parameters that this optimizer has already.
+  // Like torch::optim::Optimizer's, but rejects parameters that this optimizer already has.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
-  // One step with the current gradients. `closure`, if given, is called first, with gradients enabled, and its loss is
-  // returned.
+  // Takes one step with the current gradients. `closure`, if given, is called first, with gradients enabled, and its
+  // loss is returned.
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  // For GradScaler; kFused only. One step with the gradients divided by `grad_scale` (float, no dimensions), in the
-  // same pass over the memory; the gradients are divided as well.
+  // For GradScaler; kFused only. Takes one step with the gradients divided by `grad_scale` (float, no dimensions), in
+  // the same pass over the memory; the gradients themselves are divided as well.
   void StepWithScaledGradients(const at::Tensor& grad_scale);
 
-  // As in Python, including gradients that are bucket views (gradient_as_bucket_view), for which
+  // Like Python's zero_grad. Supports gradients that are bucket views (gradient_as_bucket_view), for which
   // torch::optim::Optimizer::zero_grad throws.
   void zero_grad(bool set_to_none = true);
 
-  // The state of a parameter, created with zeros before its first step: number of steps done, and moments of the
-  // parameter's shape, dtype and device. May be modified, for example to load a checkpoint.
+  // Returns the state of a parameter, created with zeros before its first step: number of steps done, and moments of
+  // the parameter's shape, dtype and device. May be modified, for example to load a checkpoint.
   torch::optim::AdamWParamState& StateOf(const at::Tensor& parameter);
 
   AdamWKernel kernel() const { return kernel_; }
 
  private:
-  // The tensors of one device and dtype that one step works on.
+  // Tensors of one device and dtype that one step updates together.
   struct Batch;
-  // The fused kernel wants the number of steps as a float tensor on the parameter's device.
+  // Number of steps as a float tensor on the parameter's device, as the fused kernel requires.
   struct StepTensor {
     at::Tensor tensor;
     int64_t holds = -1;

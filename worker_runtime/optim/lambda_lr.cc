@@ -16,7 +16,7 @@ std::vector<double> LearningRatesOf(const torch::optim::Optimizer& optimizer) {
   return rates;
 }
 
-// `decay`: the factor after `done` of `all` steps that follow the warm-up, 0 <= done < all.
+// `decay` returns the factor after `done` of the `all` steps that follow the warm-up, 0 <= done < all.
 std::function<double(int64_t)> WithWarmup(int64_t warmup_steps, int64_t total_steps, double min_factor,
                                           double (*decay)(double done, double all)) {
   return [=](int64_t step) {
@@ -36,7 +36,7 @@ LambdaLR::LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(int6
   for (size_t i = 0; i < rates.size(); ++i) optimizer.param_groups()[i].options().set_lr(rates[i]);
 }
 
-// LRScheduler::step() counts after this call.
+// LRScheduler::step() increments step_count_ after this call.
 std::vector<double> LambdaLR::get_lrs() { return LearningRates(static_cast<int64_t>(step_count_) + 1); }
 
 std::vector<double> LambdaLR::LearningRates(int64_t step) const {

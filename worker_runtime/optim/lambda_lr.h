@@ -9,22 +9,22 @@
 
 namespace ddprun {
 
-// torch.optim.lr_scheduler.LambdaLR of Python, which LibTorch lacks: the learning rate of each parameter group is the
-// one that it had when the scheduler was made, times factor(number of step() calls so far). As in Python, the
-// constructor already sets the rates for 0 steps.
+// Python's torch.optim.lr_scheduler.LambdaLR, which LibTorch lacks: the learning rate of each parameter group is its
+// rate when the scheduler was created, times factor(number of step() calls so far). As in Python, the constructor
+// already sets the rates for 0 steps.
 //
 //   ddprun::LambdaLR scheduler(optimizer, ddprun::CosineWithWarmup(100, steps));
 //   ...
 //   optimizer.step();
 //   scheduler.step();
 //
-// Make it before the state is resumed (TrainingState::AddScheduler): the rates it starts from are not in a checkpoint,
-// the number of steps is. The optimizer must outlive it. Not thread-safe.
+// Create it before the state is resumed (TrainingState::AddScheduler): a checkpoint contains the number of steps but
+// not the initial rates. The optimizer must outlive it. Not thread-safe.
 class LambdaLR : public torch::optim::LRScheduler {
  public:
   LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(int64_t step)> factor);
 
-  // As of the last step(), one per parameter group.
+  // Rates as of the last step(), one per parameter group.
   std::vector<double> get_last_lr() const { return get_current_lrs(); }
 
  protected:
@@ -37,11 +37,11 @@ class LambdaLR : public torch::optim::LRScheduler {
   const std::function<double(int64_t)> factor_;
 };
 
-// A factor that rises from 0 to 1 over `warmup_steps` and falls to `min_factor` along half a cosine until
-// `total_steps`, where it stays: with min_factor 0 the get_cosine_schedule_with_warmup of Hugging Face Transformers.
+// Returns a factor that rises from 0 to 1 over `warmup_steps` and falls to `min_factor` along half a cosine until
+// `total_steps`, where it stays. With min_factor 0 it is Hugging Face Transformers' get_cosine_schedule_with_warmup.
 std::function<double(int64_t step)> CosineWithWarmup(int64_t warmup_steps, int64_t total_steps, double min_factor = 0);
 
-// The same with a straight line in place of the cosine: get_linear_schedule_with_warmup.
+// Like CosineWithWarmup with a straight line instead of the cosine: get_linear_schedule_with_warmup.
 std::function<double(int64_t step)> LinearWithWarmup(int64_t warmup_steps, int64_t total_steps, double min_factor = 0);
 
 }  // namespace ddprun

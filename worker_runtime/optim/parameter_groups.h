@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// Throws c10::ValueError if a parameter is in `groups` more than once, within a group or in two. `optimizer` names the
-// class in the message. Thread-safe.
+// Throws c10::ValueError if a parameter is in `groups` more than once, within a group or in two groups. `optimizer`
+// names the class in the message. Thread-safe.
 void CheckEachOnce(const char* optimizer, const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
 }  // namespace ddprun

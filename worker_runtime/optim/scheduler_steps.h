@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// How many steps the scheduler has made. LibTorch counts them in a protected member and has no state_dict.
+// Number of steps that the scheduler has made. LibTorch counts them in a protected member and has no state_dict.
 inline unsigned& StepsOf(torch::optim::LRScheduler& scheduler) {
   struct Open : torch::optim::LRScheduler {
     static unsigned& Steps(torch::optim::LRScheduler& of) { return of.*(&Open::step_count_); }

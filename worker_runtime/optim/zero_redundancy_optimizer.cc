@@ -22,12 +22,12 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-// Smaller parameters are sent together, because each message has a latency; larger ones from their own memory, because
-// copying them takes longer.
+// Parameters below this size are sent together, because each message has a latency; larger ones are sent from their own
+// memory, because copying takes longer.
 constexpr size_t kSmallBytes = 256 * 1024;
 constexpr size_t kChunkBytes = 1024 * 1024;
-// Buffers of all that is on its way must not undo the saving of memory.
-constexpr size_t kChunksOnTheirWay = 16;
+// Limits the buffers in flight, which would otherwise undo the saving of memory.
+constexpr size_t kMaxChunksInFlight = 16;
 
 void CheckSameOnAllRanks(ProcessGroup& group, const std::vector<OptimizerParamGroup>& groups) {
   ModelDescription description;
@@ -42,7 +42,7 @@ void CheckSameOnAllRanks(ProcessGroup& group, const std::vector<OptimizerParamGr
   ThrowIfError(CheckAllRanksAgree(description, group));
 }
 
-// A broadcast that has begun.
+// A broadcast in flight.
 struct Sending {
   Sending(const std::vector<at::Tensor>& parameters, int owner, c10d::ProcessGroup& group, bool is_owner)
       : parameters(parameters), receives(!is_owner) {
@@ -90,11 +90,11 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(std::shared_ptr<ProcessGroup> g
   CheckEachOnce("ZeroRedundancyOptimizer", groups);
   CheckSameOnAllRanks(*group_, groups);
   std::vector<OptimizerParamGroup> own;
-  for (const OptimizerParamGroup& each : groups) own.push_back(TakeOwn(each));
+  for (const OptimizerParamGroup& each : groups) own.push_back(AssignOwners(each));
   local_ = make_optimizer(own);
   TORCH_CHECK(local_ != nullptr && local_->param_groups().size() == groups.size(),
-              "ZeroRedundancyOptimizer: the factory must make an optimizer of the ", groups.size(),
-              " parameter groups that it gets");
+              "ZeroRedundancyOptimizer: the factory must return an optimizer with the ", groups.size(),
+              " parameter groups that it is given");
   defaults_ = local_->defaults().clone();
   for (size_t g = 0; g < groups.size(); ++g) {
     param_groups_.emplace_back(groups[g].params(), local_->param_groups()[g].options().clone());
@@ -106,8 +106,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(std::shared_ptr<ProcessGroup> g
                                                  std::vector<at::Tensor> parameters, const Factory& make_optimizer)
     : ZeroRedundancyOptimizer(std::move(group), {OptimizerParamGroup(std::move(parameters))}, make_optimizer) {}
 
-// _partition_parameters of torch/distributed/optim/zero_redundancy_optimizer.py.
-OptimizerParamGroup ZeroRedundancyOptimizer::TakeOwn(const OptimizerParamGroup& group) {
+// Same as _partition_parameters of torch/distributed/optim/zero_redundancy_optimizer.py.
+OptimizerParamGroup ZeroRedundancyOptimizer::AssignOwners(const OptimizerParamGroup& group) {
   std::vector<at::Tensor> largest_first = group.params();
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [](const at::Tensor& a, const at::Tensor& b) { return a.numel() > b.numel(); });
@@ -142,7 +142,7 @@ void ZeroRedundancyOptimizer::PlanChunks() {
       chunk->bytes += bytes;
     }
   }
-  // In turn, so that all ranks send at the same time.
+  // Alternates between owners, so that all ranks send at the same time.
   for (size_t i = 0, left = 1; left > 0; ++i) {
     left = 0;
     for (std::vector<Chunk>& chunks : of_owner) {
@@ -162,7 +162,7 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   }
   at::Tensor loss;
   {
-    // The state is kept here, where schedulers, checkpoints and others find it.
+    // The state is kept in this object, where schedulers, checkpoints and others find it.
     std::swap(state_, local_->state());
     const auto take_back = absl::MakeCleanup([this] { std::swap(state_, local_->state()); });
     loss = local_->step(std::move(closure));
@@ -175,7 +175,7 @@ void ZeroRedundancyOptimizer::SendParameters() {
   const at::NoGradGuard no_grad;
   std::deque<Sending> sending;
   for (const Chunk& chunk : chunks_) {
-    if (sending.size() == kChunksOnTheirWay) {
+    if (sending.size() == kMaxChunksInFlight) {
       sending.front().Finish();
       sending.pop_front();
     }
@@ -192,7 +192,7 @@ void ZeroRedundancyOptimizer::add_param_group(const OptimizerParamGroup& group) 
   std::vector<OptimizerParamGroup> groups = param_groups_;
   groups.push_back(group);
   CheckEachOnce("ZeroRedundancyOptimizer", groups);
-  local_->add_param_group(TakeOwn(group));
+  local_->add_param_group(AssignOwners(group));
   param_groups_.emplace_back(group.params(), local_->param_groups().back().options().clone());
   PlanChunks();
 }

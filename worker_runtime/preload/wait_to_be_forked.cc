@@ -29,16 +29,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "worker_contract/fork_server.h"
+#include "base/write_all.h"
+#include "worker_contract/exit_codes.h"
+#include "worker_contract/fork_protocol.h"
 
 namespace ddprun {
 namespace {
 
-// What the launcher looks for in a program.
+// The mark that the launcher looks for in a program.
 volatile const char kMark[] = DDPRUN_FORK_SERVER_MARK_BEGIN DDPRUN_FORK_SERVER_MARK_END;
 
 constexpr size_t kMaxMessage = 8 << 20;
-// Of the launcher's process group or of a batch system, which warns all processes: the launcher decides what they mean.
+// Signals sent to the launcher's process group, or by a batch system to all processes as a warning: the launcher
+// handles them.
 constexpr int kHeldSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr const char* kDevices[] = {"/dev/nvidia", "/dev/kfd", "/dev/dri/"};
 
@@ -94,9 +97,10 @@ std::vector<std::string> Entries(const char* folder_name) {
   return names;
 }
 
-// Why no worker can be forked from this process; empty: it can.
-std::string WhyNot(pid_t launcher) {
-  if (getppid() != launcher) return "the program runs under another one, whose children the workers would be";
+// Returns the reason why no worker can be forked from this process; empty: it can.
+std::string ReasonNotForkable(pid_t launcher) {
+  if (getppid() != launcher)
+    return "the program is not a direct child of the launcher, so its workers would not be either";
   for (const std::string& thread : Entries("/proc/self/task")) {
     if (thread == absl::StrCat(getpid())) continue;
     std::string name;
@@ -123,7 +127,7 @@ Stamp StampOf(const std::string& file) {
   return {status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
-// The program and its libraries.
+// Stamps of the program and its libraries.
 std::map<std::string, Stamp> MappedFiles() {
   std::map<std::string, Stamp> files;
   std::ifstream maps("/proc/self/maps");
@@ -136,8 +140,8 @@ std::map<std::string, Stamp> MappedFiles() {
   return files;
 }
 
-// What was printed before RunWorker is every worker's to print: the launcher gave a memory file in place of the stream.
-// Its position is shared with the other workers.
+// Redirects a stream to `fd`, after output that was printed before RunWorker, which every worker repeats: the launcher
+// passed a memory file as that stream. The file's position is shared with the other workers.
 void MoveStream(int target, int fd) {
   struct stat kept = {};
   std::string text;
@@ -147,11 +151,7 @@ void MoveStream(int target, int fd) {
   }
   dup2(fd, target);
   close(fd);
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t written = write(target, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) return;
-    done += std::max<ssize_t>(0, written);
-  }
+  WriteAll(target, text);
 }
 
 void Flush() {
@@ -159,7 +159,7 @@ void Flush() {
   fflush(nullptr);
 }
 
-// Of a child of the launcher.
+// Runs in a child of the launcher.
 void BecomeWorker(const Request& request, pid_t launcher, int channel, const sigset_t& signals) {
   setsid();
   if (!request.cpus.empty()) {
@@ -175,7 +175,7 @@ void BecomeWorker(const Request& request, pid_t launcher, int channel, const sig
   }
   // Only now: it would fire when the parent that forked this process ends.
   prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  if (getppid() != launcher) _exit(128 + SIGKILL);
+  if (getppid() != launcher) _exit(worker_contract::ExitCodeOfSignal(SIGKILL));
   Send(channel, {"started", request.ticket, absl::StrCat(getpid())});
   close(channel);
   char go;
@@ -183,11 +183,11 @@ void BecomeWorker(const Request& request, pid_t launcher, int channel, const sig
   do {
     got = read(request.fds[2], &go, 1);
   } while (got < 0 && errno == EINTR);
-  if (got != 1) _exit(128 + SIGKILL);
+  if (got != 1) _exit(worker_contract::ExitCodeOfSignal(SIGKILL));
   close(request.fds[2]);
   MoveStream(STDOUT_FILENO, request.fds[0]);
   MoveStream(STDERR_FILENO, request.fds[1]);
-  // If something was printed, the stream has decided for a file.
+  // If output was printed before, stdout was initialized as a file.
   if (isatty(STDOUT_FILENO)) setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   for (const std::string& entry : request.environment) {
     const std::pair<std::string, std::string> change = absl::StrSplit(entry, absl::MaxSplits('=', 1));
@@ -200,8 +200,8 @@ void BecomeWorker(const Request& request, pid_t launcher, int channel, const sig
   pthread_sigmask(SIG_SETMASK, &signals, nullptr);
 }
 
-// Forks them as children of the launcher, which adopts them when the process between has ended. Returns the index of
-// the worker that this process has become, -1 in the server.
+// Forks the workers as children of the launcher, which becomes their parent when the intermediate process has ended.
+// Returns the index of the worker that this process has become, or -1 in the server.
 int ForkWorkers(const std::vector<Request>& batch, int channel) {
   int gate[2];
   if (pipe2(gate, O_CLOEXEC) != 0) {
@@ -254,7 +254,7 @@ void WaitToBeForked() {
   const Message setup = Receive(channel);
   pid_t launcher = 0;
   if (setup.fields.size() < 2 || !absl::SimpleAtoi(setup.fields[1], &launcher)) _exit(0);
-  if (const std::string why = WhyNot(launcher); !why.empty()) EndServer(channel, {"failed", why});
+  if (const std::string why = ReasonNotForkable(launcher); !why.empty()) EndServer(channel, {"failed", why});
   Flush();
   const std::map<std::string, Stamp> files = MappedFiles();
   Send(channel, {"ready", absl::StrCat(static_cast<double>(clock()) / CLOCKS_PER_SEC)});

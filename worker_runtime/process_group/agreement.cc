@@ -13,14 +13,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace ddprun {
 namespace {
 
 constexpr absl::Duration kHintAfter = absl::Seconds(10);
-// A wait for the store can't be interrupted: how long an abort of the group goes unnoticed at most.
+// Waits for the store can't be interrupted: an abort of the group goes unnoticed for at most this long.
 constexpr absl::Duration kLongestWait = absl::Seconds(1);
 constexpr size_t kMostNamed = 8;
 
@@ -35,7 +35,7 @@ std::string StatusText(const absl::Status& status) {
 
 absl::StatusOr<std::string> FromStatusText(const std::string& text) {
   const size_t blank = text.find(' ');
-  if (blank == std::string::npos) return absl::InternalError("a rank sent no outcome");
+  if (blank == std::string::npos) return absl::InternalError("a rank sent a malformed status");
   const auto code = static_cast<absl::StatusCode>(std::atoi(text.c_str()));
   if (code == absl::StatusCode::kOk) return text.substr(blank + 1);
   return absl::Status(code, text.substr(blank + 1));
@@ -64,8 +64,8 @@ absl::Status RankMeeting::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
     use(*group_->store());
     return absl::OkStatus();
   });
-  // Ranks that wait in a collective would wait in vain, and this error does not tell by itself that the group is
-  // broken.
+  // Ranks that are blocked in a collective would wait until its timeout, and this error alone does not mark the group
+  // as broken.
   if (absl::IsUnavailable(status)) group_->Abort(status.message());
   return status;
 }
@@ -78,7 +78,7 @@ absl::StatusOr<bool> RankMeeting::AwaitKey(const std::string& key, absl::Duratio
     const absl::Duration waited = SteadyNow() - start;
     const absl::Duration slice = std::clamp(timeout - waited, absl::Milliseconds(1), kLongestWait);
     bool there = false;
-    // A wait that ends without its key is an exception, as a lost connection is; `check` tells them apart.
+    // A wait that times out throws, like a lost connection; `check` tells them apart.
     const absl::Status status = WithStore([&](c10d::Store& store) {
       const absl::Status in_time = TorchTry("", [&] {
         store.wait({key}, absl::ToChronoMilliseconds(slice));
@@ -115,7 +115,7 @@ absl::Status RankMeeting::AwaitAll(absl::Duration timeout) {
     number = store.add(absl::StrCat(key, "/rank/", group_->rank()), 1);
     if (store.add(absl::StrCat(key, "/arrived"), 1) != number * group_->size()) return;
     store.set(all_are_here(number), "");
-    // All are past the one before.
+    // All ranks have returned from the previous call.
     if (number > 1) store.deleteKey(all_are_here(number - 1));
   });
   if (!status.ok()) return status;
@@ -123,7 +123,7 @@ absl::Status RankMeeting::AwaitAll(absl::Duration timeout) {
   const absl::StatusOr<bool> all = AwaitKey(all_are_here(number), timeout, [&] {
     const absl::StatusOr<std::string> missing = Missing(key, number);
     if (!missing.ok()) return;
-    std::fputs(absl::StrCat("ddprun: rank ", group_->rank(), " waits in ", call_, " for ", *missing,
+    std::fputs(absl::StrCat("ddprun: rank ", group_->rank(), " is waiting in ", call_, " for ", *missing,
                             "; all ranks must call ", call_, "\n")
                    .c_str(),
                stderr);
@@ -145,7 +145,7 @@ absl::StatusOr<std::string> RankMeeting::AwaitText(int root, const absl::StatusO
   const std::string key = NextKey();
   const auto key_of = [&key](int64_t n) { return absl::StrCat(key, "/from/", n); };
   if (group_->rank() == root) {
-    // Also if the group has failed: the others may not know it.
+    // Posts even if the group has failed: the others may not know it.
     const absl::Status posted = TorchTry(call_, [&] {
       group_->store()->set(key_of(number_), mine.ok() ? absl::StrCat("0 ", *mine) : StatusText(mine.status()));
       if (number_ > 1) group_->store()->deleteKey(key_of(number_ - 1));
@@ -157,7 +157,7 @@ absl::StatusOr<std::string> RankMeeting::AwaitText(int root, const absl::StatusO
   if (!there.ok()) return there.status();
   if (!*there) {
     return absl::DeadlineExceededError(absl::StrCat("rank ", group_->rank(), ": ", call_, ": rank ", root,
-                                                    " was not done within ", absl::FormatDuration(timeout),
+                                                    " did not finish within ", absl::FormatDuration(timeout),
                                                     "; check its disk and whether it is stuck or dead"));
   }
   std::string text;

@@ -17,7 +17,7 @@ struct Work::State {
   std::shared_ptr<ProcessGroup> group;
   std::string operation;
   c10::intrusive_ptr<c10d::Work> work;
-  at::Tensor to_divide;  // by the number of ranks, at the end; undefined: nothing
+  at::Tensor to_divide;  // divided by the number of ranks in Wait; undefined: none
   std::optional<absl::Status> outcome;
 };
 

@@ -15,26 +15,28 @@
 //   ...                                             // compute something else, or start more operations
 //   DDPRUN_RETURN_IF_ERROR(work.Wait());
 //
-// Several may be in flight; all ranks start them in the same order, and may wait in any. Until Wait has returned OK,
-// the tensors must not be written, nor those that the operation writes be read. Tensors: contiguous, of one dtype and
-// device. Threads: those of the group, for Wait as well. n is the number of ranks.
+// Several operations may be in flight; all ranks must start them in the same order, and may wait for them in any order.
+// Until Wait has returned OK, the tensors must not be written, and tensors that the operation writes must not be read.
+// Tensors must be contiguous, of one dtype and device. Threads: same rules as ProcessGroup, for Wait as well. n is the
+// number of ranks.
 namespace ddprun {
 
-// An operation in flight. Keeps the group alive. A handle that is dropped without Wait does not stop the operation: it
-// goes on, what is in its tensors is unspecified, and its error is not reported, but the group's next operation fails
-// too.
+// An operation in flight. Keeps the group alive. Dropping a handle without Wait does not stop the operation: it
+// continues, the contents of its tensors are unspecified, and its error is not reported, but the group's next operation
+// fails too.
 class Work {
  public:
   Work(Work&& other) noexcept;
   Work& operator=(Work&& other) noexcept;
   ~Work();
 
-  // Blocks until this rank is done with the tensors (NCCL: orders the current stream after the operation). Errors are
-  // those of ProcessGroup's operations; Aborted at once after the group's Abort. FailedPrecondition after its Shutdown,
-  // so wait before. Again: the same result.
+  // Blocks until this rank is done with the tensors (NCCL: orders the current stream after the operation). Errors:
+  // those of ProcessGroup's operations; Aborted at once after the group's Abort; FailedPrecondition after its Shutdown,
+  // so call Wait before it. Further calls return the same result.
   absl::Status Wait();
 
-  // Whether the operation has ended, well or not; then Wait does not block for it. Does not block.
+  // Returns true if the operation has ended, successfully or not; Wait then returns without waiting for it. Does not
+  // block.
   bool IsCompleted() const;
 
  private:
@@ -45,14 +47,14 @@ class Work {
   std::unique_ptr<State> state_;
 };
 
-// The errors of all: InvalidArgument for tensors that do not fit; those of ProcessGroup's operations, if the group is
-// unusable already.
+// Errors of the functions below: InvalidArgument for tensors that do not match the operation; those of ProcessGroup's
+// operations if the group is already unusable.
 
 // In place. Any shape; the same shape and dtype on all ranks. kAverage requires a floating-point dtype.
 absl::StatusOr<Work> AsyncAllReduce(ProcessGroup& group, at::Tensor tensor, ReduceOp op = ReduceOp::kSum);
 // In place, from `root`. The same shape and dtype on all ranks.
 absl::StatusOr<Work> AsyncBroadcast(ProcessGroup& group, at::Tensor tensor, int root = 0);
-// As the functions of the same names in tensor_collectives.h.
+// Like the functions of the same names in tensor_collectives.h.
 absl::StatusOr<Work> AsyncAllGatherIntoTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input);
 absl::StatusOr<Work> AsyncReduceScatterTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input,
                                               ReduceOp op = ReduceOp::kSum);

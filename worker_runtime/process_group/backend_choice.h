@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// Which backend handles tensors of which device. At least one is set.
+// Assignment of backends to devices. At least one field is true.
 struct BackendChoice {
   bool gloo_for_cpu = false;
   bool gloo_for_cuda = false;

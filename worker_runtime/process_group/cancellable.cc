@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/process_group/quiet_log.h"
 
 namespace ddprun {
@@ -15,7 +15,7 @@ struct Run {
   Mutex mutex;
   CondVar changed;
   std::optional<absl::Status> result ABSL_GUARDED_BY(mutex);
-  std::optional<QuietLog> quiet ABSL_GUARDED_BY(mutex);  // from the moment when the thread is left behind
+  std::optional<QuietLog> quiet ABSL_GUARDED_BY(mutex);  // set when the thread is left behind
 };
 
 }  // namespace

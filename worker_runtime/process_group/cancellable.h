@@ -8,11 +8,12 @@
 
 namespace ddprun {
 
-// Runs `work`, which LibTorch can't interrupt, and returns its result. If a stop is requested first, returns Cancelled
-// at once: the thread that `work` runs on is left behind and ends when `work` does. LibTorch's log is quiet until then
-// (QuietLog), because nothing waits for that error.
-// REQUIRES: `work` owns everything that it uses; it is destroyed on the thread that ran it. It must end by itself, so
-// that threads do not accumulate. Without a possible stop it runs on the calling thread.
+// Runs `work`, a LibTorch call that can't be interrupted, and returns its result. If a stop is requested first, returns
+// Cancelled at once: the thread that runs `work` is left behind and ends when `work` does. LibTorch's log is quiet
+// until then (QuietLog), because no caller waits for that error. If `cancel` can't be stopped, `work` runs on the
+// calling thread.
+// REQUIRES: `work` owns everything that it uses; it is destroyed on the thread that ran it. It must end without help,
+// so that threads do not accumulate.
 absl::Status RunCancellable(const std::stop_token& cancel, std::function<absl::Status()> work);
 
 }  // namespace ddprun

@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// The device on which this worker computes, for ProcessGroupOptions::device and the trainer's own tensors:
+// Returns the device on which this worker computes, for ProcessGroupOptions::device and the trainer's own tensors:
 //   "auto"   the GPU of its local rank if this host has usable GPUs, else the CPU; if the host has a GPU that is not
 //            usable, a line on stderr gives the reason
 //   "cpu"    the CPU; no CUDA library is loaded

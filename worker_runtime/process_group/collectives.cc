@@ -10,13 +10,13 @@
 #include "worker_runtime/process_group/process_group_impl.h"
 #include "worker_runtime/process_group/reduce_op.h"
 
-// A process group's operations.
+// Operations of a process group.
 namespace ddprun {
 namespace {
 
 constexpr int64_t kMaxTextBytes = 64 << 20;
 
-// What a backend would refuse with less clear words, or with the end of the process.
+// Rejects tensors for which a backend would give a less clear error, or end the process.
 absl::Status CheckTensor(absl::string_view operation, const at::Tensor& tensor) {
   const auto refuse = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat(operation, ": the tensor ", why));
@@ -92,7 +92,7 @@ absl::StatusOr<std::vector<at::Tensor>> ProcessGroup::AllGather(const at::Tensor
 
 absl::StatusOr<std::string> ProcessGroup::BroadcastText(std::string text, int root) {
   if (absl::Status status = CheckRoot("broadcast of a text", root, size()); !status.ok()) return status;
-  // The root's length also says that its text is too long, so that all ranks stop together.
+  // The root's length is checked on all ranks, so that all of them fail if its text is too long.
   int64_t bytes = rank() == root ? static_cast<int64_t>(text.size()) : 0;
   absl::Status status = Try("broadcast of a text", [&]() -> absl::Status {
     const c10::Device device = this->device();

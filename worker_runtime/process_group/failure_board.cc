@@ -39,7 +39,7 @@ void FailureBoard::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
     std::optional<FailureReport> report;
     {
       MutexLock lock(&mutex_);
-      // A wait that ended without its keys is no fault of the store.
+      // A wait that timed out is not a failure of the store.
       lost_ = lost_ || (!status.ok() && !absl::IsDeadlineExceeded(status));
       if (!lost_) report.swap(waiting_);
       busy_ = report.has_value();
@@ -71,10 +71,10 @@ void FailureBoard::Post(const FailureReport& report) {
 }
 
 void FailureBoard::Write(c10d::Store& store, const FailureReport& report) const {
-  const std::string line = EncodeLine(rank_, report);
+  const std::string line = EncodeMessage(rank_, report);
   if (store.hasExtendedApi()) store.append(kAllReports, std::vector<uint8_t>(line.begin(), line.end()));
   store.set(ReportKey(rank_), line);
-  // A store does not answer a set; that it answers the next question says that it has the report.
+  // A set has no reply; the reply to the next request shows that the store has the report.
   store.check({ReportKey(rank_)});
 }
 
@@ -102,7 +102,7 @@ void FailureBoard::AwaitAll(absl::Duration timeout) {
   WithStore([&](c10d::Store& store) { store.wait(keys, absl::ToChronoMilliseconds(timeout)); });
 }
 
-void FailureBoard::SayRead() {
+void FailureBoard::AnnounceRead() {
   WithStore([&](c10d::Store& store) { store.set(ReadKey(rank_), "read"); });
 }
 

@@ -10,16 +10,16 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/process_group/failure_report.h"
 
 namespace ddprun {
 
-// Exchanges the failure reports of a group's ranks through the store. All reports are in one value, so that each of n
-// ranks makes a number of requests that does not depend on n.
+// Exchanges the failure reports of a group's ranks through the store. All reports are in one value, so that the number
+// of requests per rank does not depend on the number of ranks.
 //
-// Threads: any. A call made while another thread is in a call does nothing, instead of waiting for the store; but a
-// report is then posted by that other thread.
+// Threads: any. A call made while another thread is in a call does nothing instead of waiting for the store, except
+// that a report is still posted, by the other thread.
 class FailureBoard {
  public:
   // `store` should be a separate connection: a connection handles one call at a time, and a trainer may be waiting for
@@ -29,29 +29,30 @@ class FailureBoard {
   FailureBoard(const FailureBoard&) = delete;
   FailureBoard& operator=(const FailureBoard&) = delete;
 
-  // Posts this rank's report; returns when the store has it, or at once if another thread is in a call. Only the first
+  // Posts this rank's report. Returns when the store has it, or at once if another thread is in a call. Only the first
   // report counts.
   void Post(const FailureReport& report);
 
-  // All reports posted so far.
+  // Returns all reports posted so far.
   FailureReports Read();
 
-  // Waits until this rank, or every rank, has posted a report, up to `timeout`.
+  // Waits until `rank`, or every rank, has posted a report, up to `timeout`.
   void Await(int rank, absl::Duration timeout);
   void AwaitAll(absl::Duration timeout);
 
-  // Announces that this rank no longer needs the store; waits until all ranks except `gone` have announced it.
-  void SayRead();
+  // AnnounceRead announces that this rank no longer needs the store; AwaitReaders waits until all ranks except `gone`
+  // have announced it.
+  void AnnounceRead();
   void AwaitReaders(const std::set<int>& gone, absl::Duration timeout);
 
-  // Any other use of the store.
+  // Runs any other request.
   void Ask(absl::FunctionRef<void(c10d::Store&)> use) { WithStore(use); }
 
-  // Whether the store failed to answer.
+  // True if the store failed to answer.
   bool store_is_lost();
 
  private:
-  // Runs `use` unless another thread is in a call, then posts the report that came meanwhile.
+  // Runs `use` unless another thread is in a call, then posts a report that was submitted meanwhile.
   void WithStore(absl::FunctionRef<void(c10d::Store&)> use);
   void Write(c10d::Store& store, const FailureReport& report) const;
 

@@ -25,7 +25,7 @@ FailureCause CauseAt(int rank, const FailureReports& reports) {
   return {.rank = rank, .reported = found->second};
 }
 
-// For a rank that does not know whose connection broke: what others know.
+// Cause according to other ranks, for a rank that does not know whose connection broke.
 FailureCause AnyCause(int rank, const FailureReports& reports) {
   for (const Kind kind : {Kind::kAborted, Kind::kLeft, Kind::kTimeout}) {
     for (const auto& [other, report] : reports) {
@@ -46,7 +46,7 @@ std::vector<int> Silent(const Peers& peers, int rank, const FailureReports& repo
   return silent;
 }
 
-// What the ranks were doing, if they were not all doing the same: "rank 1 (...) is in broadcast (collective #2)".
+// Operations of the other ranks that differ from this rank's: "rank 1 (...) is in broadcast (collective #2)".
 std::string Differences(const Peers& peers, int rank, const FailureReport& own, const FailureReports& reports) {
   std::map<std::string, std::vector<int>> at;
   for (const auto& [other, report] : reports) {
@@ -94,7 +94,7 @@ std::string Text(const Peers& peers, int rank, absl::Duration timeout, const Fai
   const std::string name = peers.Name(*cause.rank);
   if (!cause.reported.has_value()) {
     return absl::StrCat(": ", name,
-                        own.kind == Kind::kTimeout ? " does not answer; check whether it is stuck, stopped or dead"
+                        own.kind == Kind::kTimeout ? " is not responding; check whether it is stuck, stopped or dead"
                                                    : " exited or was killed; check its output",
                         because);
   }
@@ -140,7 +140,7 @@ std::optional<FailureReport> FailureReport::Decode(absl::string_view text) {
   return std::nullopt;
 }
 
-std::string EncodeLine(int rank, const FailureReport& report) {
+std::string EncodeMessage(int rank, const FailureReport& report) {
   return absl::StrCat(rank, "\t", absl::StrReplaceAll(report.Encode(), {{"\n", " "}}), "\n");
 }
 

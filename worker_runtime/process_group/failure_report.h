@@ -11,9 +11,9 @@
 #include "absl/time/time.h"
 #include "worker_runtime/process_group/peers.h"
 
-// Finds the rank that caused a failed operation. Gloo tells each rank only what happened on its own connections, and
-// that is often only a consequence: a rank that fails closes its connections, its neighbors see those close, and so on.
-// So each failing rank posts a report to the store before it closes anything, and all ranks follow the reports to the
+// Finds the rank that caused a failed operation. Gloo reports to each rank only errors of its own connections, which
+// are often mere consequences: a rank that fails closes its connections, its neighbors see those close, and so on. So
+// each failing rank posts a report to the store before it closes anything, and all ranks follow the reports to the
 // first cause.
 namespace ddprun {
 
@@ -27,7 +27,7 @@ struct FailureReport {
   Kind kind = Kind::kLost;
   std::string operation;    // "all_reduce"
   uint64_t sequence = 0;    // number of the collective in this group, from 1; 0: unknown
-  std::optional<int> lost;  // the rank at the other end, if known; of a timeout: which does not answer in other ways
+  std::optional<int> lost;  // rank at the other end, if known; for kTimeout: a rank that is also unresponsive otherwise
   std::string detail;       // Abort's reason, or the backend's message; one line
 
   std::string Encode() const;
@@ -38,24 +38,24 @@ struct FailureReport {
   std::string Operation() const;
 };
 
-using FailureReports = std::map<int, FailureReport>;  // by rank; of failed ranks that could still post a report
+using FailureReports = std::map<int, FailureReport>;  // by rank; only failed ranks that could still post
 
-// One line of a list of reports, and the list. Lines that can't be read are skipped; of a rank's lines the first
+// Encodes one line of a list of reports, and decodes the list. Malformed lines are skipped; only a rank's first line
 // counts.
-std::string EncodeLine(int rank, const FailureReport& report);
+std::string EncodeMessage(int rank, const FailureReport& report);
 FailureReports DecodeLines(absl::string_view text);
 
-// The origin of a chain of lost connections.
+// Origin of a chain of lost connections.
 struct FailureCause {
   std::optional<int> rank;                // nullopt: unknown
   std::optional<FailureReport> reported;  // that rank's report; nullopt: it posted none, so it is dead or stopped
 };
 FailureCause FindCause(int rank, const FailureReport& own, const FailureReports& reports);
 
-// Whether waiting for more reports improves the message, because it is about ranks that did not enter the collective.
+// True if waiting for more reports improves the message, which then lists the ranks that did not enter the collective.
 bool IsTimeout(const FailureCause& cause);
 
-// The error of an operation on `rank`, as one line. REQUIRES: own.kind is kTimeout or kLost.
+// Returns the error of an operation on `rank`, as one line. REQUIRES: own.kind is kTimeout or kLost.
 absl::Status ExplainFailure(const Peers& peers, int rank, absl::Duration timeout, const FailureReport& own,
                             const FailureReports& reports);
 

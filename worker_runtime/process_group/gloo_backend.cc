@@ -14,7 +14,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/cancellable.h"
 #include "worker_runtime/process_group/interruptible_backend.h"
@@ -32,10 +32,10 @@ std::set<std::string> Interfaces() {
   return names;
 }
 
-// Gloo waits for a peer's connection for this many times its timeout.
+// Gloo waits for a peer's connection for this multiple of its timeout.
 constexpr int kGlooWaits = 5;
 
-// Those of a certain address; Gloo's never listen on all at once.
+// Sockets that listen on a specific address; Gloo never listens on all addresses.
 std::set<std::string> ListeningAddresses() {
   std::set<std::string> addresses;
   for (const TcpSocket& socket : FindTcpSockets([](const TcpSocket& s) { return s.listening; })) {
@@ -47,7 +47,7 @@ std::set<std::string> ListeningAddresses() {
 
 using Connections = InterruptibleBackend::Connections;
 
-// What has become of the connections that existed when all ranks were connected.
+// Current state of the connections that existed when all ranks were connected.
 Connections LookAt(const std::vector<TcpSocket>& connected) {
   const auto is_ours = [&](const TcpSocket& s) { return absl::c_linear_search(connected, s); };
   const TcpTraffic traffic = MeasureTcpSockets(is_ours);
@@ -67,7 +67,7 @@ GlooBackend::GlooBackend(std::shared_ptr<gloo::transport::Device> device, std::s
 GlooBackend::~GlooBackend() = default;
 
 absl::StatusOr<std::unique_ptr<GlooBackend>> GlooBackend::Listen(const std::string& where) {
-  // Gloo does not tell on which port a device listens: it is the socket that was not there before.
+  // Gloo does not report the port on which a device listens: it is that of the socket that did not exist before.
   static Mutex* const mutex = new Mutex;
   MutexLock lock(mutex);
   const std::set<std::string> before = ListeningAddresses();

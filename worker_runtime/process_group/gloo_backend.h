@@ -26,14 +26,14 @@ namespace ddprun {
 
 class InterruptibleBackend;
 
-// One rank's endpoint of a Gloo group, with a way to abort it: Gloo has no abort, but its sockets can be found by their
+// A rank's endpoint of a Gloo group that can be aborted. Gloo has no abort, but its sockets can be found by their
 // addresses, because every group listens on its own port.
 //
 // Threads: CutOff may be called from any thread while the object exists; everything else from one thread.
 class GlooBackend {
  public:
   // How long a rank waits for each of its peers to connect. Once all ranks have joined, connecting takes milliseconds;
-  // the others wait only if a rank dies in the meantime.
+  // the full time passes only if a rank dies in the meantime.
   static constexpr absl::Duration kConnectTimeout = absl::Seconds(60);
 
   // Listens on `where`: an interface name, or an address or name of this host.
@@ -47,18 +47,18 @@ class GlooBackend {
   const std::string& address() const { return address_; }
 
   // Connects to all peers, which must have joined. `timeout` applies to operations; `with_checker` must be the same on
-  // all ranks. Call once. Gloo can't be interrupted in it: a stop of `cancel` returns Cancelled at once and leaves a
-  // thread with Gloo's objects behind, which ends with Gloo's wait.
+  // all ranks. Call once. Gloo can't be interrupted while it connects: if `cancel` is stopped, returns Cancelled at
+  // once and leaves a thread with Gloo's objects behind, which ends with Gloo's wait.
   absl::Status Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
                        absl::Duration timeout, bool with_checker, const std::stop_token& cancel = {});
 
   // Never null after Connect.
   c10::intrusive_ptr<c10d::Backend> backend() const;
 
-  // Extra connections between the same ranks, over which a c10d::ProcessGroupWrapper compares their collectives.
+  // Additional connections between the same ranks, over which a c10d::ProcessGroupWrapper compares their collectives.
   c10::intrusive_ptr<c10d::Backend> checker() const;
 
-  // The local ports of this rank's connections to others.
+  // Local ports of this rank's connections to others.
   std::vector<int> Ports() const;
 
   // Breaks all connections: operations in progress, here and on peers, throw at once, or after a moment if the break

@@ -13,21 +13,21 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "worker_runtime/process_group/operation_watch.h"
 
 namespace ddprun {
 
 using c10::ivalue::Future;
 
-// An operation as its user sees it; `inner` is Gloo's.
+// An operation as seen by its user; `inner` is Gloo's.
 class InterruptibleBackend::Operation : public c10d::Work {
  public:
   Operation(Started inner, std::shared_ptr<InFlight> in_flight)
       : c10d::Work(-1, inner->retrieveOpType()), inner_(std::move(inner)), in_flight_(std::move(in_flight)) {}
 
-  // Ends the operation for whoever waits, if it has not ended. May be called from any thread.
+  // Ends the operation for its waiters, if it has not ended. May be called from any thread.
   virtual void Fail(const std::exception_ptr& why) = 0;
 
   uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
@@ -39,8 +39,8 @@ class InterruptibleBackend::Operation : public c10d::Work {
   const std::shared_ptr<InFlight> in_flight_;
 };
 
-// The operations in flight, and the thread that looks after them. Shared with the operations, whose inner ones may end
-// later than the backend is destroyed.
+// The operations in flight, and the thread that watches them. Shared with the operations, whose inner operations may
+// outlive the backend.
 class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFlight> {
  public:
   explicit InFlight(Look look) : look_(std::move(look)) {}
@@ -52,13 +52,13 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
     changed_.NotifyAll();
   }
 
-  // Throws why no operation can begin any more.
+  // Throws the reason why no operation can begin any more, if there is one.
   void Check() {
     MutexLock lock(&mutex_);
     if (why_ != nullptr) std::rethrow_exception(why_);
   }
 
-  // `has_inner_thread`: InnerEnded will be called, by a thread of Gloo's or one of ours.
+  // `has_inner_thread`: InnerEnded will be called, by one of Gloo's threads or ours.
   void Begin(const c10::intrusive_ptr<Operation>& operation, bool has_inner_thread) {
     std::exception_ptr ended;
     {
@@ -76,9 +76,9 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
     operation->Fail(ended);
   }
 
-  // Ended for whoever waits.
+  // Removes an operation that has ended for its waiters.
   void End(const Operation& operation) {
-    c10::intrusive_ptr<Operation> last;  // dropped without the lock
+    c10::intrusive_ptr<Operation> last;  // destroyed after the lock is released
     MutexLock lock(&mutex_);
     const auto found = operations_.find(operation.number);
     if (found == operations_.end()) return;
@@ -93,8 +93,8 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
     if (why_ != nullptr) changed_.NotifyAll();
   }
 
-  // After an interruption: waits until all operations have ended. Stops the thread. Returns whether some inner
-  // operation has not ended and may not until its timeout.
+  // Stops the thread; after an interruption, first waits until all operations have ended. Returns true if an inner
+  // operation is still running and may do so until its timeout.
   bool Leave() {
     std::thread watcher;
     {
@@ -104,7 +104,7 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
       changed_.NotifyAll();
       watcher = std::move(watcher_);
     }
-    // A callback of an operation that the watcher has ended may hold the last reference to the backend.
+    // A callback of an operation that the watcher ended may hold the last reference to the backend.
     if (watcher.get_id() == std::this_thread::get_id()) {
       watcher.detach();
     } else if (watcher.joinable()) {
@@ -115,7 +115,7 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
   }
 
  private:
-  // Of the kind and with the words that Gloo's errors have.
+  // An exception of the type and wording of Gloo's errors.
   static std::exception_ptr Error(const std::string& text) {
     return std::make_exception_ptr(std::runtime_error(absl::StrCat("[gloo/transport/tcp] ", text)));
   }
@@ -135,12 +135,12 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
       changed_.WaitUntil(&mutex_, watch_.NextLook(SteadyNow()));
       const bool late = !operations_.empty() && operations_.begin()->first <= begun_before;
       begun_before = begun_;
-      if (late || (why_ != nullptr && !operations_.empty())) LookAround();
+      if (late || (why_ != nullptr && !operations_.empty())) CheckConnections();
     }
     mutex_.Unlock();
   }
 
-  void LookAround() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void CheckConnections() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     mutex_.Unlock();
     const Connections seen = look_();
     mutex_.Lock();
@@ -168,13 +168,13 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
   uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;         // inner operations
   std::exception_ptr why_ ABSL_GUARDED_BY(mutex_);  // no operation can begin
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;      // those that were in flight have been ended
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;      // operations in flight have been ended
   bool one_failed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool asleep_ ABSL_GUARDED_BY(mutex_) = false;  // the watcher has nothing to look after
+  bool asleep_ ABSL_GUARDED_BY(mutex_) = false;  // the watcher has nothing to watch
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// An operation that ends by itself, in a thread of Gloo's or of ours.
+// An operation that completes on a thread of Gloo's or ours.
 class InterruptibleBackend::Collective : public Operation {
  public:
   Collective(Started inner, std::shared_ptr<InFlight> in_flight, c10::intrusive_ptr<Future> future)
@@ -216,7 +216,7 @@ class InterruptibleBackend::Collective : public Operation {
   std::atomic<bool> ended_ = false;
 };
 
-// A send or a receive: it ends when somebody waits for it.
+// A send or a receive, which completes inside wait().
 class InterruptibleBackend::Message : public Operation {
  public:
   using Operation::Operation;
@@ -263,7 +263,7 @@ InterruptibleBackend::InterruptibleBackend(c10::intrusive_ptr<c10d::Backend> glo
 
 InterruptibleBackend::~InterruptibleBackend() {
   if (!in_flight_->Leave()) return;
-  // The destructor waits for the operations.
+  // Gloo's destructor waits for the operations.
   std::thread([gloo = std::move(gloo_)]() mutable { gloo.reset(); }).detach();
 }
 
@@ -289,7 +289,7 @@ InterruptibleBackend::Started InterruptibleBackend::StartCollective(Start start)
     });
     return operation;
   }
-  // Gloo's reduce_scatter_tensor: it is composed of others, for which its wait() waits.
+  // Gloo's reduce_scatter_tensor is composed of other operations, for which its wait() waits.
   std::thread([operation, inner] {
     try {
       inner->wait();

@@ -12,22 +12,22 @@
 
 namespace ddprun {
 
-// A c10d backend around Gloo's whose operations end when they are interrupted, or when a peer is lost, also if Gloo's
-// do not: when a connection breaks in the middle of a message, Gloo closes it, but does not wake the operation, which
-// then waits until its timeout. Works and futures of this class end with an error, and what waits for them goes on: a
-// thread, DDP's Reducer, or a callback. Gloo's operation stays behind, with its tensors; when this object is destroyed
-// it leaves Gloo's backend with its threads and such operations to a thread that ends when the last one has timed out.
+// A c10d backend that wraps Gloo's and ends operations when they are interrupted or a peer is lost, even where Gloo
+// does not: when a connection breaks in the middle of a message, Gloo closes it without waking the operation, which
+// then waits until its timeout. Works and futures of this class end with an error, which releases the threads,
+// callbacks and DDP Reducers that wait for them. Gloo's operation is left behind with its tensors; the destructor hands
+// Gloo's backend with its threads and such operations to a thread that ends when the last one has timed out.
 //
-// Bits are Gloo's. An operation costs one more future and a map entry (about a microsecond).
-// Threads: those of ProcessGroupGloo; Interrupt may be called from any. Has a thread of its own from the first
-// operation on, which looks at the connections while an operation takes longer than OperationWatch::kBetweenLooks.
+// Results are bit-identical to Gloo's. An operation costs one more future and a map entry (about a microsecond).
+// Threads: same rules as ProcessGroupGloo; Interrupt may be called from any thread. The first operation starts a
+// thread, which checks the connections while an operation takes longer than OperationWatch::kBetweenLooks.
 class InterruptibleBackend : public c10d::Backend {
  public:
-  // The backend's connections as they are now.
+  // Current state of the backend's connections.
   struct Connections {
-    std::vector<std::string> lost;  // the other ends of those that are closed: "[10.0.0.7]:29500"
+    std::vector<std::string> lost;  // remote addresses of closed connections: "[10.0.0.7]:29500"
     int open = 0;
-    uint64_t bytes = 0;  // moved on those that are open
+    uint64_t bytes = 0;  // moved on the open ones
   };
   using Look = std::function<Connections()>;
 
@@ -35,8 +35,8 @@ class InterruptibleBackend : public c10d::Backend {
   InterruptibleBackend(c10::intrusive_ptr<c10d::Backend> gloo, Look look);
   ~InterruptibleBackend() override;
 
-  // The connections were broken: operations that have not ended by themselves after OperationWatch::kGrace end with an
-  // error that says `why`. Does not wait for that. Later operations throw it at once.
+  // To be called after the connections were broken. Operations that have not ended OperationWatch::kGrace later end
+  // with an error that contains `why`. Does not wait for that. Later operations throw the error at once.
   void Interrupt(const std::string& why);
 
   const std::string getBackendName() const override { return gloo_->getBackendName(); }
@@ -46,7 +46,7 @@ class InterruptibleBackend : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
   void enableCollectivesTiming() override { gloo_->enableCollectivesTiming(); }
   void setGroupUid(const std::string& uid) override;
-  // Not interruptible: it blocks this thread inside Gloo. Its messages are too short to break in the middle.
+  // Not interruptible: blocks this thread inside Gloo. Its messages are too short to break in the middle.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   using Tensors = std::vector<at::Tensor>;

@@ -12,9 +12,9 @@
 
 namespace ddprun {
 
-// A store whose waits end when a stop is requested, with a c10::DistStoreError: c10d's wait until their timeout, in its
-// backends too. They end within kSlice, as the waits are made of short ones; without a possible stop they are not.
-// Threads: those of the store below.
+// A store whose waits end with a c10::DistStoreError when a stop is requested; c10d's waits, including those in its
+// backends, last until their timeout. Waits consist of slices of kSlice, within which a stop is noticed; they are not
+// sliced if `stop` can't be stopped. Threads: same rules as the underlying store.
 class InterruptibleStore : public c10d::PrefixStore {
  public:
   static constexpr std::chrono::milliseconds kSlice = std::chrono::milliseconds(100);

@@ -18,9 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/loopback.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/hostname.h"
+#include "base/loopback.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/quiet_log.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
@@ -30,24 +31,23 @@ namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
 // Reserved for documentation (RFC 5737), so it lies behind the default route. Nothing is sent there.
-constexpr char kSomewhereFar[] = "192.0.2.1";
+constexpr char kRemoteTestAddress[] = "192.0.2.1";
 
-// In the place of a rank for which the others have given up waiting, and what is then added to the count of those that
-// came as it.
-constexpr char kNobody[] = "?";
-constexpr int64_t kGivenUp = 1 << 20;
+// Tombstone value for a rank that timed out, and the offset that is then added to its join counter.
+constexpr char kTombstone[] = "?";
+constexpr int64_t kTombstoneOffset = 1 << 20;
 
-// How long to wait for the store's answer before looking whether the wait was cancelled; c10d waits twice.
+// How long one connection attempt waits for the store before checking for cancellation; c10d waits twice.
 constexpr absl::Duration kConnectOnce = absl::Milliseconds(400);
 
-// A store that answers no question for so long does not run any more. It must be long for a host with much to do.
+// A store that answers no request for this long is considered dead. Long enough for a busy host.
 constexpr absl::Duration kAnswer = absl::Seconds(10);
 
-// How long the store's host waits until the others have read why it gives up.
-constexpr absl::Duration kHearOthers = absl::Seconds(1);
+// How long the store's host waits for the others to read why it gave up.
+constexpr absl::Duration kReportWait = absl::Seconds(1);
 
 std::string PortsKey(int rank) { return absl::StrCat("ports/", rank); }
-std::string TakenKey(int rank) { return absl::StrCat("taken/", rank); }
+std::string JoinCountKey(int rank) { return absl::StrCat("taken/", rank); }
 
 c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout, bool host) {
   c10d::TCPStoreOptions options;
@@ -58,7 +58,7 @@ c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout,
   return options;
 }
 
-// TorchTry in which c10d's sockets log nothing: they would print an error with its C++ stack, which we return instead.
+// TorchTry without logs of c10d's sockets: they would print, with a C++ stack, an error that we return.
 absl::Status QuietTry(absl::FunctionRef<void()> body) {
   const QuietLog quiet;
   return TorchTry("", [&] {
@@ -69,7 +69,7 @@ absl::Status QuietTry(absl::FunctionRef<void()> body) {
 
 absl::Status StoreNotReached(const WorkerEnv& env, absl::Duration timeout, const absl::Status& thrown) {
   const std::string address = absl::StrCat(env.master_addr, ":", env.master_port);
-  // c10d says of a name that does not resolve only that it timed out.
+  // c10d reports a name that does not resolve only as a timeout.
   const absl::Status route = LocalAddressTowards(env.master_addr, env.master_port).status();
   const bool late = absl::IsDeadlineExceeded(thrown);
   const std::string why = !route.ok() ? absl::StrCat(": ", route.message())
@@ -111,29 +111,29 @@ std::vector<std::string> Keys(absl::string_view kind, int size) {
   return keys;
 }
 
-// Waits for all of `keys` and returns the ranks that have not set theirs in time. Other errors are exceptions.
+// Waits for all of `keys` and returns the ranks that did not set theirs in time. Other errors are exceptions.
 std::vector<int> WaitForAll(c10d::Store& store, const std::vector<std::string>& keys, absl::Duration timeout) {
-  // A wait that ends without its keys is an exception as a lost connection is; only the code tells them apart.
+  // A wait that times out throws, like a lost connection; only the code tells them apart.
   const absl::Status wait = TorchTry("", [&] {
     store.wait(keys, absl::ToChronoMilliseconds(timeout));
     return absl::OkStatus();
   });
   std::vector<int> missing;
   if (wait.ok()) return missing;
-  // If the store is gone, this throws its error.
+  // Throws the store's error if the store is lost.
   for (size_t rank = 0; rank < keys.size(); ++rank) {
     if (!store.check({keys[rank]})) missing.push_back(static_cast<int>(rank));
   }
   return missing;
 }
 
-absl::Status NotAllCame(const std::vector<int>& missing, int size, absl::Duration timeout) {
+absl::Status RanksDidNotJoin(const std::vector<int>& missing, int size, absl::Duration timeout) {
   return absl::DeadlineExceededError(absl::StrCat(
       "timed out after ", absl::FormatDuration(timeout), " waiting for ", Peers().Names(missing), "; ",
       size - missing.size(), " of ", size, " joined; are all ranks started, with the same address and world size?"));
 }
 
-// The values of keys that exist.
+// Returns the values of keys that exist.
 std::vector<std::string> ReadAll(c10d::Store& store, const std::vector<std::string>& keys) {
   std::vector<std::vector<uint8_t>> values;
   if (store.hasExtendedApi()) {
@@ -152,12 +152,12 @@ absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::strin
   std::vector<int> missing;
   for (size_t rank = 0; rank < values.size(); ++rank) {
     const std::string& value = values[rank];
-    absl::StatusOr<Peer> peer = value == kNobody ? Peer() : Peer::Decode(value);
+    absl::StatusOr<Peer> peer = value == kTombstone ? Peer() : Peer::Decode(value);
     if (!peer.ok()) return peer.status();
-    if (value == kNobody) missing.push_back(static_cast<int>(rank));
+    if (value == kTombstone) missing.push_back(static_cast<int>(rank));
     peers.push_back(*peer);
   }
-  if (!missing.empty()) return NotAllCame(missing, static_cast<int>(keys.size()), timeout);
+  if (!missing.empty()) return RanksDidNotJoin(missing, static_cast<int>(keys.size()), timeout);
   return Peers(std::move(peers));
 }
 
@@ -208,22 +208,18 @@ std::string AddressForPeers(const c10::intrusive_ptr<c10d::Store>& store, bool s
     absl::StatusOr<std::string> address = LocalAddressTowards(tcp->getHost(), tcp->getPort());
     if (address.ok() && !(several_hosts && IsLoopbackAddress(*address))) return *address;
   }
-  return LocalAddressTowards(kSomewhereFar, 1).value_or(kLoopback);
+  return LocalAddressTowards(kRemoteTestAddress, 1).value_or(kLoopback);
 }
 
-Peer ThisProcess() {
-  char host[HOST_NAME_MAX + 1] = "";
-  gethostname(host, sizeof host - 1);
-  return {.host = host, .pid = getpid()};
-}
+Peer ThisProcess() { return {.host = Hostname(), .pid = getpid()}; }
 
 absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& self, absl::Duration timeout,
                            bool hosts_store) {
   const std::vector<std::string> keys = Keys("rank", size);
   absl::StatusOr<Peers> peers = Peers();
   absl::Status status = TorchTry("the store", [&]() -> absl::Status {
-    const int64_t came = store.add(TakenKey(rank), 1);
-    if (came > kGivenUp)
+    const int64_t came = store.add(JoinCountKey(rank), 1);
+    if (came > kTombstoneOffset)
       return absl::DeadlineExceededError("joined too late: the other ranks timed out waiting for this rank");
     if (came > 1) {
       return absl::InvalidArgumentError(
@@ -232,14 +228,14 @@ absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& s
     }
     store.set(keys[rank], self.Encode());
     for (const int missing : WaitForAll(store, keys, timeout)) {
-      // Wakes those that still wait for it.
-      store.add(TakenKey(missing), kGivenUp);
-      store.set(keys[missing], kNobody);
+      // Wakes ranks that still wait for it.
+      store.add(JoinCountKey(missing), kTombstoneOffset);
+      store.set(keys[missing], kTombstone);
     }
     peers = ReadPeers(store, keys, timeout);
     if (peers.ok()) return absl::OkStatus();
     store.set(absl::StrCat("heard/", rank), "");
-    if (hosts_store) WaitForAll(store, Keys("heard", size), kHearOthers);
+    if (hosts_store) WaitForAll(store, Keys("heard", size), kReportWait);
     return peers.status();
   });
   if (!status.ok()) return status;

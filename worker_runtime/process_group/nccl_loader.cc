@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/text.h"
+#include "base/mutex.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -40,7 +40,7 @@ std::vector<std::string> Candidates() {
   return {absl::StrCat(folder, "/", kLibrary), absl::StrCat(folder, "/../lib/", kLibrary), kLibrary};
 }
 
-// The first candidate that is there; a library that is there but can't be loaded is an error, not passed over.
+// Opens the first candidate that exists. A library that exists but can't be loaded is an error, not skipped.
 absl::StatusOr<void*> Open() {
   const std::vector<std::string> candidates = Candidates();
   for (const std::string& path : candidates) {
@@ -85,7 +85,7 @@ absl::Status CheckCudaWasLoadedInTime() {
 bool HasGpu(const std::string& device_file, const char* visible_devices) {
   if (visible_devices != nullptr) {
     const absl::string_view first = absl::StripAsciiWhitespace(visible_devices);
-    // CUDA reads the list up to the first entry that is no device: a leading -1 hides all.
+    // CUDA reads the list up to the first entry that is not a device: a leading -1 hides all.
     if (first.empty() || first.front() == '-') return false;
   }
   return access(device_file.c_str(), F_OK) == 0;

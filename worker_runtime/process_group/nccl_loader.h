@@ -9,25 +9,26 @@
 
 namespace ddprun {
 
-// Path of the plugin. If not set, libddprun_nccl.so is searched next to the program, in ../lib, and in the dynamic
+// Path of the plugin. If not set, libddprun_nccl.so is searched for next to the program, in ../lib, and in the dynamic
 // linker's search path.
 inline constexpr char kNcclLibraryVariable[] = "DDPRUN_NCCL_LIBRARY";
 
-// This process's plugin. Loaded at the first call, never unloaded. Thread-safe.
+// Returns this process's plugin. The first call loads it; it is never unloaded. Thread-safe.
 // Errors: FailedPrecondition: this host has no usable GPU (then nothing is loaded); the library was not found (with the
 // paths searched); the dynamic linker rejected it; it is from another build.
 absl::StatusOr<NcclPlugin*> LoadNcclPlugin();
 
-// Once the plugin is loaded and a GPU is there. LibTorch looks for CUDA's library once, when something first asks for a
-// GPU, torch::manual_seed included; if the plugin is loaded only later, CUDA stays off for this process.
-// Errors: FailedPrecondition: too late; says what to do.
+// Checks that LibTorch has found CUDA; call it once the plugin is loaded and the host has a GPU. LibTorch looks for
+// CUDA's library only once, when a GPU is first requested (torch::manual_seed does so, too); if the plugin is loaded
+// later, CUDA stays off in this process.
+// Errors: FailedPrecondition, with a hint, if the plugin was loaded too late.
 absl::Status CheckCudaWasLoadedInTime();
 
-// Whether a CUDA program could find a GPU on this host, according to the driver's device file and CUDA_VISIBLE_DEVICES.
+// True if a CUDA program could find a GPU on this host, according to the driver's device file and CUDA_VISIBLE_DEVICES.
 // Loads nothing.
 bool HostHasGpu();
 
-// HostHasGpu with a given device file and value of CUDA_VISIBLE_DEVICES (nullptr: not set).
+// HostHasGpu for a given device file and value of CUDA_VISIBLE_DEVICES (nullptr: not set).
 bool HasGpu(const std::string& device_file, const char* visible_devices);
 
 }  // namespace ddprun

@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// What a rank publishes about itself when a group is created.
+// Description that a rank publishes of itself when a group is created.
 struct Peer {
   std::string host;  // from gethostname
   int pid = 0;
@@ -22,7 +22,7 @@ struct Peer {
   friend bool operator==(const Peer&, const Peer&) = default;
 };
 
-// The ranks of a group, by name and by address. A plain value; thread-compatible.
+// Names and addresses of a group's ranks. A plain value; thread-compatible.
 class Peers {
  public:
   Peers() = default;
@@ -33,10 +33,10 @@ class Peers {
 
   // "rank 2 (host node-b, pid 4711)"; "rank 2" if nothing is known about it.
   std::string Name(int rank) const;
-  // "rank 2 (...) and rank 3 (...)"; after the eighth only how many more.
+  // "rank 2 (...) and rank 3 (...)"; after the eighth, only the number of others.
   std::string Names(absl::Span<const int> ranks) const;
 
-  // Whether a rank's Gloo listens on `address`.
+  // True if a rank's Gloo listens on `address`.
   bool Listens(absl::string_view address) const { return RankListeningAt(address).has_value(); }
   std::optional<int> RankListeningAt(absl::string_view address) const;
 
@@ -44,8 +44,8 @@ class Peers {
   std::vector<Peer> peers_;
 };
 
-// The peer address in Gloo's error message, as in "Connection closed by peer [10.0.0.7]:8812". Gloo prints the port
-// with its bytes swapped (pair.cc), so both forms are returned: as printed, and swapped back.
+// Returns the peer address in Gloo's error message, as in "Connection closed by peer [10.0.0.7]:8812". Gloo prints the
+// port with its bytes swapped (pair.cc), so both forms are returned: as printed, and swapped back.
 std::vector<std::string> AddressesInText(absl::string_view text);
 
 }  // namespace ddprun

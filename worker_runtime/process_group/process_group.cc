@@ -20,7 +20,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/interruptible_store.h"
@@ -45,7 +45,8 @@ class WarningsToStderr : public c10::WarningHandler {
   }
 };
 
-// LibTorch's own handler, of which each thread has one, prints through the log that PrepareProcess makes quieter.
+// Keeps warnings visible: LibTorch's own handler, one per thread, prints through the log that PrepareProcess makes
+// quieter.
 void KeepWarnings() {
   static auto* const handler = new WarningsToStderr;
   if (getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
@@ -54,18 +55,18 @@ void KeepWarnings() {
   c10::WarningUtils::set_warning_handler(handler);
 }
 
-// What Python does when torch.distributed is imported, and what a process that writes to sockets must do: Gloo writes
-// to connections that its peer may have closed.
+// Does what Python does on import of torch.distributed, and ignores SIGPIPE, as Gloo writes to connections that the
+// peer may have closed.
 void PrepareProcess() {
   KeepWarnings();
   static std::once_flag once;
   std::call_once(once, [] {
     c10d::setDebugLevelFromEnvironment();
-    // LibTorch's flight recorder, of which a process has one, keeps the groups' states in a map without a lock: groups
-    // that are used by several threads crash in it (seen with 2.11). Whoever wants it sets the variable.
+    // LibTorch's flight recorder, one per process, keeps the groups' states in a map without a lock: it crashes if
+    // several threads use groups (seen with 2.11). Users who want it set the variable.
     setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
-    // A lost connection makes c10d's store print its C++ stack as a warning, beside the exception of which we tell.
-    // KeepWarnings prints those of TORCH_WARN.
+    // When a connection is lost, c10d's store prints its C++ stack as a warning, in addition to the exception that we
+    // report. KeepWarnings still prints TORCH_WARN.
     constexpr int kErrors = 2;
     if (getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
       FLAGS_caffe2_log_level = kErrors;
@@ -105,8 +106,8 @@ absl::Status CreationCancelled(int rank) {
   return absl::CancelledError(absl::StrCat("rank ", rank, ": the creation of the process group was cancelled"));
 }
 
-// How many groups this process has made for this round before. A process that lives through several rounds begins anew
-// in each, as those do that were started for it.
+// Returns the number of groups that this process has already created for this round. The count restarts in each round,
+// so that a process that lives through several rounds agrees with those started for this one.
 int CountGroup(const std::string& round) {
   static Mutex* const mutex = new Mutex;
   static auto* const last_round = new std::string;
@@ -327,7 +328,7 @@ absl::Status ProcessGroup::Impl::ConnectGloo() {
                           std::min(options.timeout, GlooBackend::kConnectTimeout));
 }
 
-// As torch.distributed's _new_process_group_helper puts one together.
+// Assembles `group` like torch.distributed's _new_process_group_helper.
 void ProcessGroup::Impl::MakeGroup(const BackendChoice& choice, bool checked, const std::string& unique_name) {
   group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   // No device is bound: c10d would refuse the tensors of a model's other devices.

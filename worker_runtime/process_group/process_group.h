@@ -31,30 +31,32 @@ struct ProcessGroupOptions {
   // "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl". Empty: chosen by `device`.
   std::string backend = "";
 
-  // The device of this rank's tensors, used to choose the backend if `backend` is empty, and by operations that make
-  // tensors of their own. Tensors of other devices can be sent as well (a model on several GPUs), if all ranks send
-  // from as many. Without an index, a CUDA device gets the local rank as its index; CreateWithStore needs one.
+  // Device of this rank's tensors, used to choose the backend if `backend` is empty, and by operations that create
+  // tensors of their own. Tensors of other devices can be sent as well (a model on several GPUs) if all ranks send from
+  // the same number of devices. A CUDA device without an index gets the local rank as its index; CreateWithStore
+  // requires an index.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
 
   // Timeout of each operation, and of the rendezvous at creation.
   absl::Duration timeout = absl::Minutes(30);
 
-  // Number of this attempt to form the group, if somebody counts them for all ranks: then a rank that has given up
-  // attempts meets one that makes its first. The same on all ranks, and new in this round. Not set: the number of
-  // groups that this process has created in this round. Not used by CreateWithStore and NewSubgroup, whose name tells.
+  // Number of this attempt to create the group, for callers that count attempts across all ranks: a rank whose earlier
+  // attempts failed can then meet a rank that makes its first. Must be the same on all ranks, and new in this round.
+  // Not set: the number of groups that this process has created in this round. Ignored by CreateWithStore and
+  // NewSubgroup, which use the name.
   std::optional<uint64_t> attempt = std::nullopt;
 
-  // Cancels the creation when a stop is requested, from any thread: it then ends within a second, with Cancelled. A
-  // stop that is requested later ends only waits for the group's store.
+  // Cancels the creation when a stop is requested, from any thread: creation then fails with Cancelled within a second.
+  // A later stop ends only waits for the group's store.
   std::stop_token cancel = {};
 
-  // A rank that loses a peer waits for the others' reports, up to a second, so that its error names the first cause.
-  // Not needed where the launcher names it, as for an elastic worker, whose next round would wait too. After a timeout
-  // it waits in any case, so that no rank is named that is only a little late.
+  // If true, a rank that loses a peer waits up to a second for the reports of others, so that its error names the first
+  // cause. Not needed where the launcher names the cause, as for an elastic worker, whose next round would be delayed.
+  // After a timeout the rank always waits, so that ranks that are only slightly late are not blamed.
   bool await_failure_reports = true;
 
-  // Interface name, or address of this host, on which Gloo listens. Empty: the first interface of GLOO_SOCKET_IFNAME (a
-  // list with commas) that this host has, else the source address of the route to MASTER_ADDR.
+  // Interface name, or address of this host, on which Gloo listens. Empty: the first interface in GLOO_SOCKET_IFNAME (a
+  // comma-separated list) that this host has, else the source address of the route to MASTER_ADDR.
   std::string interface = "";
 };
 
@@ -83,19 +85,19 @@ struct ProcessGroupOptions {
 // reported as an error instead of ending the process.
 class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  public:
-  // Rendezvous with the other ranks through the store at MASTER_ADDR:MASTER_PORT, and connects to them. Rank 0 hosts
-  // the store if no launcher does. A world of one needs no address. Can be called again after a failure or in a new
-  // round: each call in a process uses new keys, so all ranks must make the same sequence of calls, or pass the same
-  // `options.attempt`. Waits up to `options.timeout` for the others; the error names the ranks that did not join.
-  // Errors besides those of operations: Cancelled by `options.cancel`.
+  // Meets the other ranks through the store at MASTER_ADDR:MASTER_PORT, and connects to them. Rank 0 hosts the store if
+  // no launcher does. A world of one needs no address. Can be called again after a failure or in a new round: each call
+  // in a process uses new keys, so all ranks must make the same sequence of calls, or pass the same `options.attempt`.
+  // Waits up to `options.timeout` for the others; the error names the ranks that did not join.
+  // Errors in addition to those of operations: Cancelled by `options.cancel`.
   static absl::StatusOr<std::shared_ptr<ProcessGroup>> Create(const WorkerEnv& env, ProcessGroupOptions options = {});
 
-  // As Create, with a store that the ranks already share. `name` must not have been used in that store.
+  // Like Create, with a store that the ranks already share. `name` must not have been used in that store.
   static absl::StatusOr<std::shared_ptr<ProcessGroup>> CreateWithStore(c10::intrusive_ptr<c10d::Store> store,
                                                                        const std::string& name, int rank, int size,
                                                                        ProcessGroupOptions options = {});
 
-  // Without an earlier Shutdown: aborts the group, without waiting for other ranks.
+  // Aborts the group without waiting for other ranks, unless Shutdown was called.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -105,12 +107,12 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   const std::string& name() const;
   const std::string& backend() const;  // as in ProcessGroupOptions, resolved
   absl::Duration timeout() const;
-  // Where tensors for this group's operations must be: the CPU, unless it has NCCL alone. `device` of the options tells
-  // where the model is.
+  // The CPU if a backend handles CPU tensors, else this rank's GPU: the device of tensors that are created for this
+  // group's operations. The model's device is `device` of the options.
   c10::Device device() const;
 
-  // A group of some of this group's ranks (ascending, each at most once). Every rank of this group must call it with
-  // the same arguments; ranks that are not in `ranks` get nullptr. Default options: those of this group.
+  // Creates a group of some of this group's ranks (ascending, each at most once). Every rank of this group must call it
+  // with the same arguments; ranks that are not in `ranks` get nullptr. Default options: those of this group.
   absl::StatusOr<std::shared_ptr<ProcessGroup>> NewSubgroup(absl::Span<const int> ranks, const std::string& name,
                                                             std::optional<ProcessGroupOptions> options = std::nullopt);
 
@@ -131,22 +133,24 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // above, with `operation` in the message.
   absl::Status Try(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
 
-  // For code that catches exceptions itself with TorchTry: returns what Try would have returned for `thrown`.
+  // For code that catches exceptions itself with TorchTry: returns the status that Try would have returned for
+  // `thrown`.
   absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
 
-  // OK, or why the group is unusable: it was aborted, it failed, or NCCL has failed in a collective that was enqueued
-  // earlier, which leaves garbage in its tensors. Costs a microsecond and waits for nothing. A result counts if it has
-  // left the GPU (item(), a copy to the host) and Health is OK afterwards: so before a step is committed and before a
-  // checkpoint is sealed. Try and DistributedDataParallel's forward check it too. Errors: as for operations.
+  // Returns OK, or the reason why the group is unusable: it was aborted, it failed, or NCCL has failed in a collective
+  // that was enqueued earlier, which leaves garbage in its tensors. Takes a microsecond and does not block. A result is
+  // valid if it has left the GPU (item(), a copy to the host) and Health is OK afterwards, so check before a step is
+  // committed and before a checkpoint is sealed. Try and DistributedDataParallel's forward check it too. Errors: as for
+  // operations.
   absl::Status Health();
 
   // Makes every operation of this group and its subgroups that is in progress return at once. From then on all
-  // operations fail with Aborted and `reason`. Then tells the other ranks, which may take a minute if the store can't
-  // be reached, and ten seconds if its process is stopped. May be called from any thread, and more than once.
+  // operations fail with Aborted and `reason`. Then notifies the other ranks, which may take a minute if the store
+  // can't be reached, and ten seconds if its process is stopped. May be called from any thread, and more than once.
   void Abort(absl::string_view reason);
 
-  // For a process that is about to exit after a failure: if it hosts the store, waits briefly (at most a second) until
-  // the other ranks have read the failure reports. RunWorker calls it.
+  // For a process that is about to exit after a failure. If it hosts the store, waits up to a second until the other
+  // ranks have read the failure reports. RunWorker calls it.
   void AwaitReaders();
 
   // Orderly shutdown: a barrier with the group's timeout, so that no rank leaves while another still needs it (a rank
@@ -154,9 +158,10 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // barrier's error, at once if a rank died; everything is released in any case.
   absl::Status Shutdown();
 
-  // For operations that this class does not have. Never null before Shutdown. It throws: call it inside Try.
+  // For operations that this class does not offer. Never null before Shutdown. Its functions throw: call them inside
+  // Try.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;
-  // The key-value store of this group.
+  // Key-value store of this group.
   const c10::intrusive_ptr<c10d::Store>& store() const;
 
  private:

@@ -13,28 +13,28 @@
 #include "worker_runtime/process_group/process_group_impl.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
-// How a process group fails and ends.
+// Failure and end of a process group.
 namespace ddprun {
 namespace {
 
 using Kind = FailureReport::Kind;
 
-// How the error of an aborted group begins; the reason follows.
+// Prefix of the error of an aborted group; the reason follows.
 constexpr absl::string_view kAborted = "aborted: ";
 
-// How long a rank that gave up waits to hear from those that were in the same operation. They are woken first.
-constexpr absl::Duration kHearOthers = absl::Seconds(1);
+// How long a rank that gave up waits for the reports of ranks in the same operation, which are woken first.
+constexpr absl::Duration kReportWait = absl::Seconds(1);
 
-// All that c10d says when Work::wait times out. Others say more, such as a data loader's "Operation timed out after
-// 5 s".
+// Complete text of c10d's error when Work::wait times out. Other timeouts have longer texts, such as a data loader's
+// "Operation timed out after 5 s".
 constexpr absl::string_view kWorkTimedOut = "Operation timed out!";
 
 FailureReport AbortReport(absl::string_view reason) {
   return {.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)};
 }
 
-// Whether the exception came out of a collective's connections, rather than from code of the trainer.
-bool IsOfConnections(const absl::Status& thrown) {
+// True if the exception came from a collective's connections, not from the trainer's code.
+bool IsConnectionError(const absl::Status& thrown) {
   if (!absl::IsUnavailable(thrown) && !absl::IsDeadlineExceeded(thrown)) return false;
   return absl::StrContains(thrown.message(), "gloo/") || absl::StrContains(thrown.message(), "NCCL") ||
          absl::StrContains(thrown.message(), "nccl") || thrown.message() == kWorkTimedOut;
@@ -42,7 +42,7 @@ bool IsOfConnections(const absl::Status& thrown) {
 
 // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.7]:24501: Connection reset by peer"
 // without the source file and the address, whose port is printed wrong.
-std::string WithoutPlace(absl::string_view text) {
+std::string StripSourceAndAddress(absl::string_view text) {
   const size_t end = text.find("] ");
   if (absl::StartsWith(text, "[") && end != absl::string_view::npos) text.remove_prefix(end + 2);
   const size_t open = text.rfind(" ["), close = text.rfind("]:");
@@ -86,7 +86,7 @@ FailureReport ProcessGroup::Impl::Describe(absl::string_view operation, const ab
   FailureReport report{.kind = absl::IsDeadlineExceeded(thrown) ? Kind::kTimeout : Kind::kLost,
                        .operation = std::string(operation),
                        .sequence = Sequence(),
-                       .detail = WithoutPlace(text)};
+                       .detail = StripSourceAndAddress(text)};
   if (report.kind == Kind::kTimeout) return report;
   const std::vector<std::string> addresses = AddressesInText(text);
   for (const std::string& address : addresses) {
@@ -108,7 +108,8 @@ absl::Status ProcessGroup::Impl::Try(absl::string_view operation, absl::Duration
   });
   if (!thrown.ok()) return Explain(operation, thrown, timeout);
   if (!returned.ok()) return returned;
-  // An operation that an abort has broken off on a GPU returns without an error. `body` may have shut the group down.
+  // An operation on a GPU that was interrupted by an abort returns without an error. FailedPrecondition is no error:
+  // `body` may have shut the group down.
   const absl::Status usable = Usable(operation);
   if (!usable.ok() && !absl::IsFailedPrecondition(usable)) return usable;
   return NcclHealth(operation, timeout);
@@ -141,7 +142,7 @@ absl::Status ProcessGroup::Impl::NcclHealth(absl::string_view operation, absl::D
 absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown,
                                          absl::Duration timeout) {
   if (absl::Status status = Usable(operation); !status.ok()) return status;
-  if (!IsOfConnections(thrown)) {
+  if (!IsConnectionError(thrown)) {
     return absl::Status(thrown.code(),
                         absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": ", thrown.message()));
   }
@@ -151,17 +152,17 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   CutOff(aborting);
   const auto join = absl::MakeCleanup([&aborting] { Join(aborting); });
   FailureReports reports = board->Read();
-  // Gloo closes its connections before the rank that gave up can say so. One that stays silent is gone.
+  // Gloo closes its connections before the rank that gave up can post its report. A rank that posts none is gone.
   const FailureCause first = FindCause(rank, own, reports);
   if (options.await_failure_reports && first.rank.has_value() && !first.reported.has_value()) {
-    board->Await(*first.rank, kHearOthers);
+    board->Await(*first.rank, kReportWait);
     reports = board->Read();
   }
-  // Ranks that are well would be taken for those that did not enter the collective: each gives up at its own time.
-  // NCCL does not tell which connection broke: those that say nothing are suspected.
+  // Ranks give up at different times: without a wait, healthy ranks would be reported as missing from the collective.
+  // NCCL does not tell which connection broke: ranks without a report are suspected.
   const FailureCause so_far = FindCause(rank, own, reports);
   if (IsTimeout(so_far) || (options.await_failure_reports && !so_far.rank.has_value())) {
-    board->AwaitAll(kHearOthers);
+    board->AwaitAll(kReportWait);
     reports = board->Read();
   }
   if (board->store_is_lost()) {
@@ -170,7 +171,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   }
   absl::Status status = ExplainFailure(peers, rank, timeout, own, reports);
   status = absl::Status(status.code(), absl::StrCat(error_prefix, status.message()));
-  board->SayRead();
+  board->AnnounceRead();
   MutexLock lock(&mutex_);
   const FailureCause cause = FindCause(rank, own, reports);
   for (int other = 0; other < size; ++other) {
@@ -218,7 +219,8 @@ std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::st
 }
 
 void ProcessGroup::Impl::Abort(absl::string_view reason) {
-  // The report comes last: the store may be unreachable. Others that see the connections close wait for it a moment.
+  // The report is posted last, as the store may be unreachable. Ranks that see the connections close wait briefly for
+  // it.
   Threads aborting;
   for (const std::shared_ptr<FailureBoard>& each : AbortAll(reason, aborting)) each->Post(AbortReport(reason));
   Join(aborting);
@@ -226,14 +228,14 @@ void ProcessGroup::Impl::Abort(absl::string_view reason) {
 
 void ProcessGroup::Impl::AwaitReaders() {
   if (!store_on_rank_0 || board == nullptr) return;
-  board->SayRead();
+  board->AnnounceRead();
   if (rank != 0) return;
   std::set<int> gone;
   {
     MutexLock lock(&mutex_);
     gone = gone_;
   }
-  board->AwaitReaders(gone, kHearOthers);
+  board->AwaitReaders(gone, kReportWait);
 }
 
 void ProcessGroup::Impl::Leave() {
@@ -241,7 +243,7 @@ void ProcessGroup::Impl::Leave() {
   {
     MutexLock lock(&mutex_);
     if (released_) return;
-    // The thread that aborts the group has not come to its report, or there is one already.
+    // The aborting thread may not have posted its report yet; if it has, this one is ignored.
     if (absl::IsAborted(failed_)) report = AbortReport(absl::StripPrefix(failed_.message(), kAborted));
   }
   Threads aborting;

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/process_group/backend_choice.h"
 #include "worker_runtime/process_group/failure_board.h"
 #include "worker_runtime/process_group/failure_report.h"
@@ -28,8 +28,8 @@ class Backend;
 
 namespace ddprun {
 
-// The parts of a process group, its creation (process_group.cc), failure and end (process_group_failure.cc). The plain
-// members are set at creation and not changed before Release.
+// State of a process group; its creation is in process_group.cc, its failure and end are in process_group_failure.cc.
+// The members without a trailing underscore are set at creation and not changed before Release.
 class ProcessGroup::Impl {
  public:
   int rank = 0;
@@ -53,20 +53,20 @@ class ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   int subgroups_made = 0;
 
-  // Rendezvous in `fresh_store`, then creates `group`, which LibTorch's logs call `unique_name`.
+  // Meets the other ranks in `fresh_store`, then creates `group`, which LibTorch's logs call `unique_name`.
   absl::Status Form(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name);
 
-  // OK, or why `operation` can't run any more.
+  // Returns OK, or the reason why `operation` can no longer run.
   absl::Status Usable(absl::string_view operation);
 
-  // See ProcessGroup; `timeout` is what the operation was given.
+  // See ProcessGroup. `timeout` is that of the operation.
   absl::Status Try(absl::string_view operation, absl::Duration timeout, absl::FunctionRef<absl::Status()> body);
 
-  // OK, or the error of a collective that was enqueued earlier. Gloo has none: it waits for each.
+  // Returns OK, or the error of a collective that was enqueued earlier. Always OK for Gloo, which waits for each.
   absl::Status NcclHealth(absl::string_view operation, absl::Duration timeout);
 
-  // The error for an exception that `operation` threw. If a connection failed, breaks all others, so that the failure
-  // reaches all ranks at once, and the group stays failed.
+  // Returns the error for an exception that `operation` threw. If a connection failed, breaks all others, so that the
+  // failure reaches all ranks at once, and the group stays failed.
   absl::Status Explain(absl::string_view operation, const absl::Status& thrown, absl::Duration timeout);
 
   void Abort(absl::string_view reason);
@@ -74,13 +74,13 @@ class ProcessGroup::Impl {
   // See ProcessGroup.
   void AwaitReaders();
 
-  // The end without Shutdown: informs the others, breaks off pending operations, and releases everything.
+  // Ends the group without Shutdown: informs the others, interrupts pending operations, and releases everything.
   void Leave();
 
-  // Releases connections and threads. A healthy NCCL backend first completes what is enqueued.
+  // Releases connections and threads. A healthy NCCL backend first completes the operations that are enqueued.
   void Release(bool healthy);
 
-  // Registers a subgroup. Error: this group was aborted in the meantime, and so was `subgroup`.
+  // Registers a subgroup. Error: this group has failed in the meantime; `subgroup` is then aborted.
   absl::Status AddSubgroup(const std::shared_ptr<ProcessGroup>& subgroup);
   std::vector<std::shared_ptr<ProcessGroup>> Subgroups();
 
@@ -93,19 +93,19 @@ class ProcessGroup::Impl {
   FailureReport Describe(absl::string_view operation, const absl::Status& thrown);
   uint64_t Sequence();
 
-  // Breaks all connections. Gloo's break at once; NCCL's abort, which may take long, runs on a thread of its own, which
-  // is added to `aborting`, so that neither other groups nor the report wait for it.
+  // Breaks all connections. Gloo's break at once; NCCL's abort, which may take long, runs on its own thread, which is
+  // added to `aborting`, so that neither other groups nor the report wait for it.
   using Threads = std::vector<std::thread>;
   void CutOff(Threads& aborting);
-  // The same for this group and its subgroups, which then fail with Aborted and `reason`. Returns the groups' boards,
-  // for their reports.
+  // Calls CutOff for this group and its subgroups, which then fail with Aborted and `reason`. Returns the groups'
+  // boards, for their reports.
   std::vector<std::shared_ptr<FailureBoard>> AbortAll(absl::string_view reason, Threads& aborting);
 
   std::stop_source aborted_;  // ends waits for the store inside NCCL
   Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);    // why the group is unusable
   std::set<int> gone_ ABSL_GUARDED_BY(mutex_);     // ranks without a failure report: do not wait for them
-  bool released_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is left to break off
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;  // no connections are left
   std::vector<std::weak_ptr<ProcessGroup>> subgroups_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -3,7 +3,7 @@
 #include <c10/util/Logging.h>
 #include <stdlib.h>
 
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 namespace ddprun {
 namespace {

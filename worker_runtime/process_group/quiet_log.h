@@ -3,8 +3,8 @@
 
 namespace ddprun {
 
-// While one exists, LibTorch logs only what ends the process, in all threads; unless TORCH_CPP_LOG_LEVEL is set. For
-// calls whose errors are returned, or are of no interest: c10d logs them too, with its C++ stack. Thread-safe.
+// While an object of this class exists, LibTorch logs only fatal errors, in all threads, unless TORCH_CPP_LOG_LEVEL is
+// set. For calls whose errors are returned or ignored: c10d logs them too, with its C++ stack. Thread-safe.
 class QuietLog {
  public:
   QuietLog();

@@ -74,8 +74,8 @@ std::vector<int> OpenDescriptors() {
   return fds;
 }
 
-// Calls `use` with a duplicate of each descriptor: what is looked at and what is used are then the same socket,
-// whatever other threads close and open meanwhile.
+// Calls `use` with a duplicate of each descriptor, so that `socket` describes the same socket as `fd` even if other
+// threads close and open descriptors meanwhile.
 void ForEachSocket(absl::FunctionRef<void(int fd, const TcpSocket&)> use) {
   for (const int fd : OpenDescriptors()) {
     if (!Option(fd, SO_TYPE).has_value()) continue;
@@ -152,11 +152,11 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int por
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (error != 0) return absl::UnavailableError(absl::StrCat("can't resolve ", host, ": ", gai_strerror(error)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(list, freeaddrinfo);
-  // IPv4 first: hosts of one job may differ in whether they speak IPv6.
+  // IPv4 first: some hosts of a job may not support IPv6.
   for (const bool v4 : {true, false}) {
     for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
       if ((address->ai_family == AF_INET) != v4) continue;
-      // A datagram socket that is connected has chosen its route, and nothing has left the host.
+      // Connecting a datagram socket selects its route without sending anything.
       const int fd = socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
       if (fd < 0) continue;
       const bool connected = connect(fd, address->ai_addr, address->ai_addrlen) == 0;

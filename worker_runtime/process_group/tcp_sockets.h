@@ -13,7 +13,8 @@
 // Finds the TCP sockets that libraries have opened in this process, by their addresses. Thread-safe.
 namespace ddprun {
 
-// "10.0.0.7:29500" or "[fe80::1]:29500"; IPv4-mapped IPv6 is written as IPv4. Empty: not bound, not connected.
+// Addresses look like "10.0.0.7:29500" or "[fe80::1]:29500"; IPv4-mapped IPv6 is written as IPv4. Empty: not bound or
+// not connected.
 struct TcpSocket {
   std::string local;
   std::string remote;
@@ -24,10 +25,11 @@ struct TcpSocket {
 
 using SocketFilter = absl::FunctionRef<bool(const TcpSocket&)>;
 
-// The sockets for which `filter` returns true, in no particular order.
+// Returns the sockets for which `filter` returns true, in no particular order.
 std::vector<TcpSocket> FindTcpSockets(SocketFilter filter);
 
-// Those and the number of bytes that they have received, and have sent with the other side's acknowledgement.
+// Sockets for which `filter` returns true, and the number of bytes that they have received, or have sent and the other
+// side has acknowledged.
 struct TcpTraffic {
   std::vector<TcpSocket> sockets;
   uint64_t bytes = 0;
@@ -39,24 +41,24 @@ TcpTraffic MeasureTcpSockets(SocketFilter filter);
 // is examined, so a descriptor that is closed and reused in the meantime is not affected.
 int ShutDownTcpSockets(SocketFilter filter);
 
-// Enables TCP keepalive: idle connections to a host that has vanished fail after one minute. The kernel answers for a
-// process that is only slow or stopped.
+// Enables TCP keepalive: idle connections to a host that has vanished fail after one minute. A process that is only
+// slow or stopped does not trigger it, because its kernel answers.
 void KeepAliveTcpSockets(SocketFilter filter);
 
-// Keepalive, and the same limit for data that the other host does not acknowledge, for which the kernel would try 15
-// minutes. Not for connections whose receiver may be stopped for longer with a full buffer: those would fail too.
+// Enables keepalive, and sets the same limit for data that the other host does not acknowledge, which the kernel would
+// retransmit for 15 minutes. Not for connections whose receiver may be stopped for longer with a full buffer: those
+// would fail too.
 void LimitSilenceOfTcpSockets(SocketFilter filter);
 
-// A read that waits for `limit` fails: for the other side's process may be stopped, for which its kernel answers. What
-// a library only polls for is not limited.
+// Makes a read that blocks for `limit` fail, for peers whose process may be stopped: their kernel still answers
+// keepalives. Does not affect libraries that poll.
 void LimitReadsOfTcpSockets(SocketFilter filter, absl::Duration limit);
 
-// The source address of the kernel's route to `host`:`port`. Sends nothing.
+// Returns the source address of the kernel's route to `host`:`port`. Sends nothing.
 // Errors: Unavailable if `host` does not resolve or there is no route.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int port);
 
-// The part of "10.0.0.7:29500" or "[fe80::1]:29500" before the port, without brackets, and the port; -1 if there is
-// none.
+// Return the host of "10.0.0.7:29500" or "[fe80::1]:29500", without brackets, and the port; -1 if there is none.
 std::string HostOfAddress(absl::string_view address);
 int PortOfAddress(absl::string_view address);
 

@@ -22,14 +22,14 @@ absl::Status CheckParts(absl::string_view operation, const at::Tensor& whole, co
                     whole.device() == part.device();
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      operation, ": shapes ", ShapeOf(whole), " and ", ShapeOf(part), " do not fit for ", parts,
-      " ranks; the first dimension of one must be that many times the other's, and dtype and device the same"));
+      operation, ": shapes ", ShapeOf(whole), " and ", ShapeOf(part), " do not match for ", parts,
+      " ranks; the first dimension of one must be that many times the other's, with the same dtype and device"));
 }
 
 absl::Status CheckPeer(absl::string_view operation, const ProcessGroup& group, int peer) {
   if (peer >= 0 && peer < group.size() && peer != group.rank()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(operation, ": rank ", peer, " is not another rank of this group of ", group.size()));
+      absl::StrCat(operation, ": rank ", peer, " is not another rank of this group of size ", group.size()));
 }
 
 absl::Status CheckOp(absl::string_view operation, const at::Tensor& tensor, ReduceOp op) {

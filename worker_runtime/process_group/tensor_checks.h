@@ -9,16 +9,16 @@
 #include "absl/strings/string_view.h"
 #include "worker_runtime/process_group/process_group.h"
 
-// What a backend would refuse with less clear words, or with the end of the process. All return InvalidArgument with
-// `operation` in front.
+// Checks for arguments that a backend would reject with a less clear error, or by ending the process. All return
+// InvalidArgument that starts with `operation`.
 namespace ddprun {
 
 std::string ShapeOf(const at::Tensor& tensor);
 
-// Defined and contiguous.
+// Requires a defined and contiguous tensor.
 absl::Status CheckTensor(absl::string_view operation, const at::Tensor& tensor);
 
-// `whole` consists of `parts` tensors like `part`, one after the other in the first dimension.
+// Requires that `whole` consists of `parts` tensors like `part`, concatenated in the first dimension.
 absl::Status CheckParts(absl::string_view operation, const at::Tensor& whole, const at::Tensor& part, int parts);
 
 absl::Status CheckPeer(absl::string_view operation, const ProcessGroup& group, int peer);

@@ -7,8 +7,8 @@
 namespace ddprun {
 namespace {
 
-// Sends `value` as a tensor of one element through `communicate`. The result is read inside the wall for exceptions: a
-// GPU's errors surface there.
+// Passes `value` as a tensor of one element to `communicate`. The result is read inside Try, because a GPU's errors
+// surface there.
 template <typename T>
 absl::StatusOr<T> Exchange(ProcessGroup& group, absl::string_view operation, T value, at::ScalarType dtype,
                            absl::FunctionRef<absl::Status(at::Tensor)> communicate) {

@@ -12,11 +12,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/hostname.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace torch::autograd::profiler {
-// Of torch/csrc/profiler/kineto_shim.h, which includes headers of Kineto that LibTorch does not come with.
+// Declared in torch/csrc/profiler/kineto_shim.h, which includes headers of Kineto that LibTorch does not ship.
 TORCH_API void addMetadataJson(const std::string& key, const std::string& value);
 }  // namespace torch::autograd::profiler
 
@@ -27,7 +28,7 @@ namespace profiler = torch::autograd::profiler;
 
 enum class Phase { kWait, kWarmup, kActive };
 
-// Of the step after `done` steps; the schedule of torch.profiler.schedule.
+// Phase of the step after `done` steps, according to the schedule of torch.profiler.schedule.
 Phase PhaseOf(int64_t done, const ProfileOptions& options) {
   const int64_t cycle = options.wait + options.warmup + options.active;
   if (options.repeat > 0 && done / cycle >= options.repeat) return Phase::kWait;
@@ -40,19 +41,13 @@ bool IsLastOfCycle(int64_t done, const ProfileOptions& options) {
   return (done + 1) % (options.wait + options.warmup + options.active) == 0;
 }
 
-std::string HostName() {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  return host;
-}
-
 }  // namespace
 
 class ProfileSteps::Impl {
  public:
   Impl(const ProcessGroup& group, ProfileOptions options)
       : options_(std::move(options)),
-        prefix_(absl::StrCat(options_.folder, "/", HostName(), "_", group.rank(), ".")),
+        prefix_(absl::StrCat(options_.folder, "/", Hostname(), "_", group.rank(), ".")),
         distributed_(absl::StrCat("{\"backend\": \"", group.backend(), "\", \"rank\": ", group.rank(),
                                   ", \"world_size\": ", group.size(), "}")) {
     if (at::hasCUDA()) activities_.insert(torch::profiler::impl::ActivityType::CUDA);
@@ -63,7 +58,7 @@ class ProfileSteps::Impl {
     TorchTry("profiler", [this] { return Save(); }).IgnoreError();
   }
 
-  // Throws like LibTorch.
+  // Throws c10::Error, like LibTorch.
   absl::Status Begin() {
     const Phase phase = PhaseOf(done_, options_);
     if (phase != Phase::kWait && !prepared_) {
@@ -96,7 +91,7 @@ class ProfileSteps::Impl {
     const auto result = profiler::disableProfiler();
     const std::string path = absl::StrCat(prefix_, options_.first_step + done_, ".pt.trace.json");
     result->save(path);
-    // Kineto only logs that it could not write.
+    // Kineto only logs a failure to write.
     if (std::error_code error; !std::filesystem::exists(path, error)) {
       return absl::UnavailableError(absl::StrCat("the profiler could not write ", path));
     }

@@ -11,14 +11,14 @@
 
 namespace ddprun {
 
-// The steps of a cycle, as in torch.profiler.schedule.
+// Phases of a profiling cycle in steps, as in torch.profiler.schedule.
 struct ProfileOptions {
   std::string folder;      // for the traces; created if it does not exist
   int64_t wait = 1;        // steps that are not profiled
-  int64_t warmup = 1;      // steps in which the profiler runs and what it sees is dropped
+  int64_t warmup = 1;      // steps in which the profiler runs and its results are dropped
   int64_t active = 3;      // steps in the trace; at least 1
   int64_t repeat = 1;      // number of cycles; 0: until the training ends
-  int64_t first_step = 0;  // steps that were done before, if the training was resumed; they only count in names
+  int64_t first_step = 0;  // steps done before, if the training was resumed; only used in file names
 };
 
 // Profiles some steps of a training with LibTorch's profiler (Kineto), as torch.profiler.profile does: operators, the
@@ -36,16 +36,17 @@ struct ProfileOptions {
 class ProfileSteps {
  public:
   // The first step begins.
-  // Errors: InvalidArgument: a number of steps is negative, or `active` is 0. Of the file system, with the path.
+  // Errors: InvalidArgument: a number of steps is negative, or `active` is 0. Those of the file system, with the path.
   static absl::StatusOr<std::unique_ptr<ProfileSteps>> Create(const ProcessGroup& group, ProfileOptions options);
 
-  // Writes what has been recorded, should the training end within a cycle.
+  // Writes the events recorded so far, if the training ends within a cycle.
   ~ProfileSteps();
   ProfileSteps(const ProfileSteps&) = delete;
   ProfileSteps& operator=(const ProfileSteps&) = delete;
 
-  // At the end of each step. Writing a trace takes up to some seconds.
-  // Errors: Internal: those of the profiler, for example if another one is running. Of the file system, with the path.
+  // Call at the end of each step. Writing a trace takes up to a few seconds.
+  // Errors: Internal: those of the profiler, for example if another one is running. Those of the file system, with the
+  // path.
   absl::Status Step();
 
  private:

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/random_id.h"
+#include "base/random_id.h"
 
 namespace ddprun {
 namespace {
@@ -37,7 +37,7 @@ AtomicFile::AtomicFile(std::string path, std::string temporary, int fd, FileSyst
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) files_.Close(fd_);
-  // If it can't be removed now, the next save tries again.
+  // If the file can't be removed now, the next save tries again.
   if (!renamed_) files_.Remove(temporary_).IgnoreError();
 }
 

@@ -11,8 +11,8 @@
 
 namespace ddprun {
 
-// A file that is written atomically, whenever the program or the machine stops: written under a temporary name in the
-// same directory (.NAME.RANDOM.tmp), synced, renamed, and the directory synced. An existing file is kept until the
+// A file that is written atomically even if the program or the machine stops: it is written under a temporary name in
+// the same directory (.NAME.RANDOM.tmp), synced, renamed, and the directory synced. An existing file is kept until the
 // rename. Thread-compatible.
 //
 // Errors are those of FileSystem. After an error only the destructor may be called.
@@ -21,7 +21,7 @@ class AtomicFile {
   // `files` outlives the object.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, FileSystem& files);
 
-  // Removes what was written, unless Commit succeeded.
+  // Removes the written data, unless Commit succeeded.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -41,7 +41,7 @@ class AtomicFile {
   bool renamed_ = false;
 };
 
-// Whether AtomicFile uses such a name for files that it has not committed.
+// True if AtomicFile uses `name` for files that are not committed.
 bool IsTemporaryName(absl::string_view name);
 
 }  // namespace ddprun

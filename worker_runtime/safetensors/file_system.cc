@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/write_all.h"
 
 namespace ddprun {
 namespace {
@@ -34,9 +35,9 @@ absl::Status SystemError(absl::string_view doing, const std::string& path, int e
   return absl::Status(CodeOf(error), absl::StrCat("can't ", doing, " ", path, ": ", std::strerror(error)));
 }
 
-// Large enough for a disk's full speed, and small enough that it begins to write soon.
+// Large enough for the disk's full speed, small enough for the disk to start writing early.
 constexpr size_t kMostPerWrite = size_t{8} << 20;
-// What direct writes must be multiples of, in memory and in the file; no disk that is sold wants more.
+// Alignment of direct writes in memory and in the file; sufficient for all common disks.
 constexpr size_t kDirectAlignment = 4096;
 
 bool Aligned(uint64_t number) { return number % kDirectAlignment == 0; }
@@ -54,13 +55,11 @@ class RealFileSystem : public FileSystem {
   absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override {
     if (direct_) WriteDirectly(fd, &bytes);
     while (!bytes.empty()) {
-      const size_t size = std::min(bytes.size(), kMostPerWrite);
-      const ssize_t written = ::write(fd, bytes.data(), size);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return SystemError("write", path, errno);
-      bytes.remove_prefix(static_cast<size_t>(written));
-      // The disk begins now instead of at Sync. Only a hint: Sync reports what fails.
-      if (size == kMostPerWrite) ::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+      const absl::string_view piece = bytes.substr(0, kMostPerWrite);
+      if (const int error = WriteAll(fd, piece); error != 0) return SystemError("write", path, error);
+      bytes.remove_prefix(piece.size());
+      // Starts writing to the disk now instead of at Sync. Only a hint: Sync reports errors.
+      if (piece.size() == kMostPerWrite) ::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     }
     return absl::OkStatus();
   }
@@ -80,7 +79,7 @@ class RealFileSystem : public FileSystem {
   absl::Status SyncFolder(const std::string& folder) override {
     const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return SystemError("open folder", folder, errno);
-    // Some network file systems have no sync for folders, as they write names at once.
+    // Some network file systems do not support syncing a folder, as they write names immediately.
     const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
     ::close(fd);
     return error == 0 ? absl::OkStatus() : SystemError("write folder", folder, error);
@@ -92,7 +91,8 @@ class RealFileSystem : public FileSystem {
   }
 
  private:
-  // As much as can be written so; the rest, and what fails, is left to the usual way, which also says why.
+  // Writes as much as possible directly. The regular path writes the rest, retries failed writes and reports their
+  // errors.
   static void WriteDirectly(int fd, absl::string_view* bytes) {
     const off_t place = ::lseek(fd, 0, SEEK_CUR);
     const bool aligned =

@@ -15,7 +15,8 @@ namespace ddprun {
 // tests can stop after any of them, make them fail, and drop unsynced data. Thread-safe.
 //
 // Errors have the path and the system's message. ResourceExhausted: no space or quota left; NotFound: no such
-// directory; PermissionDenied; FailedPrecondition: a read-only file system; Unavailable: anything else.
+// directory; AlreadyExists: Create of an existing file; PermissionDenied; FailedPrecondition: a read-only file system;
+// Unavailable: any other error.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -24,25 +25,25 @@ class FileSystem {
   virtual absl::StatusOr<int> Create(const std::string& path) = 0;
   // Appends all of `bytes`. `path` is only for errors.
   virtual absl::Status Write(int fd, absl::string_view bytes, const std::string& path) = 0;
-  // The file's bytes are on disk only once this has returned.
+  // When this returns OK, the file's contents are on disk.
   virtual absl::Status Sync(int fd, const std::string& path) = 0;
   virtual void Close(int fd) = 0;
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
-  // The directory's names are on disk only once this has returned.
+  // When this returns OK, the directory's entries are on disk.
   virtual absl::Status SyncFolder(const std::string& folder) = 0;
-  // OK if it does not exist.
+  // Returns OK if the file does not exist.
   virtual absl::Status Remove(const std::string& path) = 0;
 
   // The real file system. Never destroyed.
   static FileSystem& Real();
-  // The same, but what is written from page-aligned memory to a page-aligned place in the file goes straight to the
-  // disk (O_DIRECT) where the file system can do that. Takes a tenth of the CPU time of a copy in the page cache, which
-  // a writer in the background would take from the training.
+  // Same, but data from page-aligned memory for a page-aligned offset in the file is written directly to the disk
+  // (O_DIRECT) if the file system supports it. This takes a tenth of the CPU time of a copy into the page cache, which
+  // a background writer would take from the training.
   static FileSystem& Direct();
 };
 
-// Differs for two files that have had the same path one after the other, without reading them. Opens the file, which
-// makes NFS ask its server. Errors as above.
+// Distinguishes two files that had the same path one after the other, without reading their contents. IdentityOf opens
+// the file, which makes NFS ask its server. Errors as above.
 struct FileIdentity {
   uint64_t inode = 0;
   int64_t modified_nanoseconds = 0;

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_runtime/safetensors/atomic_file.h"
 #include "worker_runtime/safetensors/checksum.h"
 
@@ -27,7 +27,7 @@ absl::Status CantRead(const std::string& path, int error) {
   return absl::Status(code, absl::StrCat("can't read ", path, ": ", std::strerror(error)));
 }
 
-// Exactly `size` bytes.
+// Reads exactly `size` bytes.
 absl::Status ReadAt(int fd, const std::string& path, uint64_t offset, char* to, size_t size) {
   while (size > 0) {
     const ssize_t got = ::pread(fd, to, size, static_cast<off_t>(offset));
@@ -44,7 +44,7 @@ absl::Status ReadAt(int fd, const std::string& path, uint64_t offset, char* to, 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  // Not to be stuck on a named pipe.
+  // O_NONBLOCK, so as not to block on a named pipe.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return CantRead(path, errno);
   struct stat found;
@@ -145,7 +145,7 @@ absl::Status WriteSafetensors(const std::string& path, const SafetensorsHeader& 
   if (!file.ok()) return file.status();
   absl::Status status = (*file)->Append(absl::StrCat(SafetensorsPrefix(text.size()), text));
   for (size_t i = 0; i < bytes.size() && status.ok();) {
-    // Pieces that lie side by side in memory, as those of a snapshot do, are written at once.
+    // Pieces that are adjacent in memory, like those of a snapshot, are written together.
     absl::string_view piece = bytes[i++];
     while (i < bytes.size() && bytes[i].data() == piece.data() + piece.size()) {
       piece = absl::string_view(piece.data(), piece.size() + bytes[i++].size());

@@ -18,9 +18,9 @@
 
 namespace ddprun {
 
-// A memory-mapped safetensors file: only accessed parts are read. Whatever the file contains, opening it returns an
-// error or tensors that lie within it. Thread-safe, except for mutable_bytes. The file must not be truncated while it
-// is open (files of AtomicFile never are).
+// A memory-mapped safetensors file: only accessed parts are read. For any contents, opening the file returns an error
+// or tensors that lie within it. Thread-safe, except for mutable_bytes. The file must not be truncated while it is open
+// (files of AtomicFile never are).
 class SafetensorsFile {
  public:
   // Reads and checks the header, and its checksum if it has one.
@@ -35,20 +35,20 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
   const std::string& header_text() const { return text_; }
-  // Nullopt: written by another program, so damage inside tensors can't be detected.
+  // Nullopt: the file was written by another program, so damage inside tensors can't be detected.
   const std::optional<Seal>& seal() const { return seal_; }
 
   // The bytes of one of header().tensors, valid while this object exists. Not checked.
   absl::string_view bytes(const SafetensorsTensor& tensor) const;
-  // The same, writable: changes are private to this process and do not reach the file.
+  // Same, but writable: changes are private to this process and do not reach the file.
   char* mutable_bytes(const SafetensorsTensor& tensor);
 
   // Verifies the checksum of one tensor, by its index in header().tensors. OK if it has none.
   // Errors: DataLoss names file and tensor.
   absl::Status CheckTensor(size_t index) const;
 
-  // Verifies all checksums with read() instead of through the mapping, so that a bad sector is an error and not a
-  // signal.
+  // Verifies all checksums with read() instead of through the mapping, so that a bad sector causes an error rather than
+  // a signal.
   absl::Status CheckAll() const;
 
  private:
@@ -67,7 +67,7 @@ class SafetensorsFile {
 };
 
 // Writes a safetensors file with checksums, with AtomicFile. `layout` comes from LayOutSafetensors; `bytes` has one
-// piece per tensor, of its size. `before_rename` is asked right before the file gets its name.
+// piece per tensor, of its size. `before_rename` is called just before the file is renamed; its error aborts the write.
 // Errors: those of AtomicFile and of `before_rename`; InvalidArgument: the header would exceed the format's limit.
 absl::Status WriteSafetensors(
     const std::string& path, const SafetensorsHeader& layout, absl::Span<const absl::string_view> bytes,

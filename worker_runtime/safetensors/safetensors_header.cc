@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -42,9 +42,9 @@ constexpr DtypeRow kDtypes[] = {
 };
 
 constexpr char kMetadataKey[] = "__metadata__";
-// More dimensions than any tensor has, so that a hostile shape ends early.
+// Above the dimensions of any real tensor, so that a hostile shape is rejected early.
 constexpr size_t kMaxDimensions = 64;
-// What of a file's own words goes into an error.
+// Limit on text of the file that is quoted in an error.
 constexpr size_t kMaxShownName = 120;
 
 std::string Shown(absl::string_view name) { return absl::StrCat("\"", OneLine(name, kMaxShownName), "\""); }
@@ -53,7 +53,7 @@ absl::Status Damaged(absl::string_view file, absl::string_view what) {
   return absl::DataLossError(absl::StrCat(file, " is not a valid safetensors file: ", what));
 }
 
-// Bytes of a tensor of this shape; nullopt where that can't be counted, or a size is negative.
+// Bytes of a tensor of this shape; nullopt on overflow or if a size is negative.
 std::optional<uint64_t> BytesOf(SafetensorsDtype dtype, const std::vector<int64_t>& shape) {
   uint64_t bytes = SafetensorsDtypeBytes(dtype);
   for (const int64_t size : shape) {
@@ -65,8 +65,8 @@ std::optional<uint64_t> BytesOf(SafetensorsDtype dtype, const std::vector<int64_
 
 auto PlaceInFile(const SafetensorsTensor& tensor) { return std::tie(tensor.begin, tensor.end, tensor.name); }
 
-// Takes the header while it is read, so that nothing is built that the format does not know, however the text is
-// nested.
+// Builds the header while the text is parsed, so that nothing is allocated for values that the format does not have,
+// regardless of nesting.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<SafetensorsTensor> tensors;
@@ -181,7 +181,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   int seen_ = 0;
 };
 
-// Nullopt if all tensors lie side by side and fill the data.
+// Nullopt if the tensors are contiguous and fill the data.
 std::optional<std::string> FirstMisfit(const std::vector<SafetensorsTensor>& tensors, uint64_t data_bytes) {
   uint64_t end = 0;
   for (const SafetensorsTensor& tensor : tensors) {
@@ -257,7 +257,7 @@ absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTenso
   SafetensorsHeader header;
   header.tensors = std::move(tensors);
   header.metadata = std::move(metadata);
-  // Empty tensors share their place with the one that follows; readers order them by their names.
+  // Empty tensors share their position with the next one; readers order them by name.
   std::sort(header.tensors.begin(), header.tensors.end(),
             [](const SafetensorsTensor& a, const SafetensorsTensor& b) { return PlaceInFile(a) < PlaceInFile(b); });
   return header;
@@ -271,7 +271,7 @@ std::string SafetensorsHeaderText(const SafetensorsHeader& header) {
                          {"shape", tensor.shape},
                          {"data_offsets", {tensor.begin, tensor.end}}};
   }
-  // Bytes that are no UTF-8 would make an unreadable file; they are replaced.
+  // Invalid UTF-8 is replaced, because it would make the file unreadable.
   std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   while ((kSafetensorsPrefixBytes + text.size()) % kSafetensorsDataAlignment != 0) text.push_back(' ');
   return text;

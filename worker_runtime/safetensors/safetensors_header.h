@@ -59,7 +59,7 @@ struct SafetensorsHeader {
   std::vector<SafetensorsTensor> tensors;
   // The entries of "__metadata__".
   std::map<std::string, std::string> metadata;
-  // Where the first tensor's bytes begin in the file. Set by reading; writing chooses it.
+  // Offset of the first tensor's bytes in the file. Set by the reader; the writer chooses it.
   uint64_t data_begin = 0;
 
   // Bytes of all tensors together.
@@ -70,7 +70,7 @@ struct SafetensorsHeader {
 
 // Longer headers are rejected, as in the reference library.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
-// The eight bytes in front of the header.
+// Length of the size field before the header.
 inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 
 // Assigns each tensor its position (overwrites `begin` and `end`) and sorts the tensors: larger element types first, so
@@ -79,22 +79,22 @@ inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTensor> tensors,
                                                     std::map<std::string, std::string> metadata);
 
-// The data of a file that we write begins at a multiple of this: a page, so that mapped tensors are aligned and the
-// data can be written past the page cache.
+// Alignment of the tensor data in files written here: a page, so that mapped tensors are aligned and the data can be
+// written without the page cache.
 inline constexpr uint64_t kSafetensorsDataAlignment = 4096;
 
 // The JSON text of a header, padded with spaces so that the data begins at a multiple of kSafetensorsDataAlignment.
 std::string SafetensorsHeaderText(const SafetensorsHeader& header);
-// The eight bytes for a text of this length.
+// The size field for a text of this length.
 std::string SafetensorsPrefix(uint64_t text_bytes);
 
-// The length of the JSON text, from the file's first bytes (at least eight, if the file is that long).
+// Returns the length of the JSON text, from the file's first bytes (at least eight, if the file is that long).
 // Errors: DataLoss names `file` and the reason: too short, or an invalid length.
 absl::StatusOr<uint64_t> SafetensorsTextBytes(absl::string_view file, absl::string_view prefix, uint64_t file_bytes);
 
-// Parses the JSON text of a file of `file_bytes` bytes. Whatever the text contains, the result is consistent: each
-// tensor lies within the file, has the size of its shape and dtype, and tensors neither overlap nor leave gaps.
-// Errors: DataLoss names `file`, the tensor and what is wrong with it.
+// Parses the JSON text of a file of `file_bytes` bytes. For any text, the result is consistent: each tensor lies within
+// the file, has the size of its shape and dtype, and tensors neither overlap nor leave gaps.
+// Errors: DataLoss names `file`, the tensor and the error.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view file, absl::string_view text,
                                                          uint64_t file_bytes);
 

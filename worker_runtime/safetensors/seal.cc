@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kTensorKey[] = "ddprun.tensor_xxh3";
 constexpr char kHeaderKey[] = "ddprun.header_xxh3";
-// As it stands in the text. A text inside the JSON can't look like it, as its quotation marks are escaped there.
+// The field as it appears in the text. A string inside the JSON can't contain it, as its quotation marks are escaped.
 constexpr char kHeaderField[] = "\"ddprun.header_xxh3\":\"";
 
 std::string Zeros() { return std::string(kChecksumTextBytes, '0'); }
@@ -37,7 +37,7 @@ absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::strin
                                              const SafetensorsHeader& header) {
   const auto stated = header.metadata.find(kHeaderKey);
   if (stated == header.metadata.end()) {
-    // One flipped bit in the key must not turn a file of ours into one of somebody else.
+    // A flipped bit in the key must not make a file of this library pass for another program's.
     for (const auto& [key, value] : header.metadata) {
       if (absl::StartsWith(key, "ddprun.")) return Damaged(file, "its header has no checksum");
     }

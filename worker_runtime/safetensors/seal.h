@@ -18,11 +18,11 @@
 namespace ddprun {
 
 struct SealedHeader {
-  std::string text;       // as in the file
-  uint64_t checksum = 0;  // of the text, and thereby of the whole content
+  std::string text;       // as written to the file
+  uint64_t checksum = 0;  // of the text, and thereby of the whole contents
 };
 
-// The JSON text of a header whose tensors have these checksums.
+// Returns the JSON text of `header` with these checksums of its tensors.
 SealedHeader SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums);
 
 struct Seal {
@@ -30,7 +30,7 @@ struct Seal {
   std::vector<uint64_t> tensor_checksums;  // one per tensor of the header
 };
 
-// The seal of a header that was read from `text`. Nullopt: the file has none, because another program wrote it.
+// Reads the seal of a header that was parsed from `text`. Nullopt: the file has none, because another program wrote it.
 // Errors: DataLoss names `file` if the header is damaged.
 absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::string_view text,
                                              const SafetensorsHeader& header);

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -84,7 +84,7 @@ at::Tensor TensorOnBytes(const SafetensorsTensor& tensor, char* bytes) {
 }
 
 at::Tensor ReadableTensor(const SafetensorsTensor& tensor, absl::string_view bytes) {
-  // Only ever read from: LibTorch has no tensors of constant bytes.
+  // Only ever read: LibTorch has no tensors of constant bytes.
   char* const place = const_cast<char*>(bytes.data());
   if (reinterpret_cast<uintptr_t>(place) % SafetensorsDtypeBytes(tensor.dtype) == 0)
     return TensorOnBytes(tensor, place);

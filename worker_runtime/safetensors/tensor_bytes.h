@@ -23,11 +23,11 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 std::optional<SafetensorsDtype> ToSafetensorsDtype(c10::ScalarType type);
 c10::ScalarType ToScalarType(SafetensorsDtype dtype);
 
-// Name, dtype and shape of tensors to be written.
+// Returns name, dtype and shape of tensors to be written.
 // Errors: InvalidArgument names a tensor that is undefined, sparse, or of an unsupported type.
 absl::StatusOr<std::vector<SafetensorsTensor>> DescribeTensors(const NamedTensors& tensors);
 
-// The values in host memory, row-major; `tensor` itself if it already is.
+// Returns the values in host memory, row-major; `tensor` itself if it already is.
 at::Tensor ToHost(const at::Tensor& tensor);
 
 // The bytes of a tensor returned by ToHost, valid while it exists.
@@ -36,7 +36,7 @@ absl::string_view HostBytes(const at::Tensor& host);
 // Host bytes as a tensor, without a copy. `bytes` must outlive it, be aligned to the element and have the shape's size.
 at::Tensor TensorOnBytes(const SafetensorsTensor& tensor, char* bytes);
 
-// The same for read-only use; copies the bytes if they are not aligned.
+// Same, for read-only use; copies the bytes if they are not aligned.
 at::Tensor ReadableTensor(const SafetensorsTensor& tensor, absl::string_view bytes);
 
 // A bool in a file must be 0 or 1: anything else is undefined behavior in C++.

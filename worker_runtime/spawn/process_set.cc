@@ -17,7 +17,7 @@
 namespace ddprun {
 namespace {
 
-// Written out: glibc knows P_PIDFD from 2.36 on only.
+// Defined here because glibc has P_PIDFD only from 2.36 on.
 constexpr idtype_t kWaitByPidfd = static_cast<idtype_t>(3);
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
@@ -27,7 +27,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// posix_spawn's two argument objects, released in any case.
+// posix_spawn's two argument objects, released by the destructor.
 class SpawnArguments {
  public:
   SpawnArguments() {
@@ -68,7 +68,7 @@ absl::Status ProcessSet::Start(const Command& command) {
   posix_spawnattr_setsigmask(&arguments.attributes, &none);
   posix_spawn_file_actions_addopen(&arguments.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   if (command.inherited_fd >= 0) {
-    // Onto itself: takes its close-on-exec flag away, in the child only.
+    // dup2 onto itself clears close-on-exec, in the child only.
     posix_spawn_file_actions_adddup2(&arguments.actions, command.inherited_fd, command.inherited_fd);
   }
   const std::vector<char*> argv = Pointers(command.argv), environment = Pointers(command.environment);
@@ -92,7 +92,7 @@ absl::Status ProcessSet::Start(const Command& command) {
 
 std::vector<ProcessSet::End> ProcessSet::Wait(SteadyTime deadline) {
   std::vector<pollfd> fds;
-  for (const Child& child : children_) fds.push_back({child.pidfd, POLLIN, 0});  // poll overlooks -1
+  for (const Child& child : children_) fds.push_back({child.pidfd, POLLIN, 0});  // poll ignores -1
   int ready = 0;
   while ((ready = poll(fds.data(), fds.size(), PollTimeout(deadline))) < 0 && errno == EINTR) {
   }

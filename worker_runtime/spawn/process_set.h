@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 
 namespace ddprun {
 
@@ -18,7 +18,7 @@ class ProcessSet {
     std::string program;                   // path
     std::vector<std::string> argv;         // argv[0] included
     std::vector<std::string> environment;  // "NAME=value" each
-    int inherited_fd = -1;                 // stays open in the child under its own number, as 0, 1 and 2 do
+    int inherited_fd = -1;                 // stays open in the child under the same number, as do 0, 1 and 2
   };
 
   struct End {
@@ -36,13 +36,14 @@ class ProcessSet {
   // Errors: Unavailable if it could not be executed; Unimplemented if the kernel has no pidfd (Linux 5.4 is needed).
   absl::Status Start(const Command& command);
 
-  // Waits until at least one has ended and returns all that have, in start order. Empty if the deadline expired first.
+  // Waits until at least one child has ended and returns all that have, in start order. Empty if the deadline expired
+  // first.
   // REQUIRES: running() > 0.
   std::vector<End> Wait(SteadyTime deadline);
 
   int running() const;
 
-  // Sends `signal` to those that are still running.
+  // Sends `signal` to the children that are still running.
   void Signal(int signal);
 
  private:

@@ -25,10 +25,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/signal_name.h"
-#include "rendezvous/base/steady_time.h"
-#include "rendezvous/base/text.h"
+#include "base/signal_name.h"
+#include "base/steady_time.h"
+#include "base/text.h"
 #include "worker_contract/environment.h"
+#include "worker_contract/exit_codes.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/spawn/process_set.h"
 #include "worker_runtime/spawn/spawn_environment.h"
@@ -43,8 +44,8 @@ constexpr size_t kMaxErrorBytes = 2000;
 // The content of an error file until its worker reaches Spawn.
 constexpr char kNotArrived[] = "not arrived";
 
-// How long after a failure others are waited for before they are stopped. A worker's peers may see that its connections
-// are closed, and end, before its own end can be seen.
+// Time to wait for further failures before the other workers are stopped. A worker's peers may notice that its
+// connections are closed, and end, before its own end can be seen.
 constexpr absl::Duration kSettleTime = absl::Milliseconds(100);
 
 class OwnedFd {
@@ -68,19 +69,20 @@ absl::Status SystemError(absl::string_view what) {
 
 // ---- in a worker ----
 
-// This process is what Spawn executed: ends it with what `body` does, unless it is for a later call.
+// In a process that Spawn executed: runs `body` and exits, unless the process is for a later call.
 void BecomeWorker(const SpawnMark& mark, int call, const SpawnOptions& options,
                   absl::FunctionRef<absl::Status(Worker&)> body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != mark.parent) _exit(128 + SIGKILL);  // killed before the line above
+  // The parent was killed before the line above.
+  if (getppid() != mark.parent) _exit(worker_contract::ExitCodeOfSignal(SIGKILL));
   if (call != mark.call) return;
-  unsetenv(kSpawnVariable);  // not for programs that this one starts
+  unsetenv(kSpawnVariable);  // not inherited by programs that this one starts
   if (ftruncate(mark.error_fd, 0) != 0) fprintf(stderr, "Spawn: the error file is gone: %s\n", strerror(errno));
   fcntl(mark.error_fd, F_SETFD, FD_CLOEXEC);
   RunWorker(options.worker, body);
 }
 
-// ---- in the process that called ----
+// ---- in the calling process ----
 
 // A store for the workers, listening on the loopback interface only.
 struct LocalStore {
@@ -113,7 +115,7 @@ absl::StatusOr<LocalStore> HostStore() {
   return local;
 }
 
-// The file, in memory, into which one worker writes its last error.
+// The file, in memory, into which a worker writes its last error.
 absl::StatusOr<OwnedFd> MakeErrorFile() {
   OwnedFd file(memfd_create("ddprun_spawn_error", MFD_CLOEXEC));
   if (file.get() < 0 || write(file.get(), kNotArrived, sizeof(kNotArrived) - 1) < 0) {
@@ -122,14 +124,14 @@ absl::StatusOr<OwnedFd> MakeErrorFile() {
   return file;
 }
 
-// What the worker wrote, and when; empty if nothing.
-struct LastWords {
+// Content of a worker's error file, and the time it was written; empty: nothing was written.
+struct ErrorReport {
   std::string content;
   timespec written = {};
 };
 
-LastWords ReadErrorFile(int fd) {
-  LastWords words;
+ErrorReport ReadErrorFile(int fd) {
+  ErrorReport words;
   struct stat info;
   if (fstat(fd, &info) != 0) return words;
   words.written = info.st_mtim;
@@ -139,7 +141,7 @@ LastWords ReadErrorFile(int fd) {
   return words;
 }
 
-// The message in an error file as worker.h has it written.
+// Returns the message of an error file that worker.h has written.
 std::string MessageOf(const std::string& content) {
   const nlohmann::json file = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
   const auto member = [](const nlohmann::json& value, const char* name) {
@@ -152,19 +154,22 @@ std::string MessageOf(const std::string& content) {
 
 struct Failure {
   ProcessSet::End end;
-  LastWords words;
+  ErrorReport words;
 };
 
 bool Failed(const Failure& failure) {
   return failure.end.signaled || failure.end.code != 0 || failure.words.content == kNotArrived;
 }
 
-bool HasWords(const Failure& failure) { return !failure.words.content.empty() && failure.words.content != kNotArrived; }
+bool HasErrorReport(const Failure& failure) {
+  return !failure.words.content.empty() && failure.words.content != kNotArrived;
+}
 
-// Which of two is the cause rather than the consequence. A worker whose peer is gone says so in its last words; one
-// that ended without words died of something else, even if its end was seen a moment later. Else who wrote first.
+// True if `a` is the cause rather than `b`. A worker whose peer is gone reports that in its error file; a worker that
+// ended without a report failed for another reason, even if its end was seen slightly later. Otherwise the earlier
+// report is the cause.
 bool Earlier(const Failure& a, const Failure& b) {
-  const auto kind = [](const Failure& failure) { return failure.end.signaled ? 0 : HasWords(failure) ? 2 : 1; };
+  const auto kind = [](const Failure& failure) { return failure.end.signaled ? 0 : HasErrorReport(failure) ? 2 : 1; };
   if (kind(a) != kind(b)) return kind(a) < kind(b);
   return kind(a) == 2 && std::pair(a.words.written.tv_sec, a.words.written.tv_nsec) <
                              std::pair(b.words.written.tv_sec, b.words.written.tv_nsec);
@@ -194,11 +199,11 @@ std::vector<std::string> OwnArguments() {
     for (int c = 0; (c = fgetc(file)) != EOF;) all.push_back(static_cast<char>(c));
     fclose(file);
   }
-  if (!all.empty()) all.pop_back();  // the zero byte of the last one
+  if (!all.empty()) all.pop_back();  // the final NUL of the last argument
   return absl::StrSplit(all, '\0');
 }
 
-// One call's workers, from their start to the end of the last.
+// The workers of one call, from their start to the end of the last.
 class Workers {
  public:
   Workers(int nprocs, absl::Duration grace) : nprocs_(nprocs), grace_(grace) {}
@@ -219,7 +224,7 @@ class Workers {
     return absl::OkStatus();
   }
 
-  // Until all have ended.
+  // Waits until all workers have ended.
   absl::Status Watch() {
     while (processes_.running() > 0) {
       const std::vector<ProcessSet::End> ends = processes_.Wait(deadline_);
@@ -232,10 +237,10 @@ class Workers {
 
  private:
   enum class Phase {
-    kRunning,   // -> kSettling: one has failed
-    kSettling,  // -> kStopping: kSettleTime has passed, in which others that fail may be the cause
+    kRunning,   // -> kSettling: a worker has failed
+    kSettling,  // -> kStopping: kSettleTime has passed, in which further failures may reveal the cause
     kStopping,  // -> kKilling: grace_ has passed since SIGTERM
-    kKilling,   // they got SIGKILL
+    kKilling,   // SIGKILL was sent
   };
 
   void GoOn() {
@@ -260,9 +265,9 @@ class Workers {
 
   void Note(Failure failure) {
     if (!Failed(failure)) return;
-    // What our own signals do is no failure; but one of before may have been written down.
+    // Exits caused by our own signals are not failures; an earlier failure may still be in the error file.
     const bool stopped = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
-    if (stopped && !HasWords(failure)) return;
+    if (stopped && !HasErrorReport(failure)) return;
     if (stopped) failure.end.signaled = false;
     if (!first_.has_value() || Earlier(failure, *first_)) first_ = failure;
   }
@@ -304,7 +309,7 @@ absl::Status Spawn(int nprocs, const SpawnOptions& options, absl::FunctionRef<ab
       return absl::FailedPreconditionError(absl::StrCat(kSpawnVariable, " was not set by Spawn; unset it"));
     }
     BecomeWorker(*mark, call, options, body);
-    return absl::OkStatus();  // a worker of a later call: for it this one is done
+    return absl::OkStatus();  // a worker of a later call: this call is skipped
   }
   absl::Status status = CheckCall(nprocs);
   if (!status.ok()) return status;
@@ -314,7 +319,7 @@ absl::Status Spawn(int nprocs, const SpawnOptions& options, absl::FunctionRef<ab
   const absl::StatusOr<LocalStore> store = HostStore();
   status = store.status();
   if (status.ok()) {
-    fflush(nullptr);  // what is in a buffer here must not be printed after the workers' lines
+    fflush(nullptr);  // buffered output must not be printed after the workers' lines
     Workers workers(nprocs, options.grace);
     status = workers.Start(call, store->port);
     if (status.ok()) status = workers.Watch();

@@ -30,8 +30,9 @@ struct SpawnOptions {
 // worker, earlier calls of Spawn are skipped. Workers get the environment that RunWorker needs, and OMP_NUM_THREADS=1
 // unless it is set or nprocs is 1. Their standard input is empty.
 //
-// This process hosts their store, on a port of the loopback interface that is bound before they start. If this process
-// is killed, the kernel kills the workers. Signals from the terminal (Ctrl-C) reach workers and this process alike.
+// This process hosts the workers' store, on a port of the loopback interface that is bound before they start. If this
+// process is killed, the kernel kills the workers. Signals from the terminal (Ctrl-C) reach the workers and this
+// process.
 //
 // Errors:
 //   Aborted             a worker failed; the message has its index and its error, exit code or signal. The others were

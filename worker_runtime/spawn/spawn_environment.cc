@@ -61,7 +61,7 @@ std::vector<std::string> EnvironmentOf(const SpawnedWorker& worker, const std::v
     }
   }
   for (const auto& [name, value] : own) environment.push_back(absl::StrCat(name, "=", value));
-  // Several processes with as many threads as there are cores would only get in each other's way.
+  // Several processes with one thread per core each would compete for the cores.
   if (worker.nprocs > 1 && !IsSet(environment, contract::kOmpNumThreads)) {
     environment.push_back(absl::StrCat(contract::kOmpNumThreads, "=1"));
   }

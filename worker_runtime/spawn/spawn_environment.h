@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// The environment variable that tells a program that Spawn executed it, and its content.
+// The environment variable that identifies a program executed by Spawn; its value is a SpawnMark.
 inline constexpr char kSpawnVariable[] = "DDPRUN_SPAWN";
 
 struct SpawnMark {
@@ -36,7 +36,7 @@ struct SpawnedWorker {
   SpawnMark mark;
 };
 
-// A worker's environment ("NAME=value" each): `parents` without variables of other launchers, and with those of
+// Returns a worker's environment ("NAME=value" each): `parents` without variables of other launchers, and with those of
 // worker_contract/environment.h. Pure.
 std::vector<std::string> EnvironmentOf(const SpawnedWorker& worker, const std::vector<std::string>& parents);
 

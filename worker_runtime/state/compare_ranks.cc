@@ -26,7 +26,7 @@ constexpr char kOptimizer[] = "the optimizer";
 
 std::string Quoted(absl::string_view name) { return absl::StrCat("\"", name, "\""); }
 
-// Checksums of the parts of a state, by what a message calls them.
+// Checksums of the parts of a state, keyed by the part's name in messages.
 std::map<std::string, uint64_t> Digest(const StateParts& parts) {
   std::map<std::string, ChecksumStream> streams;
   const std::set<std::string> parameters(parts.parameters.begin(), parts.parameters.end());
@@ -37,7 +37,7 @@ std::map<std::string, uint64_t> Digest(const StateParts& parts) {
   for (size_t i = 0; i < parts.rest.tensors.size(); ++i) {
     absl::string_view name = parts.rest.layout.tensors[i].name;
     const bool moment = absl::StartsWith(name, kOptimizerStatePrefix);
-    // LibTorch's archive of an optimizer of another kind has addresses in it.
+    // Skips LibTorch's archive of an optimizer of another kind, which contains addresses.
     if (!moment && !absl::ConsumePrefix(&name, kUserTensorPrefix)) continue;
     streams[moment ? kOptimizer : Quoted(name)].Add(HostBytes(ToHost(parts.rest.tensors[i])));
   }

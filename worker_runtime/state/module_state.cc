@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// The same values in the same memory, so that writing both would be writing one twice.
+// True if the tensors have the same values in the same memory, so that one copy is sufficient.
 bool Tied(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_same(b)) return true;
   return a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.device() == b.device() && a.dtype() == b.dtype() &&
@@ -17,7 +17,7 @@ bool Tied(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 ModuleState GetModuleState(const torch::nn::Module& module) {
-  // By name, which is the order that does not depend on who was registered first.
+  // Ordered by name, which does not depend on the order of registration.
   std::map<std::string, at::Tensor> all;
   for (const auto& item : module.named_parameters()) {
     if (item.value().defined()) all.emplace(item.key(), item.value());

@@ -19,16 +19,16 @@ namespace ddprun {
 // Parameters and buffers of a module under the names of Python's state_dict ("blocks.0.attn.weight"). Handles to the
 // module's own tensors, not copies.
 struct ModuleState {
-  // Tied ones once, under the alphabetically first name.
+  // Tied tensors once, under the alphabetically first name.
   NamedTensors tensors;
-  // Every other name of a tied one -> the name above.
+  // Every other name of a tied tensor -> the name above.
   std::map<std::string, std::string> aliases;
 
   // All names and the shape of each of `tensors`, in their order.
   std::vector<StateTarget> Targets() const;
 };
 
-// Throws only what LibTorch throws.
+// Throws only exceptions of LibTorch.
 ModuleState GetModuleState(const torch::nn::Module& module);
 
 }  // namespace ddprun

@@ -16,7 +16,7 @@ using nlohmann::json;
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 
-// A moment: a member function of State that gives a reference, and one that sets it.
+// Field for a moment: a member function of State that returns a reference, and one that sets it.
 template <typename State>
 OptimizerKind::Field TensorField(const char* name, const at::Tensor& (State::*get)() const,
                                  at::Tensor& (State::*get_mutable)()) {
@@ -29,8 +29,8 @@ OptimizerKind::Field TensorField(const char* name, const at::Tensor& (State::*ge
   return field;
 }
 
-// Python keeps the number of steps as a float32 tensor, which counts exactly up to 2^24; beyond, the bias correction
-// that it is for is 1.
+// Python stores the number of steps as a float32 tensor, which is exact up to 2^24; beyond that, the bias correction
+// computed from it is 1.
 template <typename State>
 OptimizerKind::Field StepField() {
   OptimizerKind::Field field;

@@ -12,15 +12,14 @@
 
 namespace ddprun {
 
-// How to read and write the state and options of one kind of optimizer through its base classes. Stateless;
-// thread-safe.
+// Accessors for the state and options of one kind of optimizer through its base classes. Stateless; thread-safe.
 struct OptimizerKind {
   struct Field {
     std::string name;  // as in Python's state_dict
-    // Undefined if the parameter has none.
+    // Undefined if the parameter has no such value.
     std::function<at::Tensor(const torch::optim::OptimizerParamState&)> get;
     std::function<void(torch::optim::OptimizerParamState&, const at::Tensor&)> set;
-    bool scalar = false;  // else of the parameter's shape
+    bool scalar = false;  // otherwise it has the parameter's shape
   };
 
   std::string name;  // "AdamW"

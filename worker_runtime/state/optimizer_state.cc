@@ -16,8 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/text.h"
+#include "base/counted.h"
+#include "base/text.h"
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/state/optimizer_kind.h"
 
@@ -88,7 +88,7 @@ absl::Status Misfit(absl::string_view file, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(file, " does not match the optimizer: ", what));
 }
 
-// What `groups` of a checkpoint must say so that it can be applied to an optimizer with `names`.
+// Checks that the groups of a checkpoint can be applied to an optimizer with `names`.
 absl::Status CheckGroups(absl::string_view file, const OptimizerKind& kind, const GroupNames& names, const json& said) {
   const absl::Status damaged =
       absl::DataLossError(absl::StrCat(file, " is damaged: its optimizer groups are not valid JSON"));
@@ -128,7 +128,7 @@ absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, Opti
   const absl::StatusOr<GroupNames> names = NamesOfGroups(module, optimizer);
   if (!names.ok()) return names.status();
   OptimizerState state;
-  // A tied parameter is in LibTorch's parameters() once for each of its names.
+  // LibTorch's parameters() contains a tied parameter once for each of its names.
   std::set<std::string> seen;
   json groups = json::array();
   for (size_t g = 0; g < names->size(); ++g) {

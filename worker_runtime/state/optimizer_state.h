@@ -18,16 +18,16 @@ namespace torch::optim {
 class Optimizer;
 }  // namespace torch::optim
 
-// The state of an optimizer under the names of the module's parameters, so that another process (LibTorch's archives
-// use addresses as keys) and Python can read it:
+// The state of an optimizer under the names of the module's parameters, so that Python and other processes can read it
+// (LibTorch's archives use addresses as keys):
 //
 //   optimizer.state.PARAMETER.exp_avg      moments: shape and dtype of the parameter
 //   optimizer.state.PARAMETER.step         float32 scalar, as in Python
 //   optimizer.state.PARAMETER.momentum_buffer
 //
-// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. That is so
-// for SGD, Adam and AdamW of the C++ frontend and classes derived from them, such as ddprun::AdamW. All others are
-// stored as what their save() writes into LibTorch's archive (parameters by position):
+// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. This format
+// is used for SGD, Adam and AdamW of the C++ frontend and classes derived from them, such as ddprun::AdamW. All others
+// are stored in the form that their save() writes into LibTorch's archive (parameters by position):
 //
 //   optimizer.archive                      uint8 [bytes]
 //
@@ -37,7 +37,7 @@ namespace ddprun {
 inline constexpr char kOptimizerStatePrefix[] = "optimizer.state.";
 
 struct OptimizerState {
-  NamedTensors tensors;  // handles to the optimizer's own, not copies; `step` is made anew
+  NamedTensors tensors;  // handles to the optimizer's own, not copies; `step` is a new tensor
   std::string groups;    // JSON
 };
 
@@ -45,17 +45,17 @@ struct OptimizerState {
 // parameter that the module does not have.
 absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, torch::optim::Optimizer& optimizer);
 
-// Collects the state from a checkpoint, one tensor after the other, and installs it in an optimizer at the end.
+// Collects the state from a checkpoint tensor by tensor, and installs it in an optimizer at the end.
 class OptimizerStateLoader {
  public:
-  // Checks everything that can be checked before the first tensor is read. The arguments must outlive the object.
-  // Errors name `file`: InvalidArgument: another kind of optimizer, other groups, a parameter that is not there, or a
-  // tensor of another shape than its parameter; DataLoss: `groups` is damaged; else as GetOptimizerState.
+  // Performs all checks that are possible before the first tensor is read. The arguments must outlive the object.
+  // Errors name `file`: InvalidArgument: another kind of optimizer, other groups, an unknown parameter, or a tensor
+  // whose shape differs from its parameter's; DataLoss: `groups` is damaged; otherwise those of GetOptimizerState.
   static absl::StatusOr<OptimizerStateLoader> Create(absl::string_view file, const ModuleState& module,
                                                      torch::optim::Optimizer& optimizer,
                                                      const SafetensorsHeader& header, const std::string& groups);
 
-  // Copies `value` to the device of its parameter if it belongs to the optimizer; else returns false.
+  // Copies `value` to the device of its parameter if it belongs to the optimizer; otherwise returns false.
   bool Take(const std::string& name, const at::Tensor& value);
 
   // Replaces all state and options of the optimizer. Parameters without saved state have none afterwards; a
@@ -73,7 +73,7 @@ class OptimizerStateLoader {
 
   torch::optim::Optimizer* optimizer_;
   std::map<std::string, Slot> slots_;  // by the tensor's name; empty for an archive
-  at::Tensor archive_;                 // undefined: stored by name, or not taken yet
+  at::Tensor archive_;                 // undefined: stored by name, or not received yet
   std::string groups_;
 };
 

@@ -16,7 +16,7 @@ at::Tensor StateOf(c10::Device device) {
   return generator.get_state();
 }
 
-// Takes the bytes from `offset` on; returns where the next begin.
+// Sets a generator's state from the bytes at `offset`; returns the offset of the next state.
 int64_t SetStateOf(c10::Device device, const at::Tensor& state, int64_t offset) {
   const int64_t bytes = StateOf(device).numel();
   if (offset + bytes > state.numel()) return offset;

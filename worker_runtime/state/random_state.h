@@ -15,13 +15,13 @@ namespace ddprun {
 // The states of the CPU's generator and of those of `devices`, one after the other: uint8 [n].
 at::Tensor GetRandomState(absl::Span<const c10::Device> devices);
 
-// Bytes of the CPU's part, which comes first.
+// Size in bytes of the CPU's part, which comes first.
 int64_t CpuRandomStateBytes();
 
-// The inverse. `state` may be shorter (devices without saved state keep theirs) or longer (padding).
+// Inverse of GetRandomState. `state` may be shorter (devices without saved state keep theirs) or longer (padding).
 void SetRandomState(const at::Tensor& state, absl::Span<const c10::Device> devices);
 
-// The devices other than the CPU that tensors live on, each once, in order.
+// The devices other than the CPU that hold `tensors`, each once, in order.
 std::vector<c10::Device> AcceleratorsOf(const NamedTensors& tensors);
 
 }  // namespace ddprun

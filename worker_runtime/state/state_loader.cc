@@ -31,7 +31,7 @@ absl::Status StateLoader::Plan() {
     if (!match.ok()) return match.status();
     match_ = *std::move(match);
   }
-  // A model that somebody else put into the folder has nothing else; the rest then begins anew.
+  // A model from another source has no other parts; all other state then keeps its initial values.
   if (rest_.header == nullptr) return absl::OkStatus();
   if (state_->optimizer_ != nullptr) {
     const auto groups = rest_.header->metadata.find(kOptimizerGroupsKey);
@@ -60,12 +60,12 @@ absl::Status StateLoader::Plan() {
   return absl::OkStatus();
 }
 
-void StateLoader::TakeModel(size_t index, const at::Tensor& value) {
+void StateLoader::SetModelTensor(size_t index, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   for (const size_t target : match_[index]) at::Tensor(module_.tensors[target].second).copy_(value);
 }
 
-void StateLoader::TakeRest(size_t index, const at::Tensor& value) {
+void StateLoader::SetRestTensor(size_t index, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   const std::string& name = rest_.header->tensors[index].name;
   if (optimizer_ && optimizer_->Take(name, value)) return;

@@ -18,36 +18,36 @@
 
 namespace ddprun {
 
-// Names in the rest of the state and its metadata.
+// Names in the `rest` part of the state and in its metadata.
 inline constexpr char kOptimizerGroupsKey[] = "ddprun.optimizer";
 inline constexpr char kStateTextPrefix[] = "ddprun.state.";
 inline constexpr char kUserTensorPrefix[] = "user.";
 inline constexpr char kCpuRandomName[] = "random.cpu";                  // uint8 [ranks, bytes]
 inline constexpr char kAcceleratorRandomName[] = "random.accelerator";  // uint8 [ranks, bytes]
 
-// Restores a TrainingState from its parts, wherever they come from: a file, another rank, or memory. Functions that get
+// Restores a TrainingState from its parts, which may come from a file, another rank, or memory. Functions that take
 // tensors throw c10::Error like LibTorch.
 class StateLoader {
  public:
   struct Source {
     std::string path;                           // for errors
-    const SafetensorsHeader* header = nullptr;  // nullptr: there is no such part
+    const SafetensorsHeader* header = nullptr;  // nullptr: the source has no such part
   };
 
-  // Checks everything that can be checked before the first value is set. What is passed must outlive the object.
-  // `rank` chooses the random numbers. `model.header` nullptr: there are only other parts.
+  // Performs all checks that are possible before the first value is set. The arguments must outlive the object. `rank`
+  // selects the random numbers. `model.header` nullptr: the source has no model.
   // Errors name the path: InvalidArgument: module, optimizer or an added tensor differ from the saved ones; DataLoss:
   // an entry is damaged.
   static absl::StatusOr<StateLoader> Create(TrainingState& state, Source model, Source rest, int rank);
 
-  // The value of the tensor with this index in its header, in host memory or on any device.
-  void TakeModel(size_t index, const at::Tensor& value);
-  void TakeRest(size_t index, const at::Tensor& value);
+  // Sets the tensor with this index in the part's header. `value` is in host memory or on any device.
+  void SetModelTensor(size_t index, const at::Tensor& value);
+  void SetRestTensor(size_t index, const at::Tensor& value);
 
-  // To be called when all tensors have been taken. Errors: those of the functions of AddText.
+  // Call when all tensors have been taken. Errors: those of the functions passed to AddText.
   absl::Status Install();
 
-  // Added names that the source does not have: they keep their values.
+  // Added names that the source does not have; they keep their values.
   const std::vector<std::string>& missing() const { return missing_; }
 
  private:

@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
 
 constexpr size_t kMostNamed = 10;
-// Python's DistributedDataParallel puts it in front of all names of its own state_dict.
+// Python's DistributedDataParallel prepends it to all names of its state_dict.
 constexpr char kWrapperPrefix[] = "module.";
 
 std::string Bounded(const std::vector<std::string>& names) {
@@ -25,7 +25,7 @@ std::string Bounded(const std::vector<std::string>& names) {
   return text;
 }
 
-// What may have happened if nothing has the name it should have.
+// Returns a hint on the likely cause if no name matches.
 std::string Hint(const std::vector<std::string>& missing, const std::vector<std::string>& unexpected) {
   const auto all_wrapped = [](const std::vector<std::string>& names) {
     for (const std::string& name : names) {

@@ -13,16 +13,16 @@
 // Matches the tensors of a file with those of a module. PURE.
 namespace ddprun {
 
-// A parameter or buffer to be loaded.
+// A parameter or buffer to load.
 struct StateTarget {
   std::vector<std::string> names;  // all its names; several if it is tied
   std::vector<int64_t> shape;
 };
 
-// For each tensor of the header, the indices of the targets that it is loaded into. A target matches a tensor with any
-// of its names, or the one that the file's metadata names instead, as with Python's save_model: {"lm_head.weight":
-// "wte.weight"}.
-// Errors: InvalidArgument names `file` and all mismatches (a few of each kind, and how many more): missing keys,
+// For each tensor of the header, returns the indices of the targets that it is loaded into. A target matches a tensor
+// with any of its names, or the one that the file's metadata names instead, as with Python's save_model:
+// {"lm_head.weight": "wte.weight"}.
+// Errors: InvalidArgument names `file` and all mismatches (a few of each kind, and the number of others): missing keys,
 // unexpected keys, size mismatches.
 absl::StatusOr<std::vector<std::vector<size_t>>> MatchState(absl::string_view file,
                                                             const std::vector<StateTarget>& targets,

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/safetensors/checksum.h"
@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 constexpr char kSealed[] = "sealed";
 
-// The end of the piece that begins with tensor `first`.
+// Returns the end of the piece that begins with tensor `first`.
 size_t EndOfPiece(const std::vector<SafetensorsTensor>& tensors, size_t first) {
   size_t last = first + 1;
   while (last < tensors.size() && tensors[last].end - tensors[first].begin <= kPieceBytes) ++last;

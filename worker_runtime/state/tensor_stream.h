@@ -13,29 +13,29 @@
 #include "worker_runtime/safetensors/safetensors_header.h"
 #include "worker_runtime/safetensors/seal.h"
 
-// Tensors that one rank sends to all others: those of a file, or of its own state.
+// Sends the tensors of a file, or of a rank's own state, from one rank to all others.
 namespace ddprun {
 
 struct SentTensors {
-  std::string path;          // where they come from, for errors
-  SafetensorsHeader header;  // the same on all ranks once SendHeader is done
+  std::string path;          // origin of the tensors, for errors
+  SafetensorsHeader header;  // the same on all ranks after SendHeader
   std::optional<Seal> seal;  // nullopt: there are no checksums
   // On the sending rank: copies a tensor's bytes, row-major, into host memory. May throw c10::Error.
   std::function<void(size_t index, char* to)> read;
 };
 
-// Collective: all ranks get root's path, header and seal. `text`: on root, the header's JSON text.
+// Collective: sends root's path, header and seal to all ranks. `text`: on root, the header's JSON text.
 absl::Status SendHeader(ProcessGroup& group, int root, const std::string& text, SentTensors* sent);
 
-// Host memory for the largest piece. Allocated before the ranks agree to begin, as nothing may fail afterwards.
+// Allocates host memory for the largest piece. Call it before the ranks agree to begin: afterwards nothing may fail.
 at::Tensor BufferFor(const SafetensorsHeader& header);
 
-// `index` is into header.tensors; `value` is in host memory, read-only, and valid only during the visit.
+// `index` refers to header.tensors; `value` is in host memory, read-only, and valid only during the visit.
 using VisitTensor = absl::FunctionRef<void(size_t index, const at::Tensor& value)>;
 
-// Collective: `root` sends the tensors in pieces of some 32 MiB, or of one tensor, and all ranks visit them in the
-// header's order. Checksums are verified on arrival. After a local error, an exception of `visit` included, a rank
-// still takes part to the end, so that the others do not wait for it.
+// Collective: `root` sends the tensors in pieces of about 32 MiB, or of one tensor, and all ranks visit them in the
+// header's order. Checksums are verified on arrival. After a local error, including an exception of `visit`, a rank
+// still participates until the end, so that the others do not wait for it.
 // Errors: DataLoss names path and tensor; an exception of `visit`, with the tensor; those of the group.
 absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, const at::Tensor& buffer,
                        VisitTensor visit);

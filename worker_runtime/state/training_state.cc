@@ -18,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/data/distributed_sampler.h"
@@ -40,7 +40,7 @@ absl::Status NotUnderstood(const std::string& text) {
   return absl::DataLossError(absl::StrCat("\"", OneLine(text, 60), "\" is not a value of this type"));
 }
 
-// A sampler's position, in samples of all ranks together; and back.
+// Encodes a sampler's position, in samples of all ranks together.
 std::string SamplerText(int64_t epoch, int64_t position, int64_t seed) {
   return json{{"epoch", epoch}, {"position", position}, {"seed", seed}}.dump();
 }
@@ -82,8 +82,8 @@ void Keep(const at::Tensor& now, at::Tensor* kept) {
   }
 }
 
-// Some values of each parameter, in one tensor per device and dtype: what an optimizer's step changes. LibTorch's
-// optimizers write to `data()`, which does not count as a new version of the parameter.
+// Returns some values of each parameter, in one tensor per device and dtype, to detect an optimizer's step. LibTorch's
+// optimizers write to `data()`, which does not increment the parameter's version.
 std::vector<at::Tensor> Samples(const torch::nn::Module& module) {
   constexpr int64_t kValues = 8;
   std::map<std::string, std::vector<at::Tensor>> devices;
@@ -98,7 +98,7 @@ std::vector<at::Tensor> Samples(const torch::nn::Module& module) {
 }
 
 bool SameSamples(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  // NaN is not equal to itself: a state with NaN is taken for changed.
+  // NaN is not equal to itself: a state with NaN counts as changed.
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
@@ -108,8 +108,8 @@ bool IsFloat(const at::Tensor& tensor) {
   return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
 }
 
-// Which of `tensors` have a value that is not finite (`nan_only`: a NaN). A sum that is finite has only finite terms;
-// this reads every value once, at the memory's speed. One synchronization per device.
+// Returns the names of `tensors` with a value that is not finite (`nan_only`: a NaN). If a sum is finite, all its terms
+// are; computing it reads every value once, at memory speed. One synchronization per device.
 std::vector<std::string> NotFinite(const NamedTensors& tensors, bool nan_only) {
   const at::NoGradGuard no_grad;
   std::map<std::string, std::pair<std::vector<const NamedTensors::value_type*>, std::vector<at::Tensor>>> devices;
@@ -146,7 +146,7 @@ absl::Status StateParts::CheckFinite() const {
   for (size_t i = 0; i < model.tensors.size(); ++i) left.emplace(model.layout.tensors[i].name, model.tensors[i]);
   NamedTensors trained, moments;
   for (const std::string& name : parameters) {
-    // A tied one is there once.
+    // A tied parameter appears only once.
     if (auto found = left.extract(name)) trained.emplace_back(name, found.mapped());
   }
   const NamedTensors buffers(left.begin(), left.end());
@@ -172,8 +172,8 @@ absl::Status StateParts::CheckFinite() const {
 struct TrainingState::Committed {
   Scope scope = Scope::kStep;
   std::map<std::string, at::Tensor> buffers;
-  std::map<std::string, at::Tensor> gradients;  // undefined: there was none
-  std::set<std::string> zeroed;                 // parameters that had a gradient, of which there is no copy
+  std::map<std::string, at::Tensor> gradients;  // undefined: there was no gradient
+  std::set<std::string> zeroed;                 // parameters that had a gradient, which was not copied
   std::vector<at::Tensor> samples;              // of the parameters
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, std::string> texts;
@@ -360,7 +360,7 @@ void TrainingState::Commit(Scope scope) {
   committed.everything.reset();
   if (scope != Scope::kEverything) return;
   absl::StatusOr<StateParts> parts = Parts();
-  if (!parts.ok()) return;  // Rollback says why
+  if (!parts.ok()) return;  // Rollback reports the error
   for (StatePart* const part : {&parts->model, &parts->rest}) {
     for (at::Tensor& tensor : part->tensors) tensor = tensor.detach().clone();
   }
@@ -378,8 +378,8 @@ absl::Status TrainingState::Rollback() {
     absl::StatusOr<StateLoader> loader = StateLoader::Create(*this, {"the committed state", &model.layout},
                                                              {"the committed state", &rest.layout}, /*rank=*/0);
     if (!loader.ok()) return loader.status();
-    for (size_t i = 0; i < model.tensors.size(); ++i) loader->TakeModel(i, model.tensors[i]);
-    for (size_t i = 0; i < rest.tensors.size(); ++i) loader->TakeRest(i, rest.tensors[i]);
+    for (size_t i = 0; i < model.tensors.size(); ++i) loader->SetModelTensor(i, model.tensors[i]);
+    for (size_t i = 0; i < rest.tensors.size(); ++i) loader->SetRestTensor(i, rest.tensors[i]);
     if (absl::Status status = loader->Install(); !status.ok()) return status;
   } else {
     if (!SameSamples(committed.samples, Samples(module_))) {
@@ -466,10 +466,10 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) 
   if (status = agree(status); !status.ok()) return status;
   const at::NoGradGuard no_grad;
   status = VisitSent(group, root, model, buffer, [&](size_t index, const at::Tensor& value) {
-    if (loader) loader->TakeModel(index, value);
+    if (loader) loader->SetModelTensor(index, value);
   });
   const absl::Status of_rest = VisitSent(group, root, rest, rest_buffer, [&](size_t index, const at::Tensor& value) {
-    if (loader) loader->TakeRest(index, value);
+    if (loader) loader->SetRestTensor(index, value);
   });
   if (status.ok()) status = of_rest;
   if (status.ok() && loader) status = TorchTry("", [&] { return loader->Install(); });

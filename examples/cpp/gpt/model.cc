@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -22,7 +21,7 @@ namespace {
 namespace nn = torch::nn;
 using ddprun::Linear;
 
-// Every position looks at itself and at those before it, with n_head heads.
+// Multi-head attention in which every position attends to itself and to earlier ones.
 class CausalSelfAttention : public nn::Module {
  public:
   explicit CausalSelfAttention(const Config& config)
@@ -32,7 +31,7 @@ class CausalSelfAttention : public nn::Module {
         c_proj_(register_module("c_proj", Linear(config.n_embd, config.n_embd))),
         resid_dropout_(register_module("resid_dropout", nn::Dropout(config.dropout))) {}
 
-  // x: [batch, time, n_embd], as what is returned.
+  // Input and output have the shape [batch, time, n_embd].
   at::Tensor forward(const at::Tensor& x) {
     const int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
     const std::vector<at::Tensor> parts = c_attn_->forward(x).split(width, /*dim=*/2);
@@ -58,7 +57,7 @@ class CausalSelfAttention : public nn::Module {
   nn::Dropout resid_dropout_;
 };
 
-// The same small network at every position.
+// Applies the same small network at every position.
 class Mlp : public nn::Module {
  public:
   explicit Mlp(const Config& config)
@@ -112,7 +111,7 @@ class Transformer : public nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
-    // Each lookup is a statement of its own: C++ does not say which side of a + is evaluated first, and the order of
+    // Each lookup is a separate statement: C++ does not specify which operand of + is evaluated first, and the order of
     // evaluation becomes the order of gradients in the reducer's buckets.
     const at::Tensor token = wte_->forward(tokens);
     const at::Tensor position = wpe_->forward(at::arange(tokens.size(1), tokens.options()));

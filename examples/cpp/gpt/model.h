@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 
 // A GPT with minGPT's architecture and module names, so that both can load the same state_dict.
-// examples/python/gpt_model.py is its twin: with the same seed, both start with the same bits and have the same bits
-// after a step.
+// examples/python/gpt_model.py is its counterpart: with the same seed, both start with bitwise identical parameters,
+// which stay identical after a step.
 namespace gpt {
 
 struct Config {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -48,7 +48,7 @@ void AppendUtf8(uint32_t code, std::string* out) {
   }
 }
 
-// Calls visit(character) for each one. Stops with an error at the first place that is no UTF-8.
+// Calls visit(character) for each character. Stops with an error at the first invalid UTF-8.
 template <typename Visit>
 absl::Status ForEachCharacter(absl::string_view text, Visit visit) {
   for (size_t at = 0; at < text.size();) {
@@ -86,7 +86,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
 }  // namespace
 
 struct TextDataset::Text {
-  std::vector<uint32_t> code_points;  // of each token, ascending
+  std::vector<uint32_t> code_points;  // code point of each token, ascending
   std::string vocabulary;
   std::variant<std::vector<uint8_t>, std::vector<uint32_t>> tokens;
 

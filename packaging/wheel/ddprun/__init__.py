@@ -14,31 +14,31 @@ from typing import Optional, Sequence
 
 __all__ = ["program", "run"]
 
-# Those that the launcher acts on.
+# Signals that the launcher handles.
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-# Those that a terminal sends to the whole process group in its foreground.
+# Signals that a terminal sends to the whole foreground process group.
 _OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 def program() -> str:
     """Returns the path of the ``ddprun`` program that was installed with this package.
 
-    Raises FileNotFoundError if it is not there.
+    Raises FileNotFoundError if it does not exist.
     """
     package = os.path.dirname(os.path.abspath(__file__))
     site = os.path.dirname(package)
-    # PREFIX/lib/pythonX.Y/site-packages, else a folder named with `pip install --target`.
+    # PREFIX/lib/pythonX.Y/site-packages, else the target folder of `pip install --target`.
     prefix = os.path.dirname(os.path.dirname(os.path.dirname(site)))
     candidates = [os.path.join(folder, "bin", "ddprun") for folder in (prefix, site)]
     for candidate in candidates:
         if os.access(candidate, os.X_OK):
             return candidate
-    raise FileNotFoundError(f"there is no {' and no '.join(candidates)}: install the ddprun wheel again")
+    raise FileNotFoundError(f"ddprun was not found at {' or '.join(candidates)}: reinstall the ddprun wheel")
 
 
 def _environment() -> dict[str, str]:
     environment = dict(os.environ)
-    # As torchrun does: workers run in this interpreter, unless the user names another.
+    # As with torchrun, workers run in this interpreter, unless the user names another.
     if sys.executable:
         environment.setdefault("PYTHON_EXEC", sys.executable)
     return environment
@@ -60,13 +60,13 @@ def _in_foreground() -> bool:
 def run(args: Optional[Sequence[str]] = None) -> int:
     """Runs ``ddprun`` with the arguments `args` (default: ``sys.argv[1:]``) and returns its exit code.
 
-    Takes what ``torch.distributed.run.main`` takes: ``run(["--standalone", "--nproc-per-node=2", "train.py"])``.
-    Workers run in this interpreter. The launcher is a process of its own and writes to this process's standard output
-    and error, whatever ``sys.stdout`` is.
+    Like ``torch.distributed.run.main``, it takes a list: ``run(["--standalone", "--nproc-per-node=2", "train.py"])``.
+    Workers run in this interpreter. The launcher is a separate process and writes to this process's standard output
+    and error, regardless of ``sys.stdout``.
 
-    Called from the main thread, it forwards SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to the launcher while
-    it runs, and returns when the launcher has ended: 128 + signal if a signal ended the job. Other threads leave
-    signals to the program. If this process ends first, the launcher is told with SIGTERM.
+    If called from the main thread, it forwards SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to the launcher
+    while it runs, and returns when the launcher has ended: 128 + signal if a signal ended the job. If called from
+    another thread, it does not handle signals. If this process ends first, the launcher receives SIGTERM.
 
     Raises TypeError if `args` is a single string, and OSError if the program can't be started.
     """
@@ -79,9 +79,9 @@ def run(args: Optional[Sequence[str]] = None) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
 
-    # A second signal kills the workers at once, so each must arrive once. In the foreground of a terminal the launcher
-    # is in this process's group and the terminal signals both. Elsewhere it has a group of its own: who signals this
-    # one (a batch system) does not reach it, only what is forwarded does.
+    # A second signal kills the workers at once, so each signal must arrive only once. In the foreground of a terminal
+    # the launcher is in this process's group and the terminal signals both. Otherwise the launcher has a group of its
+    # own: signals to this process's group (from a batch system) do not reach it, only forwarded ones do.
     at_terminal = _in_foreground()
     seen: set[int] = set()
     pending: list[int] = []
@@ -101,7 +101,7 @@ def run(args: Optional[Sequence[str]] = None) -> int:
     try:
         for number in _FORWARDED:
             handler = signal.getsignal(number)
-            # What is ignored (nohup) stays ignored in the launcher, and what C code handles can't be put back.
+            # Ignored signals (nohup) stay ignored in the launcher, and handlers set by C code could not be restored.
             if handler is signal.SIG_IGN or handler is None:
                 continue
             try:
@@ -114,12 +114,12 @@ def run(args: Optional[Sequence[str]] = None) -> int:
             [path, *arguments],
             environment,
             setpgroup=os.getpgrp() if at_terminal else 0,
-            # Python ignores these two; programs must not inherit that.
+            # Python ignores these two signals; programs must not inherit that.
             setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
         )
         for early in pending:
             os.kill(child, early)
-        # Its number is kept until nothing is sent to it any more.
+        # WNOWAIT: keeps the process id reserved until no more signals are sent to it.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         ended, child = child, 0
         _, status = os.waitpid(ended, 0)

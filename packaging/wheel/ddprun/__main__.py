@@ -1,4 +1,4 @@
-"""``python -m ddprun``: becomes the ddprun program."""
+"""``python -m ddprun``: replaces the interpreter with the ddprun program."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from ddprun import _environment, program
 
 if __name__ == "__main__":
     path = program()
-    # Python ignores these two; programs must not inherit that.
+    # Python ignores these two signals; programs must not inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execve(path, [path, *sys.argv[1:]], _environment())

@@ -1,4 +1,4 @@
-"""What a worker can tell ddprun, and ask it: where the training is, and whether it must stop.
+"""Connects a worker to ddprun: reports training progress, and tells whether the worker must stop.
 
     from ddprun import worker
 
@@ -13,7 +13,7 @@ A worker can also keep its process when another one dies: see `keep_process`, an
 the sources.
 
 Needs the standard library only, and costs microseconds a call. Under another launcher, or without one,
-`report_progress` does nothing. The protocol is in docs/worker_protocol.md of the sources.
+`report_progress` does nothing. docs/worker_protocol.md in the sources describes the protocol.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _MAX_LINE = 4096
 _MAX_PHASE = 64
 _REPORTS_PER_SECOND = 500.0
 _DEFAULT_GRACE = 30.0  # seconds, as ddprun's --shutdown-timeout
-_SEND_PATIENCE = 10.0  # seconds, for the lines of rounds: the launcher reads at once
+_SEND_PATIENCE = 10.0  # seconds, for messages about rounds: the launcher reads immediately
 _CONNECT_INTERVAL = 1.0  # seconds between attempts
-_EXIT_PATIENCE = 1.0  # seconds that an exit may take longer for the launcher's sake
+_EXIT_PATIENCE = 1.0  # seconds by which notifying the launcher may delay an exit
 _MAX_MESSAGE = 500
-# Variables of a round, and the field of a re-form line that each has its value from.
+# Environment variables of a round, each with the field of a re-form message that provides its value.
 _ROUND_VARIABLES = {
     "RANK": "rank",
     "WORLD_SIZE": "world_size",
@@ -84,30 +84,30 @@ class Suspend(NamedTuple):
     """The round is over: leave the process group, call `suspended`, then `next_round`."""
 
     round: int
-    at_step_end: bool  # the step may be finished first, if it can be
+    at_step_end: bool  # the step may be finished first, if possible
     reason: str
-    blame: Optional[int]  # the rank that failed, if one did
+    blame: Optional[int]  # the rank that failed, if any
 
 
 class Round(NamedTuple):
-    """A round that this process goes on in. The rest is in os.environ."""
+    """A round in which this process continues. Its other values are in os.environ."""
 
     round: int
     rank: int
     world_size: int
-    state_source: Optional[int]  # the rank with the newest training state, as the launcher knows; None: nobody has one
+    state_source: Optional[int]  # the rank with the newest training state, as far as the launcher knows; None: no rank
     state_step: Optional[int]
 
 
 def _wait(link: socket.socket, event: int, seconds: Optional[float] = None) -> None:
-    """Waits for the event of the socket. Not by select, which fails for descriptors from 1024 on."""
+    """Waits for the event of the socket. Does not use select, which fails for descriptors from 1024 on."""
     poller = select.poll()
     poller.register(link, event)
     poller.poll(None if seconds is None else seconds * 1000)
 
 
 def _script_frame() -> Optional[types.FrameType]:
-    """The frame of the script or module that this process runs."""
+    """Returns the frame of the script or module that this process runs."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     script = None
     while frame is not None:
@@ -118,44 +118,44 @@ def _script_frame() -> Optional[types.FrameType]:
 
 
 def _has_returned(frame: Optional[types.FrameType]) -> bool:
-    """True if the script ended without an exception, SystemExit included: a frame remembers its last instruction."""
+    """True if the script ended without an exception, including SystemExit: a frame stores its last instruction."""
     if frame is None or frame.f_globals is not vars(sys.modules["__main__"]):
-        return False  # another script ran it
+        return False  # another script ran this one
     return opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN_")
 
 
 class _Link:
-    """A process's connection. Never blocks; after it is made the first error ends it for good.
+    """Connection of a process. Never blocks; once it is established, the first error closes it permanently.
 
-    A signal handler may call in while its thread is in one of the functions: the lock can be taken again, and what
-    reads or writes the socket leaves that to the call that was interrupted.
+    A signal handler may call a function that its thread is already executing: the lock is reentrant, and reads and
+    writes of the socket are then left to the interrupted call.
     """
 
     def __init__(self, connects: bool, on_suspend: Optional[Callable[[Suspend], None]] = None) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        self.on_suspend = on_suspend  # set: this process can re-form, and a thread listens
-        self.suspend: Optional[Suspend] = None  # the last one
-        self.aborted = 0  # the round of the last one for which on_suspend has returned
-        self.answered = 0  # the round of the last `suspended`
-        self.round = 0  # that the process is in
-        self.reform: Optional[dict[str, Any]] = None  # the last one
-        self.error: Optional[BaseException] = None  # of on_suspend
+        self.on_suspend = on_suspend  # if set, this process can re-form, and a thread listens
+        self.suspend: Optional[Suspend] = None  # the newest one
+        self.aborted = 0  # round of the last suspend for which on_suspend has returned
+        self.answered = 0  # round of the last `suspended`
+        self.round = 0  # the current round
+        self.reform: Optional[dict[str, Any]] = None  # the newest one
+        self.error: Optional[BaseException] = None  # raised by on_suspend
         self.socket: Optional[socket.socket] = None
-        self.connect_at = -math.inf if connects else None  # the next attempt
+        self.connect_at = -math.inf if connects else None  # time of the next attempt
         self.connecting = threading.Lock()
         self.sending = self.receiving = False
-        self.unsent = b""  # the rest of a line of which a part has been sent
-        self.newest: Optional[dict[str, Any]] = None  # progress that found no room; a newer one takes its place
+        self.unsent = b""  # rest of a partly sent line
+        self.newest: Optional[dict[str, Any]] = None  # progress that could not be sent yet; replaced by a newer one
         self.received = b""
-        self.stop_at: Optional[float] = None  # of time.monotonic()
-        self.reported: Optional[dict[str, Any]] = None  # the last progress, unless that was the end
+        self.stop_at: Optional[float] = None  # by time.monotonic()
+        self.reported: Optional[dict[str, Any]] = None  # last progress; None once the exit was reported
         self.script: Optional[types.FrameType] = None
         self.allowance = _REPORTS_PER_SECOND
         self.last_report = time.monotonic()
 
     def connect_if_due(self) -> None:
-        # A signal handler that comes in between finds the lock taken, or has connected.
+        # A signal handler that runs in between finds the lock taken, or has connected.
         due = self.connect_at
         if due is None or time.monotonic() < due or not self.connecting.acquire(blocking=False):
             return
@@ -187,7 +187,7 @@ class _Link:
             if struct.unpack("3i", credentials)[1] != os.geteuid():
                 raise OSError(errno.EPERM, "the listener is another user's")
         except BlockingIOError:
-            # The queue of connections is full.
+            # The backlog of the listener is full.
             self.connect_at = time.monotonic() + _CONNECT_INTERVAL
             link.close()
             return
@@ -195,7 +195,7 @@ class _Link:
             link.close()
             return
         capabilities = ["progress", "stop"] + (["re-form"] if self.on_suspend else [])
-        # Before the socket: what a signal handler sends comes after it.
+        # Queued before the socket is set, so that the messages of a signal handler follow it.
         self.unsent = self.line(
             type="hello", version=2, rank=rank, local_rank=local_rank, pid=os.getpid(), capabilities=capabilities
         )
@@ -209,7 +209,7 @@ class _Link:
     def close(self) -> None:
         if self.socket is not None:
             if self.on_suspend:
-                # Wakes the thread that listens.
+                # Wakes the listening thread.
                 with contextlib.suppress(OSError):
                     self.socket.shutdown(socket.SHUT_RDWR)
                 self.changed.notify_all()
@@ -217,7 +217,7 @@ class _Link:
         self.socket = None
 
     def hang_up(self) -> None:
-        """Closes the connection, and waits until the launcher has done so: it takes no other one before."""
+        """Closes the connection, and waits until the launcher has closed it, as it accepts no new one before."""
         if self.socket is not None:
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_WR)
@@ -227,7 +227,7 @@ class _Link:
         self.close()
 
     def tell(self, patience: float = _SEND_PATIENCE, **fields: Any) -> None:
-        """Sends a line that must arrive."""
+        """Sends a line that must not be dropped."""
         self.unsent += self.line(**fields)
         self.flush()
         give_up = time.monotonic() + patience
@@ -238,13 +238,13 @@ class _Link:
             self.flush()
 
     def listen(self) -> None:
-        """The listening thread, until the connection ends."""
+        """Body of the listening thread; returns when the connection ends."""
         while True:
             with self.lock:
                 link = self.socket
             if link is None:
                 return
-            # tell and report may send meanwhile; nobody else reads.
+            # tell and report may send meanwhile; no other thread reads.
             with contextlib.suppress(OSError, ValueError):  # closed meanwhile
                 _wait(link, select.POLLIN)
             with self.lock:
@@ -313,11 +313,11 @@ class _Link:
             self.receiving = False
 
     def finish(self) -> None:
-        """The process exits. After an uncaught exception the last report stays, which says where it was."""
+        """Called when the process exits. After an uncaught exception the last report is kept: it shows the position."""
         failed = getattr(sys, "last_type", None) is not None
         if self.socket is not None and self.reported is not None and not failed:
             self.newest = None
-            # The argument of sys.exit can't be known here.
+            # The argument of sys.exit is not available here.
             phase = "exiting" if _has_returned(self.script) else "finished"
             self.tell(_EXIT_PATIENCE, **{**self.reported, "phase": phase})
             self.reported = None
@@ -346,7 +346,7 @@ _awaits_signal = False
 
 
 def _after_fork() -> None:
-    """A child of a worker (of a DataLoader ...) is no worker, and must not write to its parent's connection."""
+    """Detaches a child of a worker (of a DataLoader ...), which must not write to its parent's connection."""
     global _link
     if _link.socket is not None:
         _link.socket.close()
@@ -364,7 +364,7 @@ def _of_this_process() -> _Link:
 def _await_exit() -> None:
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
-    # Also before Python waits for threads; of Python 3.9.
+    # Also before Python waits for threads; available since Python 3.9.
     with contextlib.suppress(AttributeError, RuntimeError):
         threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
 
@@ -378,19 +378,20 @@ def _at_exit() -> None:
 def report_progress(
     step: int, *, samples: Optional[int] = None, phase: str = "", loss: Optional[float] = None
 ) -> None:
-    """Tells the launcher that this worker is in `step`, so that the failure summary says where it was.
+    """Reports to the launcher that this worker is in `step`, for the failure summary and hang detection.
 
-    `step` counts as the program likes, from 0; `samples` is how many this rank has trained on; `phase` is a word such
-    as "forward", "backward" or "checkpoint". `loss` is a number, not a tensor: `loss.item()` waits for the GPU, so give
-    it only where the program has it anyway.
+    `step` is counted by the program, from 0; `samples` is the number this rank has trained on; `phase` is a word such
+    as "forward", "backward" or "checkpoint". `loss` is a number, not a tensor: `loss.item()` waits for the GPU, so pass
+    it only if the program has the value anyway.
 
-    Report what happens rarely, such as a checkpoint, as a phase of its own, and "finished" after the last step: what
-    comes then is never taken for a hang. A process that exits says so by itself. If its script has run to the end and
-    it has not exited five minutes after the last report, the launcher names it. After ten minutes it kills it, unless
-    it is at work, as one that has succeeded. Progress that threads report while they save makes the time begin anew.
+    Report rare activities, such as a checkpoint, as a phase of their own, and "finished" after the last step: later
+    activities never count as a hang. A process that exits reports that automatically. If its script has ended and the
+    process has not exited five minutes after the last report, the launcher names it. After ten minutes, unless it is
+    busy, the launcher kills it and counts it as succeeded. Progress that threads report while they save restarts
+    these times.
 
-    Never blocks and never fails because of the launcher: reports beyond 500 a second, or that find the launcher busy,
-    give way to newer ones. Raises ValueError if `step` or `samples` is not from 0 to 2**63 - 1. Thread-safe.
+    Never blocks and never fails because of the launcher: reports beyond 500 a second, or while the launcher is busy,
+    are replaced by newer ones. Raises ValueError if `step` or `samples` is not from 0 to 2**63 - 1. Thread-safe.
     """
     fields: dict[str, Any] = {"type": "progress", "step": int(step)}
     if samples is not None:
@@ -399,7 +400,7 @@ def report_progress(
         raise ValueError("step and samples must be from 0 to 2**63 - 1")
     if phase:
         phase = phase[:_MAX_PHASE]
-        # Halves of surrogate pairs are not UTF-8.
+        # Unpaired surrogates are not valid UTF-8.
         fields["phase"] = phase if phase.isascii() else phase.encode("utf-8", "replace").decode()
     if loss is not None:
         fields["loss"] = _number(loss)
@@ -437,12 +438,12 @@ def _grace() -> float:
 
 
 def stop_requested() -> Optional[float]:
-    """Seconds until this worker is killed, if the job is being stopped; else None.
+    """Returns the seconds until this worker is killed, if the job is being stopped; else None.
 
     The first call, from the main thread, makes the process wait for SIGTERM and the first SIGINT (Ctrl-C) instead of
     ending by it, unless a handler is set: call it once before the first step, and regularly from then on. A second
     SIGINT raises KeyboardInterrupt. Ranks learn of a stop at different times: agree on it (all_reduce) before acting on
-    it in a step that others take part in. A signal handler may call it.
+    it in a step that other ranks take part in. May be called from a signal handler.
     """
     _await_signal()
     link = _of_this_process()
@@ -456,15 +457,16 @@ def stop_requested() -> Optional[float]:
 
 
 def keep_process(on_suspend: Callable[[Suspend], None]) -> bool:
-    """Tells the launcher that this process can go on in the next round when its round ends.
+    """Announces to the launcher that this process can continue in the next round when its round ends.
 
     When another worker fails, this one is suspended instead of being stopped: its loop leaves the process group, calls
     `suspended` and `next_round`, and forms the group of that round. Once per process, before its first group.
 
-    `on_suspend` is called by a thread of this module as soon as the round is over, but not while the step may still be
-    finished (`Suspend.at_step_end`): it has to bring the main thread out of whatever collective it is in. What it
-    raises is raised by the next `next_round`. Returns
-    whether the launcher can do this; if not, the worker will be stopped and started again as ever.
+    `on_suspend` is called by a thread of this module as soon as the round is over, except while the step may still be
+    finished (`Suspend.at_step_end`). It has to abort the collective in which the main thread may be blocked. Its
+    exceptions are raised by the next call of `next_round`.
+
+    Returns True if the launcher supports this; otherwise the worker is stopped and restarted as usual.
     """
     global _link
     with _link.lock:
@@ -476,7 +478,7 @@ def keep_process(on_suspend: Callable[[Suspend], None]) -> bool:
     while _link.connect_at is not None and time.monotonic() < give_up:
         time.sleep(0.05)
         _link.connect_if_due()
-    _link.connect_at = None  # the launcher must know before the first group whether the process is kept
+    _link.connect_at = None  # the launcher must know before the first group is formed whether the process is kept
     if _link.socket is None:
         return False
     threading.Thread(target=_link.listen, name="ddprun-worker", daemon=True).start()
@@ -484,9 +486,9 @@ def keep_process(on_suspend: Callable[[Suspend], None]) -> bool:
 
 
 def suspend_requested() -> Optional[Suspend]:
-    """Why this process must leave its round, or None.
+    """Returns the reason why this process must leave its round, or None.
 
-    Ask at the end of each step; ranks learn of it at different times.
+    Call it at the end of each step; ranks learn of it at different times.
     """
     link = _of_this_process()
     with link.lock:
@@ -494,11 +496,11 @@ def suspend_requested() -> Optional[Suspend]:
 
 
 def suspended(step: Optional[int], error: Optional[BaseException] = None) -> bool:
-    """Tells the launcher that this process has left its group, and waits for nothing.
+    """Informs the launcher that this process has left its group and is ready for the next round.
 
-    `step` is the number of optimizer steps that its training state contains whole; None: it has no state. With an
-    `error` it may be that the launcher knows of no failure: then it is asked for a new round first, and this call waits
-    until the round is over. Returns False if the process can't go on: it is being stopped, or there is no launcher.
+    `step` is the number of optimizer steps that are completely contained in its training state; None: it has no state.
+    With an `error`, the launcher may not know of a failure: it is then first asked for a new round, and this call waits
+    until the round is over. Returns False if the process can't continue: it is being stopped, or there is no launcher.
     """
     link = _of_this_process()
     with link.lock:
@@ -518,7 +520,7 @@ def suspended(step: Optional[int], error: Optional[BaseException] = None) -> boo
 
 
 def _is_over(link: _Link) -> bool:
-    """Whether the process's round is over, and nothing of it is being aborted any more."""
+    """True if the process's round is over and `on_suspend` has finished, if it was needed."""
     suspend = link.suspend
     if suspend is None or suspend.round < link.round:
         return False
@@ -528,7 +530,7 @@ def _is_over(link: _Link) -> bool:
 def next_round() -> Optional[Round]:
     """Waits for the next round and sets its variables (RANK, WORLD_SIZE, MASTER_ADDR ...) in os.environ.
 
-    None: the process is being stopped, or the launcher is gone.
+    Returns None if the process is being stopped, or the launcher is gone.
     """
     link = _of_this_process()
     with link.lock:
@@ -548,9 +550,9 @@ def next_round() -> Optional[Round]:
 
 
 def re_formed(step: int, source: Optional[int] = None) -> None:
-    """Tells the launcher that this process has the group and the training state of its round.
+    """Informs the launcher that this process has the group and the training state of its round.
 
-    `step` is the committed one, `source` the rank that the state came from; None: no rank had one.
+    `step` is the committed step, `source` the rank that the state came from; None: no rank had one.
     """
     link = _of_this_process()
     fields: dict[str, Any] = {"type": "re-formed", "round": link.round, "step": int(step)}

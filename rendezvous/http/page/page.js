@@ -1,11 +1,11 @@
-// The page of rendezvousd: shows /api/v1/jobs and /api/v1/jobs/ID, again whenever /api/v1/events says that something
-// happened, and every two seconds for what is no event (steps, losses). Texts of jobs are only ever set as text.
+// The page of rendezvousd: shows /api/v1/jobs and /api/v1/jobs/ID, refreshed after each event of /api/v1/events, and
+// every two seconds for changes that are not events (steps, losses). Texts of jobs are only ever set as text.
 "use strict";
 
 const POLL_MS = 2000;      // while the page is visible
-const SETTLE_MS = 120;     // events that come together cause one refresh
+const SETTLE_MS = 120;     // events that occur together cause one refresh
 const RETRY_MS = 1000;     // after a lost connection
-const ROW = 30;            // pixels of a row of the table of nodes; as in page.css
+const ROW = 30;            // height of a row of the node table in pixels; as in page.css
 const MAX_EVENTS = 200;
 const MAX_JOBS = 500;
 const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
@@ -28,7 +28,7 @@ function svg(tag, attributes = {}, ...children) {
   node.append(...children);
   return node;
 }
-// Changes only what differs: a refresh of an unchanged table costs nothing and keeps the selection.
+// Changes only differences: a refresh of an unchanged table costs nothing and keeps the selection.
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -81,7 +81,7 @@ function showNotice(text, url = "") {
   if (notice.textContent === text + url) return;
   notice.replaceChildren(text, ...(url ? [el("a", { href: url }, url)] : []));
 }
-// A server that follows has no jobs. Servers mostly listen for HTTP on the same port.
+// A follower has no jobs. Servers mostly listen for HTTP on the same port.
 function showLeader(leader) {
   showLink("follower", "wait");
   if (!leader) return showNotice("This server does not lead, and does not know which one does.");
@@ -120,7 +120,7 @@ async function refresh() {
     if (!state.follows) showNotice("");
   } catch (error) {
     if (error instanceof NeedsLogin) askForToken();
-    else if (error instanceof TypeError) showLink("reconnecting", "wait"); // nobody answers
+    else if (error instanceof TypeError) showLink("reconnecting", "wait"); // no response
     else showNotice(error.message);
   }
   state.busy = false;
@@ -139,7 +139,7 @@ function listen() {
   const stream = new EventSource(`/api/v1/events?backlog=${MAX_EVENTS}${job}`);
   state.stream = stream;
   stream.onopen = () => { showLink("live", "good"); refreshSoon(); };
-  // Another process serves now: what it tells begins anew.
+  // A new server process restarts the event numbers.
   stream.addEventListener("reset", () => { state.events = []; state.newest = -1; paintEvents(); });
   stream.onmessage = (message) => {
     if (stream !== state.stream) return;
@@ -148,7 +148,7 @@ function listen() {
   };
   stream.onerror = () => {
     if (!state.follows) showLink("reconnecting", "wait");
-    // A refusal ends it for good.
+    // An HTTP error closes the stream for good.
     if (stream.readyState === EventSource.CLOSED) {
       setTimeout(() => { if (stream === state.stream && $("login").hidden) listen(); }, RETRY_MS);
       refreshSoon();
@@ -221,7 +221,7 @@ function fillJobRow(row, job) {
 
 // ---- one job
 
-// What a job's time is spent on, and each part's color.
+// The phases of a job's time, with their titles and colors.
 const TIMES = [["training", "Training", "p2"], ["lost", "Lost (steps made again)", "p4"],
   ["starting", "Starting", "p0"], ["re_forming", "Re-forming", "p3"], ["waiting", "Waiting for nodes", "p5"]];
 
@@ -266,7 +266,7 @@ function paintTime(job) {
   bar.setAttribute("aria-label", texts.join(", "));
   $("time-note").hidden = times[0] > 0 || Boolean(job.training);
 }
-// Nodes with ranks first, in their order.
+// Sorts nodes with ranks first, by rank.
 function order(node) {
   return node.group_rank < 0 ? Infinity : node.group_rank;
 }
@@ -318,7 +318,7 @@ function newestStep() {
   return newest;
 }
 
-// Only rows in sight exist, so that jobs with hundreds of nodes cost no more than small ones.
+// Only visible rows exist, so that jobs with hundreds of nodes cost no more than small ones.
 function paintNodes() {
   const box = $("nodes"), space = $("nodes-space"), count = state.nodes.length;
   const height = `${count * ROW}px`;

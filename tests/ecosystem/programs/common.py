@@ -1,4 +1,4 @@
-"""What the programs tell the runner (../run.py): their environment, when a step has ended, and their result."""
+"""Reports of the programs to the runner (../run.py): their environment, the end of each step, and their result."""
 import hashlib
 import json
 import os
@@ -44,7 +44,7 @@ def digest(parameters):
 
 
 def result(**values):
-    """What must not depend on the launcher. Floats are compared to the last bit."""
+    """Reports a result that must not depend on the launcher. Floats are compared bit by bit."""
     texts = {name: value.hex() if isinstance(value, float) else value for name, value in values.items()}
     (OUT / f"result.{RANK}").write_text(json.dumps(texts))
     print(f"rank {RANK}: {texts}\n", end="")

@@ -1,4 +1,4 @@
-"""Lightning's Trainer with DDP and a ModelCheckpoint. Each step draws its own samples: Lightning does not go on with
+"""Lightning's Trainer with DDP and a ModelCheckpoint. Each step draws its own samples: Lightning does not resume at
 the batch at which an epoch was interrupted."""
 import lightning
 import torch
@@ -30,7 +30,7 @@ class Steps(Callback):
         common.step_done(trainer.global_step)
 
 
-# What the import made of the rank, before the Trainer sets it.
+# The rank as of the import, before the Trainer sets it.
 imported_rank = rank_zero_only.rank
 lightning.seed_everything(1)
 saving = ModelCheckpoint(

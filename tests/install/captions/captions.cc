@@ -1,17 +1,16 @@
-// A trainer that uses what the worker runtime offers for going on after an interruption, built outside of its tree:
-// learns captions of small pictures, and resumes in the middle of an epoch.
+// A trainer that uses the worker runtime's support for resuming, built outside of its tree: learns captions of small
+// pictures and resumes in the middle of an epoch.
 //
 //   captions FOLDER             trains; checkpoints in FOLDER
 //   captions FOLDER die STEP    rank 1 is killed before this step, in the first round
 //   captions FOLDER stop STEP   the launcher is told to stop before this step
 //
-// Rank 0 prints losses, and in the end everything that was trained, with all bits.
+// Rank 0 prints losses and finally the bits of all trained values.
 #include <signal.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -36,7 +35,8 @@ struct Pictures : torch::data::datasets::Dataset<Pictures> {
   std::optional<size_t> size() const override { return kPictures; }
 };
 
-// Convolution and batch normalization see the picture, an embedding the words so far; the embedding is also the output.
+// Convolution and batch normalization encode the picture, an embedding the previous words; the embedding is also the
+// output layer.
 struct CaptionerImpl : torch::nn::Module {
   CaptionerImpl()
       : see(register_module("see", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 6, 3).stride(2)))),

@@ -1,5 +1,5 @@
-// A program that says which of LibTorch's and CUDA's libraries a trainer has loaded after its first collective, and
-// whether LibTorch knows of CUDA.
+// Prints the libraries of LibTorch and CUDA that a trainer has loaded after its first collective, and whether LibTorch
+// was built with CUDA.
 #include <ATen/Context.h>
 #include <ATen/ops/ones.h>
 

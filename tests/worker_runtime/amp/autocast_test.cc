@@ -1,11 +1,9 @@
-// What needs no Python to compare with; tests/worker_runtime/parity compares the bits.
+// tests/worker_runtime/parity compares the bits with Python.
 #include "worker_runtime/amp/autocast.h"
 
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 

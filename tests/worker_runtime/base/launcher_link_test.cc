@@ -1,12 +1,12 @@
-// Against a real LinkServer. Sections are those of docs/worker_protocol.md.
+// Uses a real LinkServer. Section numbers refer to docs/worker_protocol.md.
 #include "worker_runtime/base/launcher_link.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "gtest/gtest.h"
-#include "launcher/link_server.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/workers/link_server.h"
 
 namespace ddprun {
 namespace {
@@ -23,14 +23,14 @@ class LauncherLinkTest : public ::testing::Test {
   void SetUp() override {
     loop_ = *EventLoop::Create();
     LinkServer::Events events;
-    events.on_line = [](pid_t, const worker_contract::WorkerLine&) {};
+    events.on_line = [](pid_t, const worker_contract::WorkerLinkMessage&) {};
     events.on_closed = [](pid_t) {};
     events.on_progress = [](pid_t, const launcher::ReportedProgress&) {};
     server_ = *LinkServer::Create(std::move(events), loop_.get());
     server_->Add(getpid(), kRank);
   }
 
-  // Runs the launcher's loop for what is ready now.
+  // Runs the launcher's loop for the events that are ready.
   void Turn() {
     for (int i = 0; i < 3; ++i) {
       loop_->Post([this] { loop_->Post([this] { loop_->Quit(); }); });
@@ -71,7 +71,7 @@ TEST_F(LauncherLinkTest, Section3_3_ReportsBeyondTheRateAreLeftOut) {
     link.Report({.step = step});
     if (step % 100 == 0) Turn();
   }
-  server_->TellStop(getpid(), SteadyNow() + absl::Seconds(100), "");
+  server_->NotifyStop(getpid(), SteadyNow() + absl::Seconds(100), "");
   EXPECT_TRUE(link.StopAt()) << "the launcher has not closed the connection";
 }
 
@@ -80,10 +80,10 @@ TEST_F(LauncherLinkTest, Section4_1_StopAt_HasTheDeadline) {
   Turn();
   EXPECT_FALSE(link.StopAt());
   const SteadyTime deadline = SteadyNow() + absl::Seconds(1000);
-  server_->TellStop(getpid(), deadline, "");
+  server_->NotifyStop(getpid(), deadline, "");
   ASSERT_TRUE(link.StopAt());
   EXPECT_GE(*link.StopAt(), deadline);
-  EXPECT_LT(*link.StopAt(), deadline + absl::Seconds(100)) << "but for what passed between sending and reading";
+  EXPECT_LT(*link.StopAt(), deadline + absl::Seconds(100)) << "plus the time between sending and reading";
 }
 
 TEST_F(LauncherLinkTest, Section2_5_TheLauncherIsGone_NothingHappens) {

@@ -59,7 +59,7 @@ TEST(StepsToRemove, SavedIsOlderThanOthers_IsKeptAllTheSame) {
   EXPECT_THAT(StepsToRemove({{100, true}, {50, true}, {300, true}}, 100, 1), ElementsAre(50));
 }
 
-// Against what it promises, over random folders.
+// Checks the guarantees on random folders.
 TEST(StepsToRemove, RandomFolders_NeverRemovesTooMuch) {
   std::mt19937 random(11);
   for (int round = 0; round < 5000; ++round) {
@@ -120,7 +120,6 @@ TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
   info.run_id = "job7";
   info.round = {8, 2};
   const auto read = InfoFromMetadata("f", InfoToMetadata(info), {});
-  ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->progress.step, 1200);
   EXPECT_EQ(read->progress.epoch, 3);
   EXPECT_EQ(read->progress.sampler_position, 4096);
@@ -137,7 +136,6 @@ TEST(CheckpointInfo, Metadata_OfOthers_KeepsDefaults) {
   CheckpointInfo defaults;
   defaults.progress.step = 5;
   const auto read = InfoFromMetadata("f", {{"format", "pt"}}, defaults);
-  ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->progress.step, 5);
 }
 

@@ -1,4 +1,4 @@
-// Each node has a folder on its own disk, and the ranks of two of them write every checkpoint.
+// Each node has a folder on its own disk; ranks of two nodes write each checkpoint.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,6 @@
 #include <torch/optim/adamw.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,28 +14,26 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/state/training_state.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
-using testing::ExpectRanksSucceed;
 using ::testing::HasSubstr;
-using testing::HookedFiles;
-using testing::TempDir;
 
-using Group = std::shared_ptr<ProcessGroup>;
 using Ids = std::vector<CheckpointId>;
 
 constexpr char kModel[] = "/step_00000002.safetensors";
 
-// A state of which parameters and moments are the same on all ranks, and nothing else is.
+// A state in which only parameters and moments are equal on all ranks.
 struct Training {
   explicit Training(int rank) : ema(at::full({3}, rank)), best(rank), state(*layer, &optimizer) {
     const at::NoGradGuard no_grad;
@@ -57,32 +54,30 @@ struct Training {
   TrainingState state;
 };
 
-// What rank 0 has after so many steps.
+// Rank 0's bits after `steps` steps.
 std::string Expected(int64_t steps) {
   Training training(0);
   for (int64_t step = 0; step < steps; ++step) training.Step();
   return training.Bits();
 }
 
-// Resumes at step `from` and goes on to `until`, saving each step.
+// Resumes at step `from`, and trains and saves each step until `until`.
 absl::Status Train(const Group& group, const CheckpointerOptions& options, int64_t from, int64_t until) {
   Training training(group->rank());
-  auto checkpointer = Checkpointer::Create(group, training.state, options);
-  if (!checkpointer.ok()) return checkpointer.status();
-  const auto resumed = (*checkpointer)->Resume();
-  if (!resumed.ok()) return resumed.status();
-  EXPECT_EQ(resumed->progress.step, from);
+  DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(group, training.state, options));
+  DDPRUN_ASSIGN_OR_RETURN(auto resumed, checkpointer->Resume());
+  EXPECT_EQ(resumed.progress.step, from);
   if (from > 0) {
     EXPECT_EQ(training.Bits(), Expected(from)) << "rank " << group->rank();
   }
   for (int64_t step = from + 1; step <= until; ++step) {
     training.Step();
-    if (absl::Status saved = (*checkpointer)->Save({.step = step}); !saved.ok()) return saved;
+    if (absl::Status saved = checkpointer->Save({.step = step}); !saved.ok()) return saved;
   }
   if (from > 0) {
     EXPECT_EQ(training.Bits(), Expected(until)) << "rank " << group->rank();
   }
-  return (*checkpointer)->Finish();
+  return checkpointer->Finish();
 }
 
 class Nodes {
@@ -107,7 +102,7 @@ TEST(CheckpointCopies, NodeOfRankZeroIsLost_OthersResumeWithTheSameBits) {
     EXPECT_EQ(nodes.Saved(1), (Ids{{1, 3}, {1, 2}}));
     EXPECT_EQ(nodes.Saved(2), Ids());
     nodes.Lose(0);
-    // A new node has rank 0, and its folder and the survivor's get the copies; then the survivor is lost, too.
+    // A new node gets rank 0; its folder and that of the survivor get the copies. Then the survivor is lost, too.
     const int second[] = {3, 1, 2};
     ExpectRanksSucceed(3,
                        [&](int rank, Group group) { return Train(group, nodes.Options(second[rank], async), 3, 4); });
@@ -140,13 +135,11 @@ TEST(CheckpointCopies, NewerCopyWins_DamagedOneFallsBack) {
   train(0, 2);
   ASSERT_TRUE(std::filesystem::remove(nodes.Folder(0) + kModel));
   train(2, 2);
-  // Rank 0's is damaged, and the copy is not; then both are, and the step before is loaded.
+  // First only rank 0's file is damaged; then also the copy, and the previous step is loaded.
   for (const int64_t from : {2, 1}) {
     if (from == 2) std::filesystem::copy_file(nodes.Folder(1) + kModel, nodes.Folder(0) + kModel);
     const std::string path = nodes.Folder(from == 2 ? 0 : 1) + kModel;
-    std::string content = testing::ReadFile(path);
-    content.back() ^= 1;
-    std::ofstream(path, std::ios::binary) << content;
+    Damage(path);
     train(from, from);
   }
 }
@@ -163,7 +156,6 @@ TEST(CheckpointCopies, DiskOfACopyIsFull_SaveSaysWhichRank) {
       CheckpointerOptions options = nodes.Options(rank, async);
       options.files = &files;
       errors[static_cast<size_t>(rank)] = std::string(Train(group, options, 0, 1).message());
-      return absl::OkStatus();
     });
     EXPECT_THAT(errors, Each(AllOf(HasSubstr("step 1 is on rank 0's disk, but a copy failed: rank 1: "),
                                    HasSubstr("No space left on device"))));
@@ -190,10 +182,9 @@ TEST(CheckpointCopies, Rebind_NewNode_GetsTheNextCopy) {
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
     if (rank == 1) {
       Training other(0);
-      auto made = Checkpointer::Create(group, other.state, nodes.Options(2, true));
-      if (!made.ok()) return made.status();
-      const absl::Status saved = (*made)->Save({.step = 2});
-      return saved.ok() ? (*made)->Finish() : saved;
+      DDPRUN_ASSIGN_OR_RETURN(auto made, Checkpointer::Create(group, other.state, nodes.Options(2, true)));
+      const absl::Status saved = made->Save({.step = 2});
+      return saved.ok() ? made->Finish() : saved;
     }
     survivor->Rebind(group, 7);
     const absl::Status saved = survivor->Save({.step = 2});
@@ -220,4 +211,4 @@ TEST(CheckpointCopies, WithSharedFolder_IsAnError) {
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

@@ -11,18 +11,18 @@
 
 namespace ddprun::testing {
 
-// The real file system, beside which is kept what a disk would hold if the machine stopped now: file contents up to
-// their last sync, names up to the folder's last sync, and of what came since anything may have arrived or not. One
-// folder. The idea is that of LevelDB's fault injection test. Thread-compatible.
+// The real file system, plus a model of what a disk may hold if the machine stops now: file contents up to their last
+// sync, names up to the folder's last sync, and any part of the later changes. Supports one folder. The idea is from
+// LevelDB's fault injection test. Thread-compatible.
 class ForgetfulFiles : public FileSystem {
  public:
   // Called after every operation.
   explicit ForgetfulFiles(std::function<void()> after) : after_(std::move(after)) {}
 
-  // One folder as it may be found after a stop: names with contents.
+  // Possible contents of the folder after a stop: names with contents.
   using Disk = std::map<std::string, std::string>;
-  // All of them: any choice among the names changed since the last sync, each with unsynced contents lost, torn (half
-  // of them there, then zeros), and kept.
+  // All possible contents: any subset of the name changes since the last sync, each with unsynced contents lost, torn
+  // (the second half zero), and kept.
   std::vector<Disk> PossibleDisks() const;
 
   absl::StatusOr<int> Create(const std::string& path) override;
@@ -39,7 +39,7 @@ class ForgetfulFiles : public FileSystem {
     std::string written;
   };
   using Names = std::map<std::string, std::shared_ptr<Content>>;
-  // One change of names, which is there as a whole or not.
+  // One atomic change of names.
   using Change = std::function<void(Names&)>;
 
   void Apply(Change change);

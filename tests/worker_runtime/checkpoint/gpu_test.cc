@@ -10,10 +10,8 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
-
-using testing::TempDir;
 
 class CheckpointGpu : public ::testing::Test {
  protected:
@@ -28,10 +26,9 @@ TEST_F(CheckpointGpu, AsyncSave_TrainingGoesOnAtOnce_SavesTheMomentOfTheCall) {
   layer->to(at::kCUDA);
   torch::optim::AdamW optimizer(layer->parameters());
   auto checkpointer = Checkpointer::Create(nullptr, *layer, &optimizer, {.folder = temp.path(), .async = true});
-  ASSERT_TRUE(checkpointer.ok()) << checkpointer.status();
   const at::NoGradGuard no_grad;
   for (int64_t step = 1; step <= 5; ++step) {
-    // Work that is still under way when Save is called, and work that follows at once, on the trainer's stream.
+    // Work that is still running when Save is called, and work that follows at once, on the trainer's stream.
     for (int i = 0; i < 50; ++i) layer->weight.add_(1);
     layer->weight.fill_(static_cast<double>(step));
     ASSERT_TRUE((*checkpointer)->Save({.step = step}).ok());
@@ -39,7 +36,6 @@ TEST_F(CheckpointGpu, AsyncSave_TrainingGoesOnAtOnce_SavesTheMomentOfTheCall) {
   }
   ASSERT_TRUE((*checkpointer)->Finish().ok());
   const auto saved = LoadTensors(temp.File("step_00000005.safetensors"));
-  ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_TRUE((saved->tensors.at("weight") == 5).all().item<bool>());
   ASSERT_TRUE((*checkpointer)->Resume().ok());
   EXPECT_TRUE(layer->weight.is_cuda());
@@ -51,7 +47,6 @@ TEST_F(CheckpointGpu, Resume_RandomNumbersOfTheGpu_GoOn) {
   torch::nn::Linear layer(2, 2);
   layer->to(at::kCUDA);
   auto checkpointer = Checkpointer::Create(nullptr, *layer, nullptr, {.folder = temp.path()});
-  ASSERT_TRUE(checkpointer.ok()) << checkpointer.status();
   ASSERT_TRUE((*checkpointer)->Save({.step = 1}).ok());
   const at::Tensor first = at::randn({100}, at::kCUDA);
   const at::Tensor first_cpu = at::randn({100});
@@ -64,10 +59,9 @@ TEST_F(CheckpointGpu, Load_FileOfTheCpu_GoesToTheDeviceAskedFor) {
   TempDir temp;
   ASSERT_TRUE(SaveTensors({{"w", at::arange(5, at::kFloat)}}, temp.File("t")).ok());
   const auto loaded = LoadTensors(temp.File("t"), at::kCUDA);
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_TRUE(loaded->tensors.at("w").is_cuda());
   EXPECT_TRUE(at::equal(loaded->tensors.at("w").cpu(), at::arange(5, at::kFloat)));
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

@@ -9,11 +9,11 @@
 
 namespace ddprun::testing {
 
-// The real file system with a function that is called before every operation and may let it fail, or end the process.
+// The real file system with a hook before every operation, which may make it fail or end the process.
 class HookedFiles : public FileSystem {
  public:
-  // "create", "write" (twice: before each half), "sync", "rename", "sync folder" or "remove", and its path. An error is
-  // returned in place of the operation.
+  // `operation`: "create", "write" (before each half), "sync", "rename", "sync folder" or "remove". An error replaces
+  // the operation.
   using Hook = std::function<absl::Status(const std::string& operation, const std::string& path)>;
 
   explicit HookedFiles(Hook hook) : hook_(std::move(hook)) {}
@@ -23,7 +23,7 @@ class HookedFiles : public FileSystem {
     return Real().Create(path);
   }
   absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override {
-    // In two halves, so that a stop in between leaves a torn file.
+    // Two halves, so that a stop in between leaves a torn file.
     const size_t half = bytes.size() / 2;
     if (absl::Status status = hook_("write", path); !status.ok()) return status;
     if (absl::Status status = Real().Write(fd, bytes.substr(0, half), path); !status.ok()) return status;
@@ -52,7 +52,7 @@ class HookedFiles : public FileSystem {
   const Hook hook_;
 };
 
-// The real file system without waiting for the disk, which only matters when the machine stops.
+// The real file system without syncs, which matter only if the machine stops.
 class UnsyncedFiles : public HookedFiles {
  public:
   UnsyncedFiles() : HookedFiles([](const std::string&, const std::string&) { return absl::OkStatus(); }) {}

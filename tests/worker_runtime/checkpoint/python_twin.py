@@ -1,7 +1,7 @@
-"""The other side of python_test: Python's safetensors reads what C++ wrote, and writes what C++ reads.
+"""Counterpart of checkpoint_python_test: Python's safetensors reads files of C++, and writes files for C++.
 
-    python_twin.py read FOLDER     checks the files of C++; prints "read N" if all is well
-    python_twin.py write FOLDER    writes the same from Python
+    python_twin.py read FOLDER     checks the files of C++; prints "read N" if all are correct
+    python_twin.py write FOLDER    writes files like those of C++
 """
 
 import sys

@@ -1,5 +1,7 @@
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 
+#include <algorithm>
+#include <fstream>
 #include <random>
 #include <utility>
 
@@ -57,7 +59,7 @@ absl::StatusOr<Search> FindNewest(const CheckpointFolder& folder) {
   if (!ids.ok()) return ids.status();
   Search search;
   for (const CheckpointId id : *ids) {
-    absl::StatusOr<StoredCheckpoint> checkpoint = folder.OpenWhole(id);
+    absl::StatusOr<StoredCheckpoint> checkpoint = folder.OpenVerified(id);
     if (checkpoint.ok()) {
       search.newest = *std::move(checkpoint);
       break;
@@ -77,6 +79,24 @@ absl::StatusOr<int64_t> NewestSample(const CheckpointFolder& folder) {
   if (absl::Status status = Compare(*found.model, step); !status.ok()) return status;
   if (absl::Status status = Compare(*found.state, step); !status.ok()) return status;
   return step;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names = ListFolder(folder).value();
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void Overwrite(const std::string& path, absl::string_view content) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+}
+
+void Damage(const std::string& path, char bits) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out | std::ios::ate);
+  file.seekg(-1, std::ios::end);
+  const int last = file.peek();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ bits));
 }
 
 }  // namespace ddprun::testing

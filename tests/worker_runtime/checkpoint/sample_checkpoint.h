@@ -8,26 +8,34 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 
 namespace ddprun::testing {
 
-// Checkpoints whose content follows from their step, so that it can be told whether what was found is what was saved.
-
-// Saves one with `bytes` bytes in the model and as many in the state.
+// Saves a checkpoint whose content follows from its step, with `bytes` bytes in the model and as many in the state.
 absl::Status SaveSample(CheckpointFolder& folder, int64_t step, int keep, size_t bytes = 4000,
                         CheckpointRound round = {}, int64_t run = 1);
 
 struct Search {
   std::optional<StoredCheckpoint> newest;  // nullopt: there is no usable checkpoint
-  std::vector<std::string> skipped;        // newer ones that are damaged: one line each, with file and reason
+  std::vector<std::string> skipped;        // newer, damaged ones: one line each, with file and reason
 };
-// The intact checkpoint with the largest step.
+
+// Finds the intact checkpoint with the largest step.
 absl::StatusOr<Search> FindNewest(const CheckpointFolder& folder);
 
-// The step of the newest checkpoint if its content is that of SaveSample; 0 if there is none.
-// Errors: DataLoss if its content is another; those of FindNewest.
+// Step of the newest checkpoint; 0 if there is none.
+// Errors: DataLoss if its content is not that of SaveSample; those of FindNewest.
 absl::StatusOr<int64_t> NewestSample(const CheckpointFolder& folder);
+
+// Names in a folder, sorted.
+std::vector<std::string> NamesIn(const std::string& folder);
+
+void Overwrite(const std::string& path, absl::string_view content);
+
+// Changes bits of the last byte of a file.
+void Damage(const std::string& path, char bits = 1);
 
 }  // namespace ddprun::testing
 

@@ -15,8 +15,8 @@
 
 namespace ddprun::testing {
 
-// Parameters, buffers (one an integer scalar), a tied pair, nested names, random numbers in training. Its twin in
-// Python is Net of python_twin.py.
+// Has parameters, buffers (one is an integer scalar), a tied pair, nested names, and dropout. Its twin is Net of
+// python_twin.py.
 class SampleNet : public torch::nn::Module {
  public:
   SampleNet();
@@ -25,17 +25,16 @@ class SampleNet : public torch::nn::Module {
  private:
   torch::nn::Embedding wte_{nullptr};
   torch::nn::Sequential blocks_{nullptr};
-  at::Tensor head_;  // the same as wte's weight
+  at::Tensor head_;  // wte's weight
 };
 
-// Each parameter once: LibTorch's parameters() gives a tied one once for each of its names, and an optimizer would then
-// take two steps with it.
+// Returns each parameter once. LibTorch's parameters() repeats tied ones, which an optimizer would step twice.
 std::vector<at::Tensor> UniqueParameters(const torch::nn::Module& module);
 
-// One training step on a batch that follows from `step`.
+// Makes a training step on a batch that depends on `step` only.
 void TrainStep(SampleNet& net, torch::optim::Optimizer& optimizer, int64_t step);
 
-// All values of parameters and buffers, to be compared bit for bit.
+// All bits of parameters and buffers.
 std::string Bits(const torch::nn::Module& module);
 
 }  // namespace ddprun::testing

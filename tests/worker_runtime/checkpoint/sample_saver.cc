@@ -1,5 +1,5 @@
-// Saves sample checkpoints one after the other, from the step after the newest on, and prints "saved STEP" after each.
-// Is killed by SIGKILL after THOUSANDTHS of the time that three more saves would take, counted from the first.
+// Saves sample checkpoints of consecutive steps and prints "saved STEP" after each. After the first save it is killed
+// by SIGKILL within the time of three saves, after THOUSANDTHS of that time.
 //
 //   sample_saver FOLDER THOUSANDTHS BYTES
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
@@ -20,7 +20,7 @@
 namespace ddprun {
 namespace {
 
-// The kernel sends it, whatever the program does meanwhile.
+// A kernel timer, so that it works whatever the program does.
 bool KillAfter(absl::Duration time) {
   sigevent event = {};
   event.sigev_notify = SIGEV_SIGNAL;

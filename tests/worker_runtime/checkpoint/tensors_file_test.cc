@@ -1,7 +1,6 @@
 #include "worker_runtime/checkpoint/tensors_file.h"
 
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -11,22 +10,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "worker_runtime/safetensors/safetensors_header.h"
 #include "worker_runtime/safetensors/tensor_bytes.h"
 #include "worker_runtime/state/module_state.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
 
-using testing::Bits;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
-using testing::SampleNet;
-using testing::TempDir;
 
-// A tensor of each type, with bytes that are no round numbers.
+// A tensor of each type, with different bytes.
 NamedTensors OneOfEachType() {
   NamedTensors tensors;
   for (int i = 0; i <= static_cast<int>(SafetensorsDtype::kF8E8M0); ++i) {
@@ -44,7 +42,6 @@ TEST(TensorsFile, SaveAndLoad_EachType_KeepsTheBits) {
   const NamedTensors tensors = OneOfEachType();
   ASSERT_TRUE(SaveTensors(tensors, temp.File("t.safetensors"), {{"note", "x"}}).ok());
   const auto loaded = LoadTensors(temp.File("t.safetensors"));
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_TRUE(loaded->checked);
   EXPECT_EQ(loaded->metadata.at("note"), "x");
   ASSERT_EQ(loaded->tensors.size(), tensors.size());
@@ -68,7 +65,6 @@ TEST(TensorsFile, SaveAndLoad_OddShapesAndStrides_KeepsTheValues) {
                                 {"conjugate", at::complex(base, -base).conj()}};
   ASSERT_TRUE(SaveTensors(tensors, temp.File("t.safetensors")).ok());
   const auto loaded = LoadTensors(temp.File("t.safetensors"));
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
   for (const auto& [name, tensor] : tensors) {
     EXPECT_TRUE(at::equal(loaded->tensors.at(name), tensor.resolve_conj())) << name;
     EXPECT_EQ(loaded->tensors.at(name).sizes(), tensor.sizes()) << name;
@@ -82,7 +78,6 @@ TEST(TensorsFile, Load_WritingToATensor_LeavesTheFileAlone) {
   at::Tensor kept;
   {
     auto loaded = LoadTensors(path);
-    ASSERT_TRUE(loaded.ok());
     kept = loaded->tensors.at("w");
   }
   kept.add_(1);  // its mapping lives on
@@ -114,7 +109,6 @@ TEST(TensorsFile, Load_ForeignFileWithOddOffsets_IsReadUnchecked) {
   std::ofstream(temp.File("f"), std::ios::binary)
       << ForeignFile(json, "x" + std::string(reinterpret_cast<const char*>(values), 8));
   const auto loaded = LoadTensors(temp.File("f"));
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_FALSE(loaded->checked);
   EXPECT_TRUE(at::equal(loaded->tensors.at("w"), at::tensor({1.5f, -2.0f})));
 }
@@ -129,9 +123,7 @@ TEST(TensorsFile, Load_BadFiles_SayWhichAndWhy) {
   std::ofstream(temp.File("bool"), std::ios::binary) << ForeignFile(json, "\x01\x02");
   EXPECT_THAT(LoadTensors(temp.File("bool")).status().message(), HasSubstr("neither 0 nor 1"));
   ASSERT_TRUE(SaveTensors({{"w", at::zeros({4})}}, temp.File("flipped")).ok());
-  std::string content = testing::ReadFile(temp.File("flipped"));
-  content.back() ^= 4;
-  std::ofstream(temp.File("flipped"), std::ios::binary) << content;
+  Damage(temp.File("flipped"), 4);
   EXPECT_THAT(LoadTensors(temp.File("flipped")).status().message(), HasSubstr("checksum mismatch in tensor \"w\""));
 }
 
@@ -173,17 +165,13 @@ TEST(ModuleState, Load_MisfitOrDamage_LeavesTheModuleAlone) {
   torch::nn::Linear saved(3, 2), other(3, 4), same(3, 2);
   ASSERT_TRUE(SaveModule(*saved, temp.File("m")).ok());
   const std::string before = Bits(*other), before_same = Bits(*same);
-  EXPECT_EQ(LoadModule(temp.File("m"), *other).message(),
-            temp.File("m") +
-                " does not match the module: size mismatch: bias ([2] in the file, [4] here), weight ([2, 3] in "
-                "the file, [4, 3] here)");
+  EXPECT_THAT(LoadModule(temp.File("m"), *other).message(),
+              AllOf(HasSubstr(temp.File("m")), HasSubstr("bias ([2] in the file, [4] here), weight ([2, 3] in the")));
   EXPECT_EQ(Bits(*other), before);
-  std::string content = testing::ReadFile(temp.File("m"));
-  content.back() ^= 1;
-  std::ofstream(temp.File("m"), std::ios::binary) << content;
+  Damage(temp.File("m"));
   EXPECT_EQ(LoadModule(temp.File("m"), *same).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Bits(*same), before_same);
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

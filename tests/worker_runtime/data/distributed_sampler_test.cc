@@ -1,4 +1,4 @@
-// A rank's share of the indices: those of Python's DistributedSampler, and what every share must fulfil.
+// A rank's share of the indices is that of Python's DistributedSampler, and satisfies its invariants.
 #include "worker_runtime/data/distributed_sampler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -129,7 +129,7 @@ TEST(DistributedSamplerTest, Position_IsWhereTheRestBegins) {
   EXPECT_EQ(resumed.next(1), std::nullopt);
 }
 
-// The training loop of the documentation: resume in the middle of an epoch, then set_epoch in every epoch.
+// As in the documentation: resume in the middle of an epoch, and call set_epoch in every epoch.
 TEST(DistributedSamplerTest, SetEpoch_AfterResuming_KeepsThePosition) {
   DistributedSampler sampler = Make(100, {.num_replicas = 2, .rank = 1});
   sampler.set_epoch(4);
@@ -150,10 +150,9 @@ TEST(DistributedSamplerTest, SetEpoch_AfterResuming_KeepsThePosition) {
   EXPECT_EQ(Rest(resumed), all);
 }
 
-// Two worker threads draw ahead of the trainer, which stops after two of five batches and goes on elsewhere.
+// Two worker threads prefetch batches; the trainer stops after two of five and resumes in another loader.
 TEST(DistributedSamplerTest, MarkUsed_LoaderWithWorkerThreads_ResumesAfterTheLastBatchUsed) {
   const absl::StatusOr<TextDataset> dataset = TextDataset::FromText(std::string(25 * 4 + 1, 'x'), 4);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
   const auto options = torch::data::DataLoaderOptions(5).workers(2);
   DistributedSampler whole = Make(25, {});
   whole.set_epoch(2);
@@ -211,7 +210,6 @@ TEST(DistributedSamplerTest, InADataLoader_FollowsSetEpochOfTheOtherCopy) {
   std::string text;
   for (int i = 0; i < 101; ++i) text.push_back(static_cast<char>(' ' + i % 90));
   const absl::StatusOr<TextDataset> dataset = TextDataset::FromText(text, 4);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
   DistributedSampler sampler = Make(dataset->block_count(), {.num_replicas = 2, .rank = 1});
   const auto loader = torch::data::make_data_loader(*dataset, sampler, torch::data::DataLoaderOptions(5).workers(2));
   for (const int64_t epoch : {0, 1}) {

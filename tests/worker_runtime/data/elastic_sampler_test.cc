@@ -1,4 +1,5 @@
-// Every sample exactly once per epoch, whatever ranks come and go; and DistributedSampler's order while none does.
+// Every sample occurs exactly once per epoch even if the world changes; while it does not, the order is that of
+// DistributedSampler.
 #include "worker_runtime/data/elastic_sampler.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ ElasticSampler Make(int64_t length, const ElasticSamplerOptions& options) {
   return *std::move(sampler);
 }
 
-// One step of all ranks; each has a sampler of its own.
+// One step of all ranks, each of which has its own sampler.
 std::vector<ElasticBatch> Step(std::vector<ElasticSampler>& ranks) {
   std::vector<ElasticBatch> batches;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -99,9 +100,9 @@ TEST(ElasticSampler, LargestBatchSize_IsTheWholeEpoch) {
   EXPECT_EQ(sampler.position(), 10);
 }
 
-// Random trainings: ranks die in the middle of a step, which is then rolled back, or at its end, when some have
-// committed it; the next round has other ranks, of which all continue from the most advanced. The ledger has what
-// committed steps trained on.
+// Random trainings: ranks die in the middle of a step, which is then rolled back, or at its end, after some have
+// committed it. The next round has other ranks, which continue from the most advanced one. The ledger lists the samples
+// of committed steps.
 TEST(ElasticSampler, Ledger_EverySampleOncePerEpoch_AcrossFailuresShrinksAndGrowths) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -129,7 +130,6 @@ TEST(ElasticSampler, Ledger_EverySampleOncePerEpoch_AcrossFailuresShrinksAndGrow
       ASSERT_EQ(samples, batches[0].global_size);
       ASSERT_NEAR(weights, static_cast<double>(ranks.size()), 1e-9);
       const int64_t fate = upto(9);
-      // Rolled back on all ranks, or committed on at least one.
       const bool lost = fate == 0;
       if (!lost) {
         for (const ElasticBatch& batch : batches) {

@@ -1,8 +1,7 @@
 #include "worker_runtime/data/token_file.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/data/dataloader.h>
 #include <unistd.h>
@@ -20,6 +19,8 @@
 namespace ddprun {
 namespace {
 
+using ::testing::StartsWith;
+
 class TokenFileTest : public ::testing::Test {
  protected:
   TokenFileTest() : path_(::testing::TempDir() + "/tokens.bin") {}
@@ -31,7 +32,7 @@ class TokenFileTest : public ::testing::Test {
     file.write(reinterpret_cast<const char*>(tokens.data()),
                static_cast<std::streamsize>(tokens.size() * sizeof(Token)));
   }
-  // 0, 1, 2, ...
+  // Writes 0, 1, 2, ...
   void WriteNumbers(int count) {
     std::vector<uint16_t> tokens;
     for (int i = 0; i < count; ++i) tokens.push_back(static_cast<uint16_t>(i));
@@ -46,7 +47,7 @@ class TokenFileTest : public ::testing::Test {
   const std::string path_;
 };
 
-// What reading throws, without LibTorch's stack.
+// Error of reading a sequence, without LibTorch's stack trace; empty if there is none.
 std::string ErrorOfGet(const TokenFile& file, size_t index) {
   return std::string(TorchTry("", [&] {
                        file.get(index);
@@ -57,7 +58,6 @@ std::string ErrorOfGet(const TokenFile& file, size_t index) {
 TEST_F(TokenFileTest, Sequences_FollowEachOther_TargetsAreShiftedByOne) {
   WriteNumbers(12);
   const absl::StatusOr<TokenFile> file = TokenFile::Open(path_, {.sequence_length = 4});
-  ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tokens(), 12);
   EXPECT_EQ(file->size(), 2u);  // the third one's last target is missing
   EXPECT_TRUE(at::equal(file->get(1).data, at::arange(4, 8)));
@@ -75,7 +75,6 @@ TEST_F(TokenFileTest, LargestTokens_AreNotNegative) {
       at::equal(TokenFile::Open(path_, {.sequence_length = 2})->get(0).data, at::tensor({65535, 32768}, at::kLong)));
   Write<uint32_t>({4294967295u, 100000, 2});
   const absl::StatusOr<TokenFile> wide = TokenFile::Open(path_, {.sequence_length = 2, .dtype = at::kUInt32});
-  ASSERT_TRUE(wide.ok()) << wide.status();
   EXPECT_TRUE(at::equal(wide->get(0).data, at::tensor({int64_t{4294967295}, int64_t{100000}}, at::kLong)));
   EXPECT_TRUE(at::equal(wide->get(0).target, at::tensor({100000, 2}, at::kLong)));
 }
@@ -97,7 +96,7 @@ TEST_F(TokenFileTest, DataLoader_WithSampler_GivesEachRankItsShare) {
   EXPECT_EQ(first_tokens, (std::multiset<int64_t>{0, 4, 8, 12, 16, 20, 24, 28, 32, 36}));
 }
 
-// 64 GiB, of which the disk has a page: a copy of it would not fit into the memory of a test machine.
+// A sparse file of 64 GiB, which would not fit into the memory of a test machine.
 TEST_F(TokenFileTest, HugeFile_OnlyTheSequenceIsRead) {
   Write<uint16_t>({7});
   const int64_t tokens = int64_t{32} << 30;
@@ -108,7 +107,6 @@ TEST_F(TokenFileTest, HugeFile_OnlyTheSequenceIsRead) {
     end.write("\x39\x05", 2);
   }
   const absl::StatusOr<TokenFile> file = TokenFile::Open(path_, {.sequence_length = 4095});
-  ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tokens(), tokens);
   EXPECT_EQ(file->get(0).data[0].item<int64_t>(), 7);
   const absl::StatusOr<TokenFile> last = TokenFile::Open(path_, {.sequence_length = tokens / 2 - 1});
@@ -120,11 +118,8 @@ TEST_F(TokenFileTest, HugeFile_OnlyTheSequenceIsRead) {
 TEST_F(TokenFileTest, TokenBeyondTheVocabulary_SaysWhereItIs) {
   Write<uint16_t>({1, 2, 3, 50257, 5, 6, 50300, 7, 8});
   const absl::StatusOr<TokenFile> file = TokenFile::Open(path_, {.sequence_length = 2, .vocab_size = 50257});
-  ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(ErrorOfGet(*file, 0), "");
-  EXPECT_EQ(ErrorOfGet(*file, 1), path_ +
-                                      ": token 3 is 50257, but must be less than vocab_size, 50257: the file is of "
-                                      "another tokenizer or has another dtype");
+  EXPECT_THAT(ErrorOfGet(*file, 1), StartsWith(path_ + ": token 3 is 50257, but must be less than vocab_size, 50257"));
   EXPECT_NE(ErrorOfGet(*file, 2), "") << "the last target";
   EXPECT_EQ(ErrorOfGet(*TokenFile::Open(path_, {.sequence_length = 2, .vocab_size = 50301}), 3), "");
   EXPECT_EQ(ErrorOfGet(*file, 4), path_ + ": there is no sequence 4; it has 4");
@@ -136,12 +131,8 @@ TEST_F(TokenFileTest, FilesThatAreNone_AreNamed) {
   Write<uint16_t>({});
   EXPECT_EQ(ErrorOf({}), path_ + ": is empty");
   WriteNumbers(5);
-  EXPECT_EQ(ErrorOf({.sequence_length = 5}),
-            path_ + ": has 5 tokens, fewer than the 6 of one sequence and the token after it");
-  EXPECT_EQ(ErrorOf({.dtype = at::kUInt32}),
-            path_ +
-                ": has 10 bytes, which is not a multiple of the 4 bytes of a token: the file is truncated or has "
-                "another dtype");
+  EXPECT_THAT(ErrorOf({.sequence_length = 5}), StartsWith(path_ + ": has 5 tokens, fewer than the 6"));
+  EXPECT_THAT(ErrorOf({.dtype = at::kUInt32}), StartsWith(path_ + ": has 10 bytes, which is not a multiple of the 4"));
   EXPECT_EQ(ErrorOf({.dtype = at::kInt}), path_ + ": dtype must be kUInt16 or kUInt32, got Int");
   EXPECT_EQ(ErrorOf({.sequence_length = 0}), path_ + ": sequence_length must be at least 1, got 0");
   const absl::Status folder = TokenFile::Open(::testing::TempDir(), {}).status();

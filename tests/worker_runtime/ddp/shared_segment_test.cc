@@ -32,13 +32,13 @@ TEST(SharedSegmentTest, Meet_AllRanks_SeeWhatTheOthersWrote) {
   const auto run = [&wrong](SharedSegment* segment) {
     for (int round = 0; round < kRounds; ++round) {
       std::memcpy(segment->slot(segment->rank()), &round, sizeof(round));
-      if (!segment->Meet(kLong, nullptr).ok()) ++wrong;
+      if (!segment->EnterBarrier(kLong, nullptr).ok()) ++wrong;
       for (int rank = 0; rank < kRanks; ++rank) {
         int seen = -1;
         std::memcpy(&seen, segment->slot(rank), sizeof(seen));
         if (seen != round) ++wrong;
       }
-      if (!segment->Meet(kLong, nullptr).ok()) ++wrong;
+      if (!segment->EnterBarrier(kLong, nullptr).ok()) ++wrong;
     }
   };
   std::vector<std::unique_ptr<SharedSegment>> segments;
@@ -65,18 +65,18 @@ TEST(SharedSegmentTest, Meet_SomebodyMissing_DeadlineExceededNamesIt) {
   std::unique_ptr<SharedSegment> first = Make(3);
   ASSERT_NE(first, nullptr);
   std::unique_ptr<SharedSegment> second = Open(*first, 1), third = Open(*first, 2);
-  const absl::Status status = first->Meet(absl::Milliseconds(50), nullptr);
+  const absl::Status status = first->EnterBarrier(absl::Milliseconds(50), nullptr);
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_EQ(status.message(), "timed out after 50ms waiting for rank 1, 2");
-  // It gave up, so nobody else waits for it.
-  EXPECT_TRUE(absl::IsUnavailable(second->Meet(kLong, nullptr)));
+  // It gave up, so the other ranks do not wait for it.
+  EXPECT_TRUE(absl::IsUnavailable(second->EnterBarrier(kLong, nullptr)));
 }
 
 TEST(SharedSegmentTest, Meet_PeerLeaves_Unavailable) {
   std::unique_ptr<SharedSegment> first = Make(2);
   std::unique_ptr<SharedSegment> second = Open(*first, 1);
   second.reset();
-  const absl::Status status = first->Meet(kLong, nullptr);
+  const absl::Status status = first->EnterBarrier(kLong, nullptr);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("rank 1 (process "), std::string::npos) << status;
 }
@@ -84,7 +84,7 @@ TEST(SharedSegmentTest, Meet_PeerLeaves_Unavailable) {
 TEST(SharedSegmentTest, Meet_CheckSaysNo_ItsError) {
   std::unique_ptr<SharedSegment> first = Make(2);
   std::unique_ptr<SharedSegment> second = Open(*first, 1);
-  const absl::Status status = first->Meet(kLong, [] { return absl::AbortedError("enough"); });
+  const absl::Status status = first->EnterBarrier(kLong, [] { return absl::AbortedError("enough"); });
   EXPECT_EQ(status, absl::AbortedError("enough"));
 }
 
@@ -95,12 +95,12 @@ TEST(SharedSegmentTest, Meet_PeerIsKilled_Unavailable) {
   const pid_t child = fork();
   if (child == 0) {
     absl::StatusOr<std::unique_ptr<SharedSegment>> second = SharedSegment::Open(address, 1);
-    if (second.ok()) second->get()->Meet(kLong, nullptr).IgnoreError();
+    if (second.ok()) second->get()->EnterBarrier(kLong, nullptr).IgnoreError();
     while (true) pause();
   }
-  EXPECT_TRUE(first->Meet(kLong, nullptr).ok());
+  EXPECT_TRUE(first->EnterBarrier(kLong, nullptr).ok());
   std::thread killer([child] { kill(child, SIGKILL); });
-  const absl::Status status = first->Meet(kLong, nullptr);
+  const absl::Status status = first->EnterBarrier(kLong, nullptr);
   killer.join();
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;

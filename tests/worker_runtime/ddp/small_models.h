@@ -8,11 +8,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include <memory>
-
 namespace ddprun::testing {
 
-// One weight of `width` numbers, all 1 at first; the gradient of forward's sum is the input itself.
+// One weight of `width` ones; the gradient of forward's sum is the input.
 struct Scale : torch::nn::Module {
   explicit Scale(int64_t width = 4) { weight = register_parameter("weight", at::full({width}, 1.0)); }
   at::Tensor forward(const at::Tensor& x) { return x * weight; }
@@ -20,22 +18,16 @@ struct Scale : torch::nn::Module {
   at::Tensor weight;
 };
 
-// A layer that is used and one that is not, unless `use_both`.
+// Two layers, of which forward uses the second one only with `use_both`.
 struct Forked : torch::nn::Module {
-  Forked() {
-    used = register_module("used", torch::nn::Linear(3, 2));
-    spare = register_module("spare", torch::nn::Linear(3, 2));
-  }
-  at::Tensor forward(const at::Tensor& x, bool use_both = false) {
-    at::Tensor y = used(x);
-    if (use_both) y = y + spare(x);
-    return y;
-  }
+  at::Tensor forward(const at::Tensor& x, bool use_both = false) { return use_both ? used(x) + spare(x) : used(x); }
 
-  torch::nn::Linear used{nullptr}, spare{nullptr};
+  torch::nn::Linear used = register_module("used", torch::nn::Linear(3, 2));
+  torch::nn::Linear spare = register_module("spare", torch::nn::Linear(3, 2));
 };
 
-// Ranks that are threads share LibTorch's generator of random numbers, so what must be the same twice is not drawn.
+// Sets all parameters to fixed values. Ranks that are threads share LibTorch's random number generator, so values that
+// must be reproducible are not drawn.
 inline void Fill(torch::nn::Module& module) {
   torch::NoGradGuard no_grad;
   for (at::Tensor& parameter : module.parameters()) {
@@ -43,7 +35,7 @@ inline void Fill(torch::nn::Module& module) {
   }
 }
 
-// The inputs of one rank in one step: [4, 7].
+// Inputs of one rank in one step: [4, 7].
 inline at::Tensor Inputs(int step, int rank) {
   return ((at::arange(28) + 5 * step + 11 * rank) * 29 % 97).to(at::kFloat).view({4, 7}) / 97;
 }

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -12,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kInterval = absl::Milliseconds(50);
 
-// A training in which each step takes `one` and has three phases. Returns the steps before which the ranks agreed.
+// Simulates steps of duration `one` with three phases. Returns the steps before which the ranks agreed.
 std::vector<int64_t> Train(AgreementSchedule* schedule, int64_t first, int64_t last, absl::Duration one) {
   std::vector<int64_t> agreed;
   int64_t before = first;
@@ -68,13 +67,13 @@ TEST(AgreementSchedule, NewRound_IsMeasuredAnew) {
   schedule.StartRound(500);
   EXPECT_TRUE(schedule.Due(500));
   EXPECT_TRUE(schedule.reports_phases());
-  // As a rank that has just been started.
+  // A newly started rank.
   AgreementSchedule fresh(kInterval);
   fresh.StartRound(500);
   EXPECT_EQ(Train(&schedule, 500, 900, absl::Milliseconds(2)), Train(&fresh, 500, 900, absl::Milliseconds(2)));
 }
 
-// What a rank reports in a second stays below what the link takes, or the ranks would lose different reports.
+// The reports per second stay below the limit of the link; otherwise the ranks would lose different reports.
 TEST(AgreementSchedule, Reports_PhasesThenStepsThenSomeSteps) {
   std::map<bool, int> with_phases;
   for (const int64_t microseconds : {50, 400, 1500, 3000, 7000, 8000, 20000, 300000}) {

@@ -43,10 +43,16 @@ void ElasticJob::Kill(int rank) {
   members_[rank].dead = true;
 }
 
+void ElasticJob::KillHolding(int rank, const std::string& place) {
+  EXPECT_TRUE(members_[rank].process->WaitForOut("holding " + place)) << Err();
+  Kill(rank);
+}
+
 void ElasticJob::Suspend(bool at_step_end) {
   held_.clear();
+  const LinkSuspend suspend{round_, at_step_end, "a test ends the round", std::nullopt};
   for (Member& member : members_) {
-    if (!member.dead) member.launcher->Say(LinkSuspend{round_, at_step_end, "a test ends the round", std::nullopt});
+    if (!member.dead) member.launcher->SendToLauncher(suspend);
   }
   for (int rank = 0; rank < size(); ++rank) {
     if (members_[rank].dead) continue;
@@ -85,16 +91,16 @@ void ElasticJob::Begin(int n) {
       members_[rank] = Start(rank, n);
       continue;
     }
-    members_[rank].launcher->Say(LinkReForm{.round = round_,
-                                            .rank = rank,
-                                            .world_size = n,
-                                            .local_world_size = n,
-                                            .group_rank = 0,
-                                            .group_world_size = 1,
-                                            .role_rank = rank,
-                                            .role_world_size = n,
-                                            .master_addr = "127.0.0.1",
-                                            .master_port = store_->port()});
+    members_[rank].launcher->SendToLauncher(LinkReForm{.round = round_,
+                                                       .rank = rank,
+                                                       .world_size = n,
+                                                       .local_world_size = n,
+                                                       .group_rank = 0,
+                                                       .group_world_size = 1,
+                                                       .role_rank = rank,
+                                                       .role_world_size = n,
+                                                       .master_addr = "127.0.0.1",
+                                                       .master_port = store_->port()});
   }
 }
 

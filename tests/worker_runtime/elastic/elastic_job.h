@@ -7,43 +7,49 @@
 #include <string>
 #include <vector>
 
-#include "tests/store/store_on_loop.h"
+#include "tests/launcher/store/store_on_loop.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/elastic/fake_launcher.h"
 
 namespace ddprun::testing {
 
-// Runs of elastic_program: real workers, and in place of launcher and server a few lines that name the rounds, so that
-// a test says what happens when.
+// Runs elastic_program as real workers. The test takes the place of launcher and server: it decides when rounds end and
+// begin.
 class ElasticJob {
  public:
   // Starts `n` workers with these arguments, in round 1.
   ElasticJob(int n, std::vector<std::string> arguments);
 
-  // The worker of this rank in the present round.
+  // The worker of this rank in the current round.
   Process& operator[](int rank) { return *members_[rank].process; }
   int size() const { return static_cast<int>(members_.size()); }
 
-  // Kills it with SIGKILL, and waits until it is gone.
+  // Sends SIGKILL to the worker, and waits for its end. KillHolding first waits until it holds at `place`.
   void Kill(int rank);
+  void KillHolding(int rank, const std::string& place = "forward");
 
-  // Ends the round: survivors are told, and say what they hold.
+  // Ends the round: suspends the survivors and collects their committed steps.
   void Suspend(bool at_step_end = false);
   // Committed steps of the survivors, by their ranks in the round that was suspended.
   const std::map<int, std::optional<int64_t>>& held() const { return held_; }
 
-  // The launcher's end of its worker link.
+  // The launcher's end of the worker's link.
   FakeLauncher& link(int rank) { return *members_[rank].launcher; }
 
-  // Begins the next round with `n` workers: survivors in their order, then newcomers in the places that are left. By
-  // default newcomers take the ranks of the dead.
+  // Begins the next round with `n` workers (default: as many as before): survivors keep their order, newcomers get the
+  // remaining ranks, by default those of the dead.
   void Begin(int n);
   void Begin() { Begin(size()); }
 
-  // Of all ranks: 0 if all ended with 0, else the first other exit code.
+  void NextRound() {
+    Suspend();
+    Begin();
+  }
+
+  // Waits for all ranks. Returns 0 if all exited with 0, otherwise the first other exit code.
   int Wait();
 
-  // What all processes have printed, of all rounds.
+  // Output of all processes of all rounds; Err has that of the current ones only.
   std::string Out();
   std::string Err();
 

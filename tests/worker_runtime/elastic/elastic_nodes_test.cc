@@ -1,5 +1,5 @@
-// Elastic trainings on several nodes (launchers) with a rendezvous server, all of which are killed; nodes are also
-// stopped, told to leave, and added. Gates (see elastic_program) hold the training where a test needs it.
+// Elastic trainings on several nodes (launchers) with a rendezvous server. Nodes and server are killed; nodes are also
+// stopped, terminated and added. Gates (see elastic_program) hold the training where a test needs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ class ElasticNodesTest : public ::testing::Test {
     ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
   }
 
-  // One more launcher of the job, with the rest of its flags.
+  // Adds a launcher to the job; `program`: more flags of elastic_program.
   Launcher* Add(const std::string& nnodes, int workers, int steps, const std::vector<std::string>& program = {},
                 const std::string& conf = "last_call_timeout=100") {
     std::vector<std::string> flags = {absl::StrCat("--nnodes=", nnodes),
@@ -52,12 +52,12 @@ class ElasticNodesTest : public ::testing::Test {
     return nodes_.back().get();
   }
 
-  // From this step on nobody goes on before OpenGate of the same name.
+  // From this step on all workers wait until OpenGate is called with the same name.
   std::string GateAt(int step, const std::string& name) const {
     return absl::StrCat("--gate=", step, ":", dir_.File(name));
   }
   void OpenGate(const std::string& name) const { std::ofstream(dir_.File(name)) << "open"; }
-  // Waits until all workers of these nodes, which are `ranks` together, stand at a gate in this step and round.
+  // Waits until all workers of these nodes, `ranks` in total, are at a gate in this step and round.
   void AwaitGate(int step, int round, const std::vector<Launcher*>& nodes, int ranks) {
     EXPECT_TRUE(Eventually([&] {
       std::set<std::string> at;
@@ -111,7 +111,7 @@ class ElasticNodesTest : public ::testing::Test {
   static void ExpectProcesses(Launcher* node, size_t processes) {
     EXPECT_EQ(ProcessesIn(node->Out()).size(), processes) << node->Out() << node->Err();
   }
-  // Each sample is part of a committed step exactly once in each epoch, of which the last may not be complete.
+  // Each sample is part of a committed step exactly once per epoch. The last epoch may be incomplete.
   void ExpectEachSampleOncePerEpoch() const {
     const auto samples = CommittedSamplesIn(Out());
     ASSERT_GE(samples.size(), 2);
@@ -123,7 +123,7 @@ class ElasticNodesTest : public ::testing::Test {
       }
     }
   }
-  // What a training of `ranks` on one node prints that nothing happens to.
+  // Output of an undisturbed training of `ranks` on one node.
   static const std::string& Reference(int ranks, int steps) {
     static auto* const made = new std::map<std::pair<int, int>, std::string>;
     std::string& out = (*made)[{ranks, steps}];
@@ -138,15 +138,7 @@ class ElasticNodesTest : public ::testing::Test {
     return out;
   }
   void ExpectSameBitsAsReference(int ranks, int steps) const {
-    const auto reference = LossesIn(Reference(ranks, steps)), losses = LossesIn(Out());
-    ASSERT_EQ(reference.size(), steps);
-    for (int64_t step = 1; step <= steps; ++step) {
-      ASSERT_TRUE(losses.contains(step)) << "nobody made step " << step;
-      for (const auto& [rank, loss] : losses.at(step)) {
-        EXPECT_EQ(loss, reference.at(step).at(rank)) << "step " << step << ", rank " << rank;
-      }
-    }
-    EXPECT_EQ(ModelsIn(Out()), ModelsIn(Reference(ranks, steps)));
+    ExpectSameTraining(Out(), Reference(ranks, steps), steps);
   }
 
   const TempDir dir_;
@@ -184,7 +176,7 @@ TEST_P(NodeKilledTest, TheOthersGoOn_AnotherJoins_NoSampleIsLostOrTwice) {
 
 INSTANTIATE_TEST_SUITE_P(Rank, NodeKilledTest, ::testing::Values(0, 2));
 
-// A node that is silent: its launcher and its worker are, and its guard, too, or not.
+// Launcher and worker of a node are stopped, with or without its guard.
 class NodeStoppedTest : public ElasticNodesTest, public ::testing::WithParamInterface<bool> {
  protected:
   static std::vector<pid_t> ChildrenOf(pid_t pid) {
@@ -229,7 +221,7 @@ TEST_P(NodeStoppedTest, TheOtherGoesOn_WokenItDoesNotDisturb) {
 
 INSTANTIATE_TEST_SUITE_P(GuardToo, NodeStoppedTest, ::testing::Bool());
 
-// The server has records, or not.
+// With and without a state folder of the server.
 class ServerKilledTest : public ElasticNodesTest, public ::testing::WithParamInterface<bool> {
  protected:
   void Start() {
@@ -258,7 +250,7 @@ TEST_P(ServerKilledTest, InATraining_NoWorkerNotices) {
   ExpectSameBitsAsReference(2, 12);
 }
 
-// One node can't answer when the round is stopped, so that the next one can't begin before the server is killed.
+// One node is stopped when the round ends, so that the next one can't begin before the server is killed.
 TEST_P(ServerKilledTest, BetweenTwoRounds_SurvivorsKeepTheirProcesses) {
   Start();
   for (int i = 0; i < 2; ++i) Add("2", 2, 12, {GateAt(3, "gate")});
@@ -281,7 +273,7 @@ TEST_P(ServerKilledTest, BetweenTwoRounds_SurvivorsKeepTheirProcesses) {
   ExpectSameBitsAsReference(4, 12);
 }
 
-// The survivor is sending its state to the newcomer of the next round, which dies as well.
+// The survivor sends its state to the newcomer of the next round, which dies, too.
 TEST_P(ServerKilledTest, WhileTheStateIsSent_TheSurvivorKeepsItsProcess) {
   Start();
   for (int i = 0; i < 2; ++i) Add("2", 1, 12, {GateAt(3, "gate"), "--hold=0:3:sending"});
@@ -341,7 +333,7 @@ TEST_F(ElasticNodesTest, ANodeLeaves_TheOthersFinishTheirStep_NothingIsLostOrCha
 
 TEST_F(ElasticNodesTest, AHangOnOneNode_IsNamedThereWithItsPhase_AndTheWorkerIsReplaced) {
   StartServer();
-  launcher_flags_ = {"--on-hang=restart", "--hang-timeout=5"};
+  launcher_flags_ = {"--on-hang=restart:5"};
   for (int i = 0; i < 2; ++i) Add("2", 2, 12, {"--hold=3:3:forward", "--pause=20"});
   ExpectEnd(AllBut());
   Launcher* const hung = Of(3);
@@ -351,7 +343,7 @@ TEST_F(ElasticNodesTest, AHangOnOneNode_IsNamedThereWithItsPhase_AndTheWorkerIsR
   ExpectSameBitsAsReference(4, 12);
 }
 
-// By hand, with other kills: DDPRUN_KILL_SEED=1 bazel run ...
+// With other kills: DDPRUN_KILL_SEED=1 bazel run ...
 TEST_F(ElasticNodesTest, TenRandomKills_TheBitsAreTheSame) {
   constexpr int kRanks = 4, kKills = 10, kSteps = 200, kBetween = 18;
   const char* const given = std::getenv("DDPRUN_KILL_SEED");

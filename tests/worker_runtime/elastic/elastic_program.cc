@@ -1,34 +1,31 @@
-// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets. Prints, each as one
-// line:
+// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets. Prints these lines:
 //   rank R pid P begins                    the process has started
-//   step N rank R loss X                   N steps are committed; X with all its bits
-//   from N                                 a round of this process after the first begins with N steps
-//   end rank R model H                     a hash of all parameters and buffers after the last step
-//   holding PLACE                          see below
-//   gate S round N rank R                  see below
+//   step N rank R loss X                   N steps are committed; X has all bits
+//   from N                                 a later round of this process begins with N steps
+//   end rank R model H                     hash of all parameters and buffers after the last step
+//   holding PLACE                          see --hold
+//   gate S round N rank R                  see --gate
 //   evaluation N rank R loss X             the mean over all ranks after N steps
-// and with --ledger:
-//   batch S rank R of W round N epoch E: I ...  samples of step S, before it is made
-//   commit S round N                       a rank has committed step S
+//   batch S rank R of W round N epoch E: I ...  with --ledger: samples of step S, before the step
+//   commit S round N                       with --ledger: a rank has committed step S
 //
-//   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...]
-//   [--fail=...] [--gate=STEP:FILE ...] [--ledger] [--evaluate=N] [--pause=MS] [--crash=RANK:STEP] [--linger=S]
-//   [--die-connecting=ROUND:RANK ...] [--update=OF] [--diverge=RANK]
-//   [--full-disk=FROM:TO] [--require-checkpoint=BOOL]
-//
-// --gate: from step STEP on, waits in each step until the file exists, the round ends, or this process is told to stop.
-//
-// A process that was started for round 1 holds in step STEP of rank RANK: in round 1 at "forward", "backward" (in the
-// middle of it, some gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed",
-// "evaluation" (in the middle of the one after STEP steps), or "save" (in the middle of writing a checkpoint); in round
-// 2 at "sending" (it is the source of the state). It waits there until it is killed or its group is aborted.
-// --fail=RANK:STEP: that step returns an error of its own. --crash=RANK:STEP: whoever makes that step is killed in it.
-// --evaluate: every so many steps. --pause: each step takes so much longer. --linger: rank 0 does something else for so
-// many seconds after its training.
-// --die-connecting: a process that was started for round ROUND as rank RANK kills itself when it first connects to
-// another rank. --update: the optimizer's step is made by ElasticTraining::update ("optimizer"), and the scheduler's
-// too ("both"). --diverge: that rank has another learning rate from round 2 on.
-// --full-disk: checkpoints of these steps can't be written.
+//   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--ledger] [--require-checkpoint=BOOL]
+//     --gate=STEP:FILE ...       from step STEP on, waits in each step until the file exists, the round ends, or the
+//                                process is to stop
+//     --hold=RANK:STEP:PLACE ... a process of round 1 waits there until it is killed or its group is aborted. In round
+//                                1: "forward", "backward" (some gradients have been reduced), "reduced" (before the
+//                                buffers are set to rank 0's), "committed", "evaluation" (after STEP steps), "save"
+//                                (while writing a checkpoint). In round 2: "sending" (as the source of the state)
+//     --fail=RANK:STEP           the step returns an error of the trainer
+//     --crash=RANK:STEP          SIGKILL in this step, in every round
+//     --evaluate=N               evaluates every N steps
+//     --pause=MS                 added to each step
+//     --linger=S                 rank 0 exits S seconds after its training
+//     --die-connecting=ROUND:RANK ...  a process that starts in this round and rank kills itself when it first connects
+//                                to another rank
+//     --update=OF                ElasticTraining::update steps the optimizer ("optimizer"), and the scheduler ("both")
+//     --diverge=RANK             from round 2 on, the rank has another learning rate
+//     --full-disk=FROM:TO        checkpoints of these steps can't be written
 #include <ATen/Functions.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -48,7 +45,6 @@
 #include <algorithm>
 #include <functional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -87,7 +83,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-void Say(const std::string& text) {
+void SendToLauncher(const std::string& text) {
   const std::string line = text + "\n";
   [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
 }
@@ -129,7 +125,7 @@ class Training {
       : worker_(worker), flags_(flags), first_round_(worker.env().round), ddp_(net_, {.bucket_cap_mb = 0.004}) {}
 
   absl::Status Run() {
-    Say(absl::StrCat("rank ", worker_.env().rank, " pid ", getpid(), " begins"));
+    SendToLauncher(absl::StrCat("rank ", worker_.env().rank, " pid ", getpid(), " begins"));
     net_->train();
     AdamW optimizer(Parameters(net_), torch::optim::AdamWOptions(0.01));
     LambdaLR scheduler(optimizer, [](int64_t epoch) { return 1.0 / (1.0 + 0.1 * static_cast<double>(epoch)); });
@@ -171,8 +167,9 @@ class Training {
          .committed =
              [&](int64_t steps, const at::Tensor& loss) {
                saving_ = steps;
-               Say(absl::StrFormat("step %d rank %d loss %.9g", steps, worker_.env().rank, loss.item<float>()));
-               if (flags_.ledger) Say(absl::StrCat("commit ", steps - 1, " round ", worker_.env().round));
+               SendToLauncher(
+                   absl::StrFormat("step %d rank %d loss %.9g", steps, worker_.env().rank, loss.item<float>()));
+               if (flags_.ledger) SendToLauncher(absl::StrCat("commit ", steps - 1, " round ", worker_.env().round));
                Hold("committed", steps - 1);
                return absl::OkStatus();
              }},
@@ -185,7 +182,7 @@ class Training {
          .checkpoint_every = flags_.every,
          .evaluate_every = std::max<int64_t>(1, flags_.evaluate)});
     DDPRUN_RETURN_IF_ERROR(trainer.Train());
-    Say(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
+    SendToLauncher(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
     if (worker_.env().rank == 0) sleep(flags_.linger);
     return absl::OkStatus();
   }
@@ -200,7 +197,7 @@ class Training {
     return {at::stack(images), at::stack(targets)};
   }
 
-  // With numbers of its own drawn and buffers that would change in training mode.
+  // Draws random numbers, and would change buffers in training mode.
   absl::Status Evaluate(int64_t steps) {
     const auto [images, targets] = Samples({1, 5, 8, static_cast<size_t>(10 + worker_.env().rank)});
     at::Tensor loss = at::cross_entropy_loss(net_->forward(images + 0.01 * at::rand({1})), targets);
@@ -208,20 +205,20 @@ class Training {
     Hold("evaluation", steps);
     DDPRUN_RETURN_IF_ERROR(worker_.group()->AllReduce(loss, ReduceOp::kSum));
     const float mean = loss.item<float>() / static_cast<float>(worker_.env().world_size);
-    Say(absl::StrFormat("evaluation %d rank %d loss %.9g", steps, worker_.env().rank, mean));
+    SendToLauncher(absl::StrFormat("evaluation %d rank %d loss %.9g", steps, worker_.env().rank, mean));
     return absl::OkStatus();
   }
 
   absl::StatusOr<at::Tensor> Step(int64_t step, const ElasticBatch& batch) {
     if (worker_.recovery().round != said_) {
       said_ = worker_.recovery().round;
-      Say(absl::StrCat("from ", worker_.recovery().step));
+      SendToLauncher(absl::StrCat("from ", worker_.recovery().step));
     }
     const auto [images, targets] = Samples(batch.indices);
     if (flags_.ledger) {
-      Say(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size, " round ",
-                       worker_.env().round, " epoch ", batch.epoch, ": ",
-                       batch.padding ? "" : absl::StrJoin(batch.indices, " ")));
+      SendToLauncher(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size,
+                                  " round ", worker_.env().round, " epoch ", batch.epoch, ": ",
+                                  batch.padding ? "" : absl::StrJoin(batch.indices, " ")));
     }
     AwaitGates(step);
     usleep(static_cast<useconds_t>(1000 * flags_.pause));
@@ -230,7 +227,7 @@ class Training {
     if (flags_.fails == absl::StrCat(worker_.env().rank, ":", step)) return absl::UnavailableError("no such file");
     const at::Tensor loss = at::cross_entropy_loss(ddp_(images), targets) * batch.loss_weight;
     ddp_.zero_grad();
-    // Its gradient comes late in backward, when others have been reduced.
+    // This gradient is computed late in backward, after others have been reduced.
     const auto hook = net_->conv->bias.register_hook([&](const at::Tensor&) { Hold("backward", step); });
     loss.backward();
     net_->conv->bias.remove_hook(hook);
@@ -244,7 +241,7 @@ class Training {
       int64_t first = 0;
       if (!absl::SimpleAtoi(from.first, &first) || step < first) continue;
       if (access(from.second.c_str(), F_OK) == 0) continue;
-      Say(absl::StrCat("gate ", step, " round ", worker_.env().round, " rank ", worker_.env().rank));
+      SendToLauncher(absl::StrCat("gate ", step, " round ", worker_.env().round, " rank ", worker_.env().rank));
       while (access(from.second.c_str(), F_OK) != 0 && worker_.group()->Health().ok() && !worker_.suspended() &&
              TimeUntilStop() == absl::InfiniteDuration()) {
         usleep(1000);
@@ -256,7 +253,7 @@ class Training {
     if (worker_.env().round != round || first_round_ != 1) return;
     for (const std::string& hold : flags_.holds) {
       if (hold != absl::StrCat(worker_.env().rank, ":", step, ":", place)) continue;
-      Say(absl::StrCat("holding ", place));
+      SendToLauncher(absl::StrCat("holding ", place));
       while (worker_.group()->Health().ok()) usleep(1000);
     }
   }
@@ -308,7 +305,7 @@ int Main(int argc, char** argv) {
   RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)}, [&flags](ElasticWorker& worker) {
     const std::string place = absl::StrCat(worker.env().round, ":", worker.env().rank);
     dies_connecting = std::ranges::count(flags.die_connecting, place) != 0;
-    // Of two ranks, Gloo lets the one with the larger address connect to the other.
+    // Gloo makes the rank with the larger address connect to the other.
     if (dies_connecting) setenv("GLOO_SOCKET_IFNAME", "127.0.0.9", 1);
     return Training(worker, flags).Run();
   });
@@ -317,10 +314,10 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace ddprun::testing
 
-// In place of the C library's, also for Gloo.
+// Replaces the C library's function, also for Gloo.
 extern "C" int connect(int fd, const sockaddr* address, socklen_t length) {
   if (ddprun::testing::dies_connecting && ddprun::testing::ConnectsToRank(fd, address)) {
-    ddprun::testing::Say("dies connecting");
+    ddprun::testing::SendToLauncher("dies connecting");
     raise(SIGKILL);
   }
   return static_cast<int>(syscall(SYS_connect, fd, address, length));

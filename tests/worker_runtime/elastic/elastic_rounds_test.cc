@@ -1,4 +1,4 @@
-// A worker's rounds with a fake launcher at the other end of the worker link. Sections are those of
+// A worker's rounds, with a fake launcher at the other end of the worker link. Section numbers refer to
 // docs/worker_protocol.md.
 #include "worker_runtime/elastic/elastic_rounds.h"
 
@@ -40,16 +40,16 @@ class ElasticRoundsTest : public ::testing::Test {
   }
   void TearDown() override { link_ = nullptr; }
 
-  // A group in use, which tells the reason of its abort.
+  // Puts a group in use; the future gets the reason of its abort.
   std::future<std::string> Use() {
     auto aborted = std::make_shared<std::promise<std::string>>();
     EXPECT_TRUE(rounds_->BeginGroup(creation_));
     EXPECT_TRUE(rounds_->UseGroup([aborted](const std::string& reason) { aborted->set_value(reason); }));
     return aborted->get_future();
   }
-  // Returns when the link's thread has handled everything that was said before.
+  // Returns when the link's thread has handled all earlier messages.
   void Settle() {
-    launcher_.Say(LinkCheckpointNow{absl::Seconds(10)});
+    launcher_.SendToLauncher(LinkCheckpointNow{absl::Seconds(10)});
     while (!rounds_->TakeCheckpointRequest()) std::this_thread::yield();
   }
 
@@ -69,7 +69,7 @@ TEST_F(ElasticRoundsTest, Section3_1_HelloSaysThatItCanReForm) {
 
 TEST_F(ElasticRoundsTest, Section5_1_Suspend_AbortsTheGroupInUse) {
   std::future<std::string> aborted = Use();
-  launcher_.Say(LinkSuspend{.round = kRound, .reason = "rank 0 was killed"});
+  launcher_.SendToLauncher(LinkSuspend{.round = kRound, .reason = "rank 0 was killed"});
   EXPECT_EQ(aborted.get(), "rank 0 was killed");
   EXPECT_TRUE(creation_.stop_requested()) << "ends waits for the store";
   EXPECT_TRUE(rounds_->suspended());
@@ -78,7 +78,7 @@ TEST_F(ElasticRoundsTest, Section5_1_Suspend_AbortsTheGroupInUse) {
 
 TEST_F(ElasticRoundsTest, Section5_1_SuspendOfAnOlderRound_DoesNothing) {
   const std::future<std::string> aborted = Use();
-  launcher_.Say(LinkSuspend{.round = kRound - 1});
+  launcher_.SendToLauncher(LinkSuspend{.round = kRound - 1});
   Settle();
   EXPECT_FALSE(rounds_->suspended());
   EXPECT_FALSE(creation_.stop_requested());
@@ -86,7 +86,7 @@ TEST_F(ElasticRoundsTest, Section5_1_SuspendOfAnOlderRound_DoesNothing) {
 
 TEST_F(ElasticRoundsTest, Section5_1_SuspendEndsACreation) {
   EXPECT_TRUE(rounds_->BeginGroup(creation_));
-  launcher_.Say(LinkSuspend{.round = kRound, .at_step_end = true});
+  launcher_.SendToLauncher(LinkSuspend{.round = kRound, .at_step_end = true});
   Settle();
   EXPECT_TRUE(creation_.stop_requested()) << "there is no step to be ended";
   EXPECT_FALSE(rounds_->UseGroup([](const std::string&) { ADD_FAILURE() << "the creator aborts it"; }));
@@ -94,32 +94,31 @@ TEST_F(ElasticRoundsTest, Section5_1_SuspendEndsACreation) {
 
 TEST_F(ElasticRoundsTest, Section5_1_AtStepEnd_IsOnlyNoted_UntilItBecomesUrgent) {
   std::future<std::string> aborted = Use();
-  launcher_.Say(LinkSuspend{.round = kRound, .at_step_end = true, .reason = "a node joins"});
+  launcher_.SendToLauncher(LinkSuspend{.round = kRound, .at_step_end = true, .reason = "a node joins"});
   Settle();
   EXPECT_TRUE(rounds_->suspended());
   EXPECT_FALSE(creation_.stop_requested());
-  launcher_.Say(LinkSuspend{.round = kRound, .reason = "rank 1 was killed"});
+  launcher_.SendToLauncher(LinkSuspend{.round = kRound, .reason = "rank 1 was killed"});
   EXPECT_EQ(aborted.get(), "rank 1 was killed");
 }
 
 TEST_F(ElasticRoundsTest, SuspendedBeforeTheGroupIsCreated_NothingBegins) {
-  launcher_.Say(LinkSuspend{.round = kRound});
+  launcher_.SendToLauncher(LinkSuspend{.round = kRound});
   Settle();
   EXPECT_FALSE(rounds_->BeginGroup(creation_));
 }
 
 TEST_F(ElasticRoundsTest, Section5_2_SaysSuspendedWithItsStep_AndGetsTheNextRound) {
   const std::future<std::string> aborted = Use();
-  launcher_.Say(LinkSuspend{.round = kRound});
+  launcher_.SendToLauncher(LinkSuspend{.round = kRound});
   Settle();
   rounds_->EndGroup();
   std::thread launcher([this] {
     EXPECT_EQ(launcher_.Hear<LinkSuspended>(), (LinkSuspended{kRound, 120}));
-    launcher_.Say(NextRound());
+    launcher_.SendToLauncher(NextRound());
   });
   const absl::StatusOr<LinkReForm> next = rounds_->AwaitNextRound(120, "");
   launcher.join();
-  ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->rank, 1);
   EXPECT_EQ(next->master_addr, "10.0.0.5");
   EXPECT_FALSE(rounds_->suspended());
@@ -129,9 +128,9 @@ TEST_F(ElasticRoundsTest, Section5_2_SaysSuspendedWithItsStep_AndGetsTheNextRoun
 TEST_F(ElasticRoundsTest, Section5_4_NobodySuspends_SaysFailed_AndWaitsOn) {
   std::thread launcher([this] {
     EXPECT_EQ(launcher_.Hear<LinkFailed>(), (LinkFailed{kRound, "connection reset"}));
-    launcher_.Say(LinkSuspend{.round = kRound});
+    launcher_.SendToLauncher(LinkSuspend{.round = kRound});
     EXPECT_EQ(launcher_.Hear<LinkSuspended>(), (LinkSuspended{kRound, std::nullopt}));
-    launcher_.Say(NextRound());
+    launcher_.SendToLauncher(NextRound());
   });
   const absl::StatusOr<LinkReForm> next = rounds_->AwaitNextRound(std::nullopt, "connection reset");
   launcher.join();
@@ -145,23 +144,23 @@ TEST_F(ElasticRoundsTest, LauncherGone_TheWaitEnds) {
 }
 
 TEST_F(ElasticRoundsTest, Section4_1_Stopped_TheWaitEnds) {
-  launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
+  launcher_.SendToLauncher(LinkStop{absl::Seconds(10), "received SIGTERM"});
   EXPECT_TRUE(absl::IsCancelled(rounds_->AwaitNextRound(1, "").status()));
   EXPECT_TRUE(link_->StopAt().has_value());
 }
 
 TEST_F(ElasticRoundsTest, Section4_1_Stopped_TheCreationOfAGroupEnds) {
   ASSERT_TRUE(rounds_->BeginGroup(creation_));
-  launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
+  launcher_.SendToLauncher(LinkStop{absl::Seconds(10), "received SIGTERM"});
   Settle();
   EXPECT_TRUE(creation_.stop_requested()) << "others may have ended already";
   EXPECT_FALSE(rounds_->BeginGroup(creation_));
 }
 
-// Its store can't be waited for any more, so the ranks could not save with it.
+// Waits for its store are cancelled, so the ranks could not save with it.
 TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupThatWasJustCreatedIsNotUsed) {
   ASSERT_TRUE(rounds_->BeginGroup(creation_));
-  launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
+  launcher_.SendToLauncher(LinkStop{absl::Seconds(10), "received SIGTERM"});
   Settle();
   EXPECT_TRUE(creation_.stop_requested());
   EXPECT_FALSE(rounds_->UseGroup([](const std::string&) { ADD_FAILURE() << "the creator aborts it"; }));
@@ -169,7 +168,7 @@ TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupThatWasJustCreatedIsNotUsed) 
 
 TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupInUseGoesOn) {
   const std::future<std::string> aborted = Use();
-  launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
+  launcher_.SendToLauncher(LinkStop{absl::Seconds(10), "received SIGTERM"});
   Settle();
   EXPECT_FALSE(creation_.stop_requested()) << "the ranks save together";
 }
@@ -177,7 +176,7 @@ TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupInUseGoesOn) {
 TEST_F(ElasticRoundsTest, Section2_5_WhatIsSaidWhileTheLauncherDoesNotRead_ArrivesWhole) {
   const std::string message(400, 'x');
   constexpr int kLines = 5000;
-  for (int i = 0; i < kLines; ++i) rounds_->Say(LinkFailed{static_cast<uint64_t>(i), message});
+  for (int i = 0; i < kLines; ++i) rounds_->SendToLauncher(LinkFailed{static_cast<uint64_t>(i), message});
   for (int i = 0; i < kLines; ++i) {
     const LinkFailed line = launcher_.Hear<LinkFailed>();
     ASSERT_EQ(line.round, i);

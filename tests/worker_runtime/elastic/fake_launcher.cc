@@ -1,6 +1,5 @@
 #include "tests/worker_runtime/elastic/fake_launcher.h"
 
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,7 +11,7 @@
 namespace ddprun::testing {
 namespace {
 
-using worker_contract::WorkerLine;
+using worker_contract::WorkerLinkMessage;
 
 constexpr int kPatienceMilliseconds = 60 * 1000;
 
@@ -51,11 +50,12 @@ bool FakeLauncher::Accept() {
   return connection_ >= 0;
 }
 
-std::optional<WorkerLine> FakeLauncher::Hear() {
+std::optional<WorkerLinkMessage> FakeLauncher::Hear() {
   if (!Accept()) return std::nullopt;
   for (;;) {
     while (!lines_.empty()) {
-      const absl::StatusOr<std::optional<WorkerLine>> line = worker_contract::DecodeWorkerLine(lines_.front());
+      const absl::StatusOr<std::optional<WorkerLinkMessage>> line =
+          worker_contract::DecodeWorkerMessage(lines_.front());
       EXPECT_TRUE(line.ok()) << line.status() << ": " << lines_.front();
       lines_.erase(lines_.begin());
       if (!line.ok() || !line->has_value()) return std::nullopt;
@@ -68,14 +68,10 @@ std::optional<WorkerLine> FakeLauncher::Hear() {
   }
 }
 
-void FakeLauncher::Say(const worker_contract::LauncherLine& line) {
+void FakeLauncher::SendToLauncher(const worker_contract::LauncherLinkMessage& line) {
   if (!Accept()) return;
-  const std::string text = EncodeLine(line);
+  const std::string text = EncodeMessage(line);
   EXPECT_EQ(send(connection_, text.data(), text.size(), MSG_NOSIGNAL), text.size());
-}
-
-void ReportUnexpectedLine(const std::optional<WorkerLine>& line) {
-  ADD_FAILURE() << "the worker said " << (line.has_value() ? EncodeLine(*line) : "nothing");
 }
 
 }  // namespace ddprun::testing

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_TESTS_WORKER_RUNTIME_ELASTIC_FAKE_LAUNCHER_H_
 #define DDPRUN_TESTS_WORKER_RUNTIME_ELASTIC_FAKE_LAUNCHER_H_
 
+#include <gtest/gtest.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,7 +11,7 @@
 
 namespace ddprun::testing {
 
-// The launcher's end of the worker link for one worker: says what it is told to, and waits for what the worker says.
+// The launcher's end of the worker link for one worker: sends messages for the test and waits for those of the worker.
 class FakeLauncher {
  public:
   FakeLauncher();
@@ -19,25 +21,30 @@ class FakeLauncher {
 
   const std::string& address() const { return address_; }
 
-  // The worker's next line other than `progress`; the first call accepts its connection. nullopt: it has closed it, or
-  // a minute has passed.
-  std::optional<worker_contract::WorkerLine> Hear();
+  // Returns the worker's next message other than `progress`; the first call accepts its connection. nullopt: the worker
+  // has closed the connection, or a minute has passed.
+  std::optional<worker_contract::WorkerLinkMessage> Hear();
 
-  // The next line, which must be of this type; a value of its own otherwise, and a failed expectation.
+  // Returns the next message, which must be of this type; otherwise fails the test and returns an empty one.
   template <typename Line>
-  Line Hear();
+  Line Hear() {
+    const std::optional<worker_contract::WorkerLinkMessage> line = Hear();
+    if (line.has_value() && std::holds_alternative<Line>(*line)) return std::get<Line>(*line);
+    ADD_FAILURE() << "the worker said " << (line.has_value() ? EncodeMessage(*line) : "nothing");
+    return Line();
+  }
 
-  // The next line of this type; others are passed over. nullopt: as Hear.
+  // Returns the next message of this type and skips others. nullopt: as Hear.
   template <typename Line>
   std::optional<Line> Await() {
     for (;;) {
-      const std::optional<worker_contract::WorkerLine> line = Hear();
+      const std::optional<worker_contract::WorkerLinkMessage> line = Hear();
       if (!line.has_value()) return std::nullopt;
       if (std::holds_alternative<Line>(*line)) return std::get<Line>(*line);
     }
   }
 
-  void Say(const worker_contract::LauncherLine& line);
+  void SendToLauncher(const worker_contract::LauncherLinkMessage& line);
   void Close();
 
  private:
@@ -49,16 +56,6 @@ class FakeLauncher {
   worker_contract::LineReader reader_;
   std::vector<std::string> lines_;  // read, not returned yet
 };
-
-void ReportUnexpectedLine(const std::optional<worker_contract::WorkerLine>& line);
-
-template <typename Line>
-Line FakeLauncher::Hear() {
-  const std::optional<worker_contract::WorkerLine> line = Hear();
-  if (line.has_value() && std::holds_alternative<Line>(*line)) return std::get<Line>(*line);
-  ReportUnexpectedLine(line);
-  return Line();
-}
 
 }  // namespace ddprun::testing
 

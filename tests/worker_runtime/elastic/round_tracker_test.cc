@@ -19,7 +19,7 @@ TEST(RoundTracker, Suspended_SaysSoOnce_AndTakesTheNextRound) {
   EXPECT_TRUE(tracker.suspended());
   EXPECT_TRUE(tracker.aborted());
   tracker.Leave(At(11));
-  EXPECT_EQ(tracker.Next(At(11)).kind, Action::kSaySuspended);
+  EXPECT_EQ(tracker.Next(At(11)).kind, Action::kSendSuspended);
   const Action wait = tracker.Next(At(11));
   EXPECT_EQ(wait.kind, Action::kWait);
   EXPECT_EQ(wait.deadline, SteadyTime::InfiniteFuture());
@@ -51,11 +51,11 @@ TEST(RoundTracker, GroupFailed_WaitsForSuspend_ThenSaysFailedOnce_ThenSuspended)
   const Action wait = tracker.Next(At(100));
   EXPECT_EQ(wait.kind, Action::kWait);
   EXPECT_EQ(wait.deadline, At(100) + RoundTracker::kPatience);
-  EXPECT_EQ(tracker.Next(wait.deadline).kind, Action::kSayFailed);
+  EXPECT_EQ(tracker.Next(wait.deadline).kind, Action::kSendFailed);
   EXPECT_EQ(tracker.Next(wait.deadline).kind, Action::kWait);
   EXPECT_EQ(tracker.Next(At(1000)).deadline, SteadyTime::InfiniteFuture());
   tracker.Suspend({.round = 5}, At(1000));
-  EXPECT_EQ(tracker.Next(At(1000)).kind, Action::kSaySuspended);
+  EXPECT_EQ(tracker.Next(At(1000)).kind, Action::kSendSuspended);
   EXPECT_EQ(tracker.Next(At(1000)).kind, Action::kWait);
 }
 
@@ -63,7 +63,7 @@ TEST(RoundTracker, SuspendedBeforePatienceEnds_NeverSaysFailed) {
   RoundTracker tracker(5);
   tracker.Leave(At(100));
   tracker.Suspend({.round = 5}, At(100.1));
-  EXPECT_EQ(tracker.Next(At(100.1)).kind, Action::kSaySuspended);
+  EXPECT_EQ(tracker.Next(At(100.1)).kind, Action::kSendSuspended);
   EXPECT_EQ(tracker.Next(At(200)).kind, Action::kWait);
 }
 
@@ -71,11 +71,11 @@ TEST(RoundTracker, NextRoundEndsBeforeItIsTaken_SaysSuspendedForThatOne) {
   RoundTracker tracker(5);
   tracker.Suspend({.round = 5}, At(1));
   tracker.Leave(At(1));
-  EXPECT_EQ(tracker.Next(At(1)).kind, Action::kSaySuspended);
+  EXPECT_EQ(tracker.Next(At(1)).kind, Action::kSendSuspended);
   EXPECT_TRUE(tracker.ReForm({.round = 6}, At(2)));
   EXPECT_EQ(tracker.Suspend({.round = 5}, At(2)), Abort::kNothing) << "of an older round";
   EXPECT_EQ(tracker.Suspend({.round = 6}, At(3)), Abort::kAll);
-  EXPECT_EQ(tracker.Next(At(3)).kind, Action::kSaySuspended);
+  EXPECT_EQ(tracker.Next(At(3)).kind, Action::kSendSuspended);
   EXPECT_EQ(tracker.round(), 6);
   EXPECT_EQ(tracker.Next(At(3)).kind, Action::kWait);
   EXPECT_TRUE(tracker.ReForm({.round = 7}, At(4)));
@@ -101,16 +101,16 @@ TEST(RoundTracker, MessagesOfOlderRounds_AreDropped) {
 TEST(RoundTracker, LeavesAgain_InTheNextRound_WithPatienceAnew) {
   RoundTracker tracker(5);
   tracker.Leave(At(10));
-  EXPECT_EQ(tracker.Next(At(10) + RoundTracker::kPatience).kind, Action::kSayFailed);
+  EXPECT_EQ(tracker.Next(At(10) + RoundTracker::kPatience).kind, Action::kSendFailed);
   tracker.Suspend({.round = 5}, At(20));
-  EXPECT_EQ(tracker.Next(At(20)).kind, Action::kSaySuspended);
+  EXPECT_EQ(tracker.Next(At(20)).kind, Action::kSendSuspended);
   tracker.ReForm({.round = 6}, At(30));
   EXPECT_EQ(tracker.Next(At(30)).kind, Action::kReForm);
   tracker.Leave(At(50));
   EXPECT_EQ(tracker.Next(At(50)).deadline, At(50) + RoundTracker::kPatience);
-  EXPECT_EQ(tracker.Next(At(50) + RoundTracker::kPatience).kind, Action::kSayFailed);
+  EXPECT_EQ(tracker.Next(At(50) + RoundTracker::kPatience).kind, Action::kSendFailed);
   tracker.Suspend({.round = 6}, At(60));
-  EXPECT_EQ(tracker.Next(At(60)).kind, Action::kSaySuspended);
+  EXPECT_EQ(tracker.Next(At(60)).kind, Action::kSendSuspended);
 }
 
 TEST(RoundTracker, StoppedOrWithoutLauncher_EndsTheWait) {

@@ -1,16 +1,14 @@
-// What travels when a round begins. Ranks are threads of this process.
+// Collectives at the beginning of a round. Ranks are threads of this process.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
-#include <functional>
 #include <optional>
-#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
-#include "tests/store/store_on_loop.h"
+#include "tests/launcher/store/store_on_loop.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/elastic/elastic_worker.h"
 #include "worker_runtime/nn/parameters.h"
@@ -41,7 +39,7 @@ class Member {
   ElasticWorker& elastic() { return elastic_; }
   const torch::nn::Linear& layer() const { return layer_; }
 
-  // Takes part in a SyncState, and returns the number of collectives in it.
+  // Calls SyncState and returns the number of its collectives.
   absl::StatusOr<uint64_t> Sync() {
     const auto collectives = [this] { return worker_.group->c10d()->getDefaultBackend()->getSequenceNumberForGroup(); };
     const uint64_t before = collectives();

@@ -1,8 +1,6 @@
 #include "worker_runtime/nn/linear.h"
 
-#include <ATen/ops/equal.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/randn.h>
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/utils.h>

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
-#include <string>
 #include <vector>
 
 namespace ddprun {

@@ -1,9 +1,7 @@
 #include "tests/worker_runtime/parity/models.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/max_pool2d.h>
 
 #include <array>
 
@@ -29,7 +27,7 @@ uint32_t UpdateCrc(uint32_t crc, const at::Tensor& tensor) {
   return ~crc;
 }
 
-// Whole numbers below `modulus`, which look random enough.
+// Pseudo-random integers below `modulus`.
 at::Tensor Numbers(int64_t count, int64_t seed, int64_t modulus) {
   const at::Tensor index = at::arange(count, at::kLong);
   return ((index + seed * 131) * 7919 + (index + seed) * (index + 3) * 31).remainder(modulus);
@@ -37,62 +35,9 @@ at::Tensor Numbers(int64_t count, int64_t seed, int64_t modulus) {
 
 }  // namespace
 
-Mlp::Mlp() {
-  fc1 = register_module("fc1", Linear(16, 24));
-  fc2 = register_module("fc2", Linear(24, 8));
-}
-
-at::Tensor Mlp::forward(const at::Tensor& x) { return fc2(fc1(x).relu()); }
-
-Branches::Branches() {
-  in = register_module("in", Linear(16, 12));
-  left = register_module("left", Linear(12, 12));
-  right = register_module("right", Linear(12, 12));
-  never = register_module("never", Linear(12, 12));
-  out = register_module("out", Linear(12, 8));
-}
-
-at::Tensor Branches::forward(const at::Tensor& x, int64_t branch) {
-  const at::Tensor hidden = in(x).relu();
-  return out((branch == 0 ? left : right)(hidden).relu());
-}
-
-TwoOutputs::TwoOutputs() {
-  in = register_module("in", Linear(16, 12));
-  first = register_module("first", Linear(12, 8));
-  second = register_module("second", Linear(12, 8));
-}
-
-std::pair<at::Tensor, at::Tensor> TwoOutputs::forward(const at::Tensor& x) {
-  const at::Tensor hidden = in(x).relu();
-  at::Tensor one = first(hidden);
-  at::Tensor two = second(hidden);
-  return {one, two};
-}
-
-Normed::Normed() {
-  in = register_module("in", Linear(16, 12));
-  norm = register_module("norm", torch::nn::BatchNorm1d(5));
-  out = register_module("out", Linear(12, 8));
-}
-
-at::Tensor Normed::forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
-
-Cnn::Cnn() {
-  conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(5, 8, 3).padding(1)));
-  norm = register_module("norm", torch::nn::BatchNorm2d(8));
-  out = register_module("out", Linear(32, 40));
-}
-
 at::Tensor Cnn::forward(const at::Tensor& x) {
   const at::Tensor hidden = norm(conv(x.view({-1, 5, 4, 4}))).relu();
   return out(at::max_pool2d(hidden, 2).flatten(1)).view({-1, 5, 8});
-}
-
-Tied::Tied(int64_t vocabulary) {
-  embedding = register_module("embedding", torch::nn::Embedding(vocabulary, 16));
-  hidden = register_module("hidden", Linear(16, 16));
-  tied = register_parameter("tied", embedding->weight);
 }
 
 at::Tensor Tied::forward(const at::Tensor& tokens) { return at::linear(hidden(embedding(tokens)).relu(), tied); }

@@ -1,5 +1,5 @@
-// The same training in C++ and in Python, with real processes over Gloo: losses and parameters must have the same bits
-// in every step and on every rank. runs.txt says what is trained.
+// Trains in C++ and in Python, with real processes over Gloo: losses and parameters must have the same bits in every
+// step and on every rank. runs.txt lists the trainings.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ namespace {
 constexpr char kRuns[] = "tests/worker_runtime/parity/runs.txt";
 constexpr int kMaxRanks = 4;
 
-// What one language wrote: by name of the run and number of ranks, the lines of all ranks.
+// Output of one language: lines of all ranks, by name of the run and number of ranks.
 using Record = std::map<std::pair<std::string, int>, std::string>;
 
 Record ReadRecord(const std::string& prefix) {
@@ -39,15 +39,15 @@ void TrainInCpp(const std::string& prefix) {
     const std::string port = std::to_string(FreePort());
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < size; ++rank) {
-      ranks.push_back(
-          std::make_unique<Process>(std::vector<std::string>{"tests/worker_runtime/parity/worker", kRuns, prefix},
-                                    std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
-                                                                       {"WORLD_SIZE", std::to_string(size)},
-                                                                       {"LOCAL_RANK", std::to_string(rank)},
-                                                                       {"LOCAL_WORLD_SIZE", std::to_string(size)},
-                                                                       {"MASTER_ADDR", "127.0.0.1"},
-                                                                       {"MASTER_PORT", port},
-                                                                       {"OMP_NUM_THREADS", "1"}}));
+      ranks.push_back(std::make_unique<Process>(
+          std::vector<std::string>{"tests/worker_runtime/parity/parity_worker", kRuns, prefix},
+          std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
+                                             {"WORLD_SIZE", std::to_string(size)},
+                                             {"LOCAL_RANK", std::to_string(rank)},
+                                             {"LOCAL_WORLD_SIZE", std::to_string(size)},
+                                             {"MASTER_ADDR", "127.0.0.1"},
+                                             {"MASTER_PORT", port},
+                                             {"OMP_NUM_THREADS", "1"}}));
     }
     for (const auto& rank : ranks) ASSERT_EQ(rank->Wait(), 0) << rank->Err();
   }

@@ -9,7 +9,7 @@ namespace ddprun::testing {
 
 // One training run: a line of "key=value" words, the same for C++ and Python. A plain value.
 //   name            of the run
-//   ws              numbers of ranks it is run with, as "1,2,3"
+//   ws              world sizes, as "1,2,3"
 //   model           gpt, mlp, branches, two_outputs, normed, cnn, tied
 //   opt             sgd, momentum, adam, adamw, stock_adamw; with kernel=loop, foreach, fused
 //   groups, sched   1: two parameter groups, one of them without weight decay; a learning rate that changes
@@ -18,14 +18,14 @@ namespace ddprun::testing {
 //   scaler, growth  a GradScaler with this init_scale, growth_interval; the scale is written too
 //   cap             bucket_cap_mb; absent: none is given
 //   view, static, find     1: gradient_as_bucket_view, static_graph, find_unused_parameters
-//   zero            1: zero_grad fills with zeros instead of taking the gradients away
+//   zero            1: zero_grad fills with zeros instead of removing the gradients
 //   clip, dropout, lr
 //   accumulate      backward passes per step, all but the last under no_sync
 //   hook            allreduce, fp16, bf16; power_sgd with rank, start, feedback=0, warm=0, epsilon, which writes the
 //                   bytes
 //   branch          alternate, same
-//   join            1: rank r has 2 r steps less; divide=0: by the ranks that still train
-//   expect          differs: a known exception, whose reason is in docs/ddp_parity.md
+//   join            1: rank r makes 2 r steps less; divide=0: averages over the ranks that still train
+//   expect          differs: a known exception, explained in docs/ddp_parity.md
 //   steps, layers, width, block   of the run, of the GPT
 class Settings {
  public:
@@ -42,7 +42,7 @@ class Settings {
   std::map<std::string, std::string> values_;
 };
 
-// The runs of a file, one a line.
+// Reads a file with one run per line.
 std::vector<Settings> ReadSettings(const std::string& path);
 
 }  // namespace ddprun::testing

@@ -1,4 +1,4 @@
-"""Trains all runs of a file with Python and writes what worker.cc writes: twin.py SETTINGS OUTPUT_PREFIX PORT...
+"""Trains all runs of a file with Python and writes what parity_worker.cc writes: twin.py SETTINGS OUTPUT_PREFIX PORT...
 
 The n-th port is that of the world of n ranks. All ranks are forked from this process, which has imported torch once.
 """
@@ -157,12 +157,12 @@ def optimizer_of(settings, module):
 
 
 def bf16_hook(group, bucket):
-    # By another name: DistributedDataParallel refuses the original on a CPU.
+    # Renamed, because DistributedDataParallel refuses the original on a CPU.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
 class Reduced:
-    """An all-reduce that is done: what powerSGD_hook gets in place of an asynchronous one.
+    """A completed all-reduce, which replaces the asynchronous one of powerSGD_hook.
 
     It waits for all-reduces in the callbacks of others. Over Gloo these run on the threads that all-reduce, until none
     is left.

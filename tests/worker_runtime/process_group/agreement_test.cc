@@ -16,47 +16,40 @@
 #include "absl/strings/str_cat.h"
 #include "tests/worker_runtime/testing/ranks.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-using testing::RunRanks;
-
-using Group = std::shared_ptr<ProcessGroup>;
 
 TEST(OutcomeOfAll, FirstErrorByRank_IsEverybodys) {
   std::vector<absl::Status> outcomes(3);
-  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+  ExpectRanksSucceed(3, [&](int rank, Group group) {
     EXPECT_TRUE(OutcomeOfAll(group.get(), absl::OkStatus()).ok());
     const absl::Status mine = rank == 0 ? absl::OkStatus() : absl::DataLossError(absl::StrCat("broken ", rank));
     outcomes[static_cast<size_t>(rank)] = OutcomeOfAll(group.get(), mine);
-    return absl::OkStatus();
   });
-  EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(outcomes, Each(absl::DataLossError("broken 1")));
   EXPECT_EQ(OutcomeOfAll(nullptr, absl::DataLossError("alone")), absl::DataLossError("alone"));
 }
 
 TEST(RankMeeting, ManyCalls_TextAndErrorOfAnyRankReachAll) {
-  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+  ExpectRanksSucceed(3, [&](int rank, Group group) {
     for (int call = 0; call < 20; ++call) {
       const int root = call % 3;
       RankMeeting meeting(group.get(), "Tests::Call");
-      if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
+      EXPECT_EQ(meeting.AwaitAll(absl::Minutes(1)), absl::OkStatus());
       const auto text = meeting.AwaitText(root, absl::StrCat("call ", call, " of rank ", rank), absl::Minutes(1));
       EXPECT_EQ(text.value(), absl::StrCat("call ", call, " of rank ", root));
       const absl::Status error =
           meeting.AwaitOutcome(root, absl::DataLossError(absl::StrCat("of ", rank)), absl::Minutes(1));
       EXPECT_EQ(error, absl::DataLossError(absl::StrCat("of ", root)));
-      if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
+      EXPECT_EQ(meeting.AwaitAll(absl::Minutes(1)), absl::OkStatus());
     }
-    return absl::OkStatus();
   });
-  EXPECT_TRUE(status.ok()) << status;
 }
 
-// What the trainer `if (rank == 0) Save()` does: the others go on to a collective.
+// A trainer with `if (rank == 0) Save()`: the other ranks continue with a collective.
 TEST(RankMeeting, OnlyRankZeroCalls_AllAreToldThatAllRanksMustCall) {
   std::vector<std::string> errors(3);
   const absl::Status status =
@@ -78,7 +71,7 @@ TEST(RankMeeting, AbortWhileWaiting_EndsTheWait) {
     RankMeeting meeting(group.get(), "Tests::Call");
     const absl::Status met = meeting.AwaitAll(absl::Minutes(1));
     if (rank == 0) return met.ok() ? absl::UnavailableError("a disk broke") : met;  // RunRanks aborts the other's group
-    // Rank 0 may be that far before rank 1 has read that all have come.
+    // Rank 0 may already fail before rank 1 has read that all have arrived.
     errors[1] = met.ok() ? meeting.AwaitOutcome(0, absl::OkStatus(), absl::Hours(1)) : met;
     return absl::OkStatus();
   }).IgnoreError();
@@ -119,7 +112,7 @@ TEST(RankMeeting, StoreIsLost_TheGroupIsBroken) {
 }
 
 TEST(RankMeeting, RootTakesTooLong_OthersNameIt) {
-  const absl::Status status = RunRanks(2, [&](int rank, Group group) -> absl::Status {
+  ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
     RankMeeting meeting(group.get(), "Tests::Call");
     if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
     if (rank == 0) {
@@ -128,12 +121,11 @@ TEST(RankMeeting, RootTakesTooLong_OthersNameIt) {
     }
     const absl::Status late = meeting.AwaitOutcome(0, absl::OkStatus(), absl::Milliseconds(1));
     EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(std::string(late.message()), HasSubstr("rank 0 was not done within 1ms"));
+    EXPECT_THAT(std::string(late.message()), HasSubstr("rank 0 did not finish within 1ms"));
     group->store()->set("rank 1 gave up", "");
     return absl::OkStatus();
   });
-  EXPECT_TRUE(status.ok()) << status;
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

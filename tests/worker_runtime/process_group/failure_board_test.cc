@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -20,7 +19,7 @@ using Kind = FailureReport::Kind;
 constexpr int kRanks = 64;
 constexpr char kPrefix[] = "group";
 
-// A store that counts the requests that go through it.
+// A store that counts its requests.
 class CountingStore : public c10d::PrefixStore {
  public:
   explicit CountingStore(c10::intrusive_ptr<c10d::Store> store) : c10d::PrefixStore(kPrefix, std::move(store)) {}
@@ -76,7 +75,7 @@ TEST(RankOfPort, AsksOnce_ForTheRanksOfThatHost) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      // The same ports on both hosts.
+      // Both hosts use the same ports.
       const std::vector<int> ports = {3000 + rank / 2, 4000 + rank / 2};
       EXPECT_EQ(AwaitConnections(*store, rank, peers, ports, absl::Minutes(1)), absl::OkStatus());
     });
@@ -90,7 +89,7 @@ TEST(RankOfPort, AsksOnce_ForTheRanksOfThatHost) {
   EXPECT_EQ(RankOfPort(*counting, peers, {"10.0.0.9:4005"}), std::nullopt);
 }
 
-// A thread of this rank waits for a report of another; the reason that comes meanwhile is not lost.
+// While a thread of this rank waits for a report of another rank, a report of this rank is not lost.
 TEST(FailureBoard, ReportPostedWhileAnotherThreadIsInACall_IsPostedByThatThread) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   FailureBoard board(store, 0, 2), other(store, 1, 2);

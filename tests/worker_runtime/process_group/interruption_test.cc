@@ -1,6 +1,5 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,19 +17,19 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
+#include "tests/worker_runtime/testing/process_entries.h"
 #include "tests/worker_runtime/testing/rank_processes.h"
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/process_group/operation_watch.h"
 
-// Connections that break in the middle of a message: rank 0 sends more than the sockets hold to rank 1, which stops
+// Connections break in the middle of a message: rank 0 sends more than the socket buffers hold to rank 1, which stops
 // when the first bytes have arrived.
 namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
-constexpr int kHour = 3600;  // the groups' timeout: a test that has to wait for it fails
+constexpr int kHour = 3600;  // timeout of the groups; a test that waits for it fails
 
 class MidMessage : public ::testing::TestWithParam<const char*> {};
 
@@ -39,8 +38,7 @@ TEST_P(MidMessage, KilledPeer_IsNamed_ThoughNobodyTellsTheOther) {
   ASSERT_TRUE(ranks[1].WaitForOut("half a message has come"));
   ranks[1].Signal(SIGKILL);
   EXPECT_EQ(ranks[0].Wait(), 1);
-  EXPECT_THAT(ranks[0].Err(),
-              HasSubstr(absl::StrCat("rank 1 (host ", HostName(), ", pid ", ranks[1].pid(), ") exited or was killed")));
+  EXPECT_THAT(ranks[0].Err(), HasSubstr(ranks.NameOf(1) + " exited or was killed"));
 }
 
 TEST_P(MidMessage, Abort_EndsTheOperation) {
@@ -54,22 +52,13 @@ TEST_P(MidMessage, Abort_EndsTheOperation) {
 INSTANTIATE_TEST_SUITE_P(Operations, MidMessage, ::testing::Values("half_send", "half_broadcast", "half_scatter"),
                          [](const auto& test) { return std::string(test.param); });
 
-int Entries(const char* folder_name) {
-  int count = 0;
-  DIR* const folder = opendir(folder_name);
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
-// The ranks are threads; both abort their groups in the middle of a broadcast, and form the next ones at once.
+// The ranks are threads; both abort their groups in the middle of a broadcast and form the next groups at once.
 TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
   constexpr int kGroups = 100, kElements = 4 << 20;
   const at::Tensor sent = at::full({kElements}, 1.0f), received = at::zeros({kElements});
   std::atomic<int> failed = 0;
   const auto live = [&](const c10::intrusive_ptr<c10d::Store>& store, int rank) {
-    ProcessGroupOptions options;
-    options.timeout = absl::Seconds(15);
+    ProcessGroupOptions options{.timeout = absl::Seconds(15)};
     absl::StatusOr<std::shared_ptr<ProcessGroup>> group =
         ProcessGroup::CreateWithStore(store, "group", rank, 2, options);
     ASSERT_TRUE(group.ok()) << group.status();
@@ -81,7 +70,7 @@ TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
     (*group)->Abort("the other one died");
     failed += absl::IsAborted(work->Wait());
   };
-  const int descriptors = Entries("/proc/self/fd"), threads = Entries("/proc/self/task");
+  const ProcessEntries before;
   for (int number = 0; number < kGroups; ++number) {
     received.zero_();
     const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -90,13 +79,10 @@ TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
     other.join();
   }
   EXPECT_EQ(failed, 2 * kGroups);
-  EXPECT_TRUE(Eventually([&] {
-    return Entries("/proc/self/fd") <= descriptors && Entries("/proc/self/task") <= threads;
-  })) << Entries("/proc/self/fd")
-      << " descriptors, " << Entries("/proc/self/task") << " threads; at first " << descriptors << " and " << threads;
+  before.ExpectNoMore();
 }
 
-// Calls `published` when Gloo has told the other ranks where it listens.
+// Calls `published` when Gloo has published its address.
 class HookedStore : public c10d::PrefixStore {
  public:
   HookedStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> published)
@@ -111,16 +97,14 @@ class HookedStore : public c10d::PrefixStore {
   const std::function<void()> published_;
 };
 
-// Rank 1 is gone before it has connected to rank 0, for which Gloo waits without looking at anything else.
+// Rank 1 exits before it has connected to rank 0; Gloo waits for the connection and can't be interrupted.
 TEST(Interruption, CancelledCreations_EndAtOnce_AndLeaveNothingBehindOnceGlooHasTimedOut) {
   constexpr int kGroups = 20;
-  const int descriptors = Entries("/proc/self/fd"), threads = Entries("/proc/self/task");
+  const ProcessEntries before;
   for (int number = 0; number < kGroups; ++number) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     std::stop_source stop;
-    ProcessGroupOptions options;
-    options.timeout = absl::Seconds(20);
-    options.cancel = stop.get_token();
+    ProcessGroupOptions options{.timeout = absl::Seconds(20), .cancel = stop.get_token()};
     const auto create = [&](int rank, std::function<void()> published) {
       return ProcessGroup::CreateWithStore(c10::make_intrusive<HookedStore>(store, std::move(published)), "group", rank,
                                            2, options)
@@ -137,11 +121,8 @@ TEST(Interruption, CancelledCreations_EndAtOnce_AndLeaveNothingBehindOnceGlooHas
     stop.request_stop();
     creating.join();
   }
-  EXPECT_GT(Entries("/proc/self/task"), threads) << "Gloo does not wait, so this test shows nothing";
-  EXPECT_TRUE(Eventually([&] {
-    return Entries("/proc/self/fd") <= descriptors && Entries("/proc/self/task") <= threads;
-  })) << Entries("/proc/self/fd")
-      << " descriptors, " << Entries("/proc/self/task") << " threads; at first " << descriptors << " and " << threads;
+  EXPECT_TRUE(before.HasMoreThreads()) << "Gloo does not wait, so this test shows nothing";
+  before.ExpectNoMore();
 }
 
 using Sight = OperationWatch::Sight;

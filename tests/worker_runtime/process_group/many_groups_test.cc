@@ -1,39 +1,25 @@
 #include <ATen/ops/full.h>
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/testing/process.h"
+#include "tests/worker_runtime/testing/process_entries.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace ddprun::testing {
 namespace {
 
-// Under a sanitizer each group costs ten times as much, and the leak checker sees more in few.
+// Under a sanitizer each group costs ten times as much, and a few suffice for the leak checker.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int kGroups = 200;
 #else
 constexpr int kGroups = 1000;
 #endif
 constexpr int kWarmUp = 20;
-
-int Entries(const char* folder_name) {
-  int count = 0;
-  DIR* const folder = opendir(folder_name);
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
-int Descriptors() { return Entries("/proc/self/fd"); }
-int Threads() { return Entries("/proc/self/task"); }
 
 int64_t ResidentKilobytes() {
   std::ifstream status("/proc/self/status");
@@ -45,10 +31,9 @@ int64_t ResidentKilobytes() {
   return -1;
 }
 
-// One rank's life in the `number`th group: makes it, uses it with a subgroup, and ends it in one of four ways.
+// One rank of a group: creates it, uses it, and ends it in one of four ways.
 void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Minutes(1);
+  ProcessGroupOptions options{.timeout = absl::Minutes(1)};
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group =
       ProcessGroup::CreateWithStore(store, absl::StrCat(number), rank, 2, options);
   ASSERT_TRUE(group.ok()) << group.status();
@@ -64,7 +49,7 @@ void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
     case 0: EXPECT_EQ((*group)->Shutdown(), absl::OkStatus()); break;
     case 1: (*group)->Abort("the test is over"); break;
     case 2: group->reset(); break;
-    // One leaves while the other is about to wait for it.
+    // Rank 1 leaves while rank 0 waits for it.
     case 3:
       if (rank == 0) {
         EXPECT_FALSE((*group)->Barrier().ok());
@@ -74,7 +59,7 @@ void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
 }
 
 void MakeGroup(int number) {
-  // A fresh one each time, as it keeps every key.
+  // A store keeps all keys.
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::thread other([&] { Live(store, number, 1); });
   Live(store, number, 0);
@@ -84,18 +69,16 @@ void MakeGroup(int number) {
 TEST(ManyGroups, LeaveNothingBehind) {
   for (int number = 0; number < kWarmUp; ++number) MakeGroup(number);
   malloc_trim(0);
-  const int descriptors = Descriptors(), threads = Threads();
+  const ProcessEntries before;
   const int64_t kilobytes = ResidentKilobytes();
   for (int number = kWarmUp; number < kGroups; ++number) {
     MakeGroup(number);
-    // A thread that was joined is still listed for a moment.
-    ASSERT_TRUE(Eventually([&] { return Descriptors() <= descriptors && Threads() <= threads; }))
-        << number << ": " << Descriptors() << " descriptors, " << Threads() << " threads; at first " << descriptors
-        << " and " << threads;
+    before.ExpectNoMore();
+    ASSERT_FALSE(HasFailure()) << number;
   }
   malloc_trim(0);
 #if !defined(__SANITIZE_ADDRESS__)
-  // A leak of one kilobyte per group would be 1 MB; a forgotten thread or epoll buffer is far more.
+  // A leak of one kilobyte per group would be 1 MB; a leaked thread or epoll buffer is far larger.
   EXPECT_LT(ResidentKilobytes() - kilobytes, 4 * 1024);
 #endif
   RecordProperty("kilobytes_more", static_cast<int>(ResidentKilobytes() - kilobytes));

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/nccl_loader.h"
 
@@ -29,37 +30,32 @@ using ::testing::HasSubstr;
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(ProcessGroup, Collectives_GiveEveryRankTheSame) {
-  EXPECT_EQ(RunRanks(3,
-                     [](int rank, std::shared_ptr<ProcessGroup> group) {
-                       const std::vector<std::pair<ReduceOp, double>> sums = {{ReduceOp::kSum, 6},
-                                                                              {ReduceOp::kAverage, 2},
-                                                                              {ReduceOp::kMin, 1},
-                                                                              {ReduceOp::kMax, 3},
-                                                                              {ReduceOp::kProduct, 6}};
-                       for (const auto& [op, expected] : sums) {
-                         at::Tensor tensor = at::full({4}, rank + 1.0);
-                         if (absl::Status status = group->AllReduce(tensor, op); !status.ok()) return status;
-                         EXPECT_EQ(tensor[3].item<double>(), expected);
-                       }
-                       at::Tensor from_two = at::full({2, 2}, rank);
-                       if (absl::Status status = group->Broadcast(from_two, 2); !status.ok()) return status;
-                       EXPECT_EQ(from_two[1][1].item<int>(), 2);
-                       absl::StatusOr<std::vector<at::Tensor>> all = group->AllGather(at::full({1}, rank * 10));
-                       if (!all.ok()) return all.status();
-                       for (int other = 0; other < 3; ++other) EXPECT_EQ((*all)[other].item<int>(), other * 10);
-                       for (const std::string text : {"from one", "", "zwölf\0drei"}) {
-                         absl::StatusOr<std::string> heard = group->BroadcastText(rank == 1 ? text : "other", 1);
-                         if (!heard.ok()) return heard.status();
-                         EXPECT_EQ(*heard, text);
-                       }
-                       return group->Barrier();
-                     }),
-            absl::OkStatus());
+  ExpectRanksSucceed(3, [](int rank, Group group) {
+    const std::vector<std::pair<ReduceOp, double>> sums = {{ReduceOp::kSum, 6},
+                                                           {ReduceOp::kAverage, 2},
+                                                           {ReduceOp::kMin, 1},
+                                                           {ReduceOp::kMax, 3},
+                                                           {ReduceOp::kProduct, 6}};
+    for (const auto& [op, expected] : sums) {
+      at::Tensor tensor = at::full({4}, rank + 1.0);
+      if (absl::Status status = group->AllReduce(tensor, op); !status.ok()) return status;
+      EXPECT_EQ(tensor[3].item<double>(), expected);
+    }
+    at::Tensor from_two = at::full({2, 2}, rank);
+    if (absl::Status status = group->Broadcast(from_two, 2); !status.ok()) return status;
+    EXPECT_EQ(from_two[1][1].item<int>(), 2);
+    DDPRUN_ASSIGN_OR_RETURN(auto all, group->AllGather(at::full({1}, rank * 10)));
+    for (int other = 0; other < 3; ++other) EXPECT_EQ(all[other].item<int>(), other * 10);
+    for (const std::string text : {"from one", "", "zwölf\0drei"}) {
+      DDPRUN_ASSIGN_OR_RETURN(auto heard, group->BroadcastText(rank == 1 ? text : "other", 1));
+      EXPECT_EQ(heard, text);
+    }
+    return group->Barrier();
+  });
 }
 
 TEST(ProcessGroup, WorldOfOne_NeedsNoAddress) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
-  ASSERT_TRUE(group.ok()) << group.status();
   at::Tensor tensor = at::full({1}, 5.0);
   EXPECT_EQ((*group)->AllReduce(tensor), absl::OkStatus());
   EXPECT_EQ(tensor.item<double>(), 5);
@@ -71,58 +67,49 @@ TEST(ProcessGroup, WorldOfOne_NeedsNoAddress) {
 }
 
 TEST(ProcessGroup, Tensors_ThatABackendCannotTake_AreRefused_AndTheGroupGoesOn) {
-  EXPECT_EQ(RunRanks(2,
-                     [](int, std::shared_ptr<ProcessGroup> group) {
-                       const at::Tensor good = at::full({4, 4}, 1.0);
-                       EXPECT_EQ(group->AllReduce(at::Tensor()).code(), absl::StatusCode::kInvalidArgument);
-                       EXPECT_EQ(group->AllReduce(good.select(1, 0)).code(), absl::StatusCode::kInvalidArgument);
-                       EXPECT_EQ(group->AllReduce(at::full({1}, 1), ReduceOp::kAverage).code(),
-                                 absl::StatusCode::kInvalidArgument);
-                       EXPECT_EQ(group->Broadcast(good, 2).code(), absl::StatusCode::kInvalidArgument);
-                       EXPECT_EQ(group->Broadcast(good, -1).code(), absl::StatusCode::kInvalidArgument);
-                       return group->Barrier();
-                     }),
-            absl::OkStatus());
+  ExpectRanksSucceed(2, [](int, Group group) {
+    const at::Tensor good = at::full({4, 4}, 1.0);
+    EXPECT_EQ(group->AllReduce(at::Tensor()).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(group->AllReduce(good.select(1, 0)).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(group->AllReduce(at::full({1}, 1), ReduceOp::kAverage).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(group->Broadcast(good, 2).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(group->Broadcast(good, -1).code(), absl::StatusCode::kInvalidArgument);
+    return group->Barrier();
+  });
 }
 
 TEST(ProcessGroup, Try_TellsRankAndOperation_AndKeepsReturnedErrors) {
-  EXPECT_EQ(
-      RunRanks(2,
-               [](int rank, std::shared_ptr<ProcessGroup> group) {
-                 const absl::Status thrown = group->Try("training step", [&]() -> absl::Status {
-                   at::full({2}, 1.0).add_(at::full({3}, 1.0));
-                   return absl::OkStatus();
-                 });
-                 EXPECT_EQ(thrown.code(), absl::StatusCode::kInvalidArgument);
-                 EXPECT_THAT(Message(thrown), HasSubstr("rank " + std::to_string(rank) + ": training step: The size"));
-                 EXPECT_EQ(Message(thrown).find('\n'), std::string::npos);
-                 EXPECT_EQ(group->Try("x", [] { return absl::DataLossError("bad"); }), absl::DataLossError("bad"));
-                 return group->Barrier();
-               }),
-      absl::OkStatus());
+  ExpectRanksSucceed(2, [](int rank, Group group) {
+    const absl::Status thrown = group->Try("training step", [&]() -> absl::Status {
+      at::full({2}, 1.0).add_(at::full({3}, 1.0));
+      return absl::OkStatus();
+    });
+    EXPECT_EQ(thrown.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(thrown), HasSubstr("rank " + std::to_string(rank) + ": training step: The size"));
+    EXPECT_EQ(Message(thrown).find('\n'), std::string::npos);
+    EXPECT_EQ(group->Try("x", [] { return absl::DataLossError("bad"); }), absl::DataLossError("bad"));
+    return group->Barrier();
+  });
 }
 
-// The words of a data loader that waits for its own server. The group has nothing to do with it and goes on.
+// An error of a data loader that is unrelated to the group.
 TEST(ProcessGroup, Try_TimeoutOfSomethingElse_IsNotTheGroups) {
-  EXPECT_EQ(RunRanks(2,
-                     [](int rank, std::shared_ptr<ProcessGroup> group) {
-                       const absl::Status status = group->Try("loading", [&]() -> absl::Status {
-                         if (rank == 0) throw std::runtime_error("curl: (28) Operation timed out after 5000 ms");
-                         return absl::OkStatus();
-                       });
-                       if (rank == 0) {
-                         EXPECT_EQ(status, absl::DeadlineExceededError(
-                                               "rank 0: loading: curl: (28) Operation timed out after 5000 ms"));
-                       }
-                       return group->Barrier();
-                     }),
-            absl::OkStatus());
+  ExpectRanksSucceed(2, [](int rank, Group group) {
+    const absl::Status status = group->Try("loading", [&]() -> absl::Status {
+      if (rank == 0) throw std::runtime_error("curl: (28) Operation timed out after 5000 ms");
+      return absl::OkStatus();
+    });
+    if (rank == 0) {
+      EXPECT_EQ(status, absl::DeadlineExceededError("rank 0: loading: curl: (28) Operation timed out after 5000 ms"));
+    }
+    return group->Barrier();
+  });
 }
 
-// NCCL does not say which rank it lost: the one that reports nothing is named.
+// NCCL does not name the lost rank; the error names the rank without a report.
 TEST(ProcessGroup, ErrorOfNccl_NamesTheRankThatIsSilent) {
   std::atomic<bool> over = false;
-  const absl::Status first = RunRanks(3, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  const absl::Status first = RunRanks(3, [&](int rank, Group group) -> absl::Status {
     if (rank == 2) {
       EXPECT_TRUE(Eventually([&] { return over.load(); }));
       return absl::CancelledError("the end of the test");
@@ -146,7 +133,6 @@ TEST(ProcessGroup, ErrorOfNccl_NamesTheRankThatIsSilent) {
 
 TEST(ProcessGroup, Health_IsOk_UntilTheGroupIsAborted) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
-  ASSERT_TRUE(group.ok()) << group.status();
   EXPECT_TRUE((*group)->device().is_cpu());
   EXPECT_EQ((*group)->Health(), absl::OkStatus());
   (*group)->Abort("enough");
@@ -162,7 +148,6 @@ TEST(ProcessGroup, WarningsOfLibTorch_ArePrintedAllTheSame) {
 
 TEST(ProcessGroup, Try_AbortedMeanwhile_IsNotOk) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
-  ASSERT_TRUE(group.ok()) << group.status();
   const absl::Status status = (*group)->Try("step", [&] {
     (*group)->Abort("enough");
     return absl::OkStatus();
@@ -170,11 +155,11 @@ TEST(ProcessGroup, Try_AbortedMeanwhile_IsNotOk) {
   EXPECT_EQ(status, absl::AbortedError("rank 0: step: aborted: enough"));
 }
 
-// Rank 0 is stuck, because rank 1 does not come, until another thread of its aborts the group. (Two ranks, as an abort
-// cuts all connections of the process, and these ranks are threads of one.)
+// Rank 0 waits for rank 1 until another of its threads aborts the group. (Only two ranks, because an abort cuts all
+// connections of the process, and the ranks are threads.)
 TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
   std::atomic<bool> out = false;
-  const absl::Status first = RunRanks(2, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+  const absl::Status first = RunRanks(2, [&](int rank, Group group) {
     if (rank == 1) {
       EXPECT_TRUE(Eventually([&] { return out.load(); }));
       const absl::Status late = group->AllReduce(at::full({1000}, 1.0));
@@ -201,19 +186,19 @@ TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
 
 TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
   std::atomic<int> over = 0;
-  const absl::Status first = RunRanks(4, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+  const absl::Status first = RunRanks(4, [&](int rank, Group group) {
     if (rank == 1 || rank == 3) {
       EXPECT_TRUE(Eventually([&] { return over == 2; }));
       return absl::CancelledError("the end of the test");
     }
     const absl::Status status = group->Barrier(absl::Seconds(1));
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-    // Its own limit, not the group's.
+    // Barrier's timeout, not the group's.
     EXPECT_THAT(Message(status), AnyOf(HasSubstr(": timed out after 1s: "), HasSubstr(" timed out in barrier ")));
     EXPECT_THAT(Message(status), HasSubstr("rank 1 (host "));
     EXPECT_THAT(Message(status), HasSubstr(" and rank 3 (host "));
     EXPECT_THAT(Message(status), HasSubstr("did not enter this collective or are not responding"));
-    // From now on the group says what has happened, and does not wait again.
+    // From now on the group reports the failure without waiting.
     EXPECT_THAT(Message(group->Barrier()), HasSubstr("the group failed earlier"));
     ++over;
     EXPECT_TRUE(Eventually([&] { return over == 2; }));
@@ -222,11 +207,11 @@ TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
   EXPECT_FALSE(first.ok());
 }
 
-// The launcher of an elastic worker names the rank that died, but not the one that is stopped.
+// The launcher of an elastic worker names a dead rank, but not a stopped one.
 TEST(ProcessGroup, TimeoutWithoutAwaitingReports_RanksThatAreWellAreNotNamed) {
   std::atomic<int> over = 0;
   const ProcessGroupOptions options{.timeout = absl::Seconds(1), .await_failure_reports = false};
-  EXPECT_FALSE(RunRanks(4, options, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+  EXPECT_FALSE(RunRanks(4, options, [&](int rank, Group group) {
                  if (rank == 1) {
                    EXPECT_TRUE(Eventually([&] { return over == 3; }));
                    return absl::CancelledError("the end of the test");
@@ -242,10 +227,9 @@ TEST(ProcessGroup, TimeoutWithoutAwaitingReports_RanksThatAreWellAreNotNamed) {
 }
 
 TEST(ProcessGroup, DifferentOperations_AreNamed) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Seconds(2);
+  ProcessGroupOptions options{.timeout = absl::Seconds(2)};
   std::atomic<int> told = 0, over = 0;
-  EXPECT_FALSE(RunRanks(3, options, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+  EXPECT_FALSE(RunRanks(3, options, [&](int rank, Group group) {
                  at::Tensor tensor = at::full({10}, 1.0);
                  const absl::Status status = rank == 1 ? group->Broadcast(tensor) : group->AllReduce(tensor);
                  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
@@ -259,30 +243,28 @@ TEST(ProcessGroup, DifferentOperations_AreNamed) {
 
 TEST(ProcessGroup, Subgroups_TalkAmongThemselves_AndEndWithTheirParent) {
   std::atomic<int> stuck = 0;
-  EXPECT_FALSE(RunRanks(3, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+  EXPECT_FALSE(RunRanks(3, [&](int rank, Group group) {
                  EXPECT_EQ(group->NewSubgroup({2, 0}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
                  EXPECT_EQ(group->NewSubgroup({0, 3}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
-                 // A name may come twice.
+                 // A name may be used twice.
                  for (int round = 0; round < 2; ++round) {
-                   absl::StatusOr<std::shared_ptr<ProcessGroup>> pair = group->NewSubgroup({0, 2}, "ends");
-                   if (!pair.ok()) return pair.status();
-                   EXPECT_EQ(*pair == nullptr, rank == 1);
-                   if (*pair == nullptr) continue;
-                   EXPECT_EQ((*pair)->rank(), rank == 0 ? 0 : 1);
-                   EXPECT_EQ((*pair)->name(), "ends");
+                   DDPRUN_ASSIGN_OR_RETURN(auto pair, group->NewSubgroup({0, 2}, "ends"));
+                   EXPECT_EQ(pair == nullptr, rank == 1);
+                   if (pair == nullptr) continue;
+                   EXPECT_EQ(pair->rank(), rank == 0 ? 0 : 1);
+                   EXPECT_EQ(pair->name(), "ends");
                    at::Tensor sum = at::full({1}, rank + 1.0);
-                   if (absl::Status status = (*pair)->AllReduce(sum); !status.ok()) return status;
+                   if (absl::Status status = pair->AllReduce(sum); !status.ok()) return status;
                    EXPECT_EQ(sum.item<double>(), 4);
                  }
-                 absl::StatusOr<std::shared_ptr<ProcessGroup>> pair = group->NewSubgroup({0, 2}, "stuck");
-                 if (!pair.ok()) return pair.status();
+                 DDPRUN_ASSIGN_OR_RETURN(auto pair, group->NewSubgroup({0, 2}, "stuck"));
                  if (rank == 0) {
                    std::thread killer([&] {
                      EXPECT_TRUE(Eventually(
-                         [&] { return (*pair)->c10d()->getDefaultBackend()->getSequenceNumberForGroup() == 1; }));
+                         [&] { return pair->c10d()->getDefaultBackend()->getSequenceNumberForGroup() == 1; }));
                      group->Abort("the parent ends");
                    });
-                   const absl::Status status = (*pair)->Barrier();
+                   const absl::Status status = pair->Barrier();
                    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
                    EXPECT_THAT(Message(status), HasSubstr("subgroup stuck: rank 0: barrier: aborted: the parent ends"));
                    killer.join();
@@ -316,9 +298,7 @@ TEST(ProcessGroup, RankThatNeverComes_IsNamed_AlsoByThoseThatStillWait) {
 TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::stop_source stop;
-  ProcessGroupOptions options;
-  options.timeout = absl::Hours(1);
-  options.cancel = stop.get_token();
+  ProcessGroupOptions options{.timeout = absl::Hours(1), .cancel = stop.get_token()};
   absl::Status status;
   std::thread creating([&] { status = ProcessGroup::CreateWithStore(store, "g", 0, 2, options).status(); });
   EXPECT_TRUE(Eventually([&] { return store->check({"g/rank/0"}); }));
@@ -327,12 +307,10 @@ TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
   EXPECT_EQ(status, absl::CancelledError("rank 0: the creation of the process group was cancelled"));
 }
 
-// Nobody listens there, and c10d would try for an hour.
+// No store listens there, and c10d would retry for an hour.
 TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
   std::stop_source stop;
-  ProcessGroupOptions options;
-  options.timeout = absl::Hours(1);
-  options.cancel = stop.get_token();
+  ProcessGroupOptions options{.timeout = absl::Hours(1), .cancel = stop.get_token()};
   WorkerEnv env;
   env.rank = 1;
   env.world_size = 2;
@@ -343,7 +321,7 @@ TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
   stopping.join();
 }
 
-// A survivor has given up attempts that a newcomer never made: the number that both were given brings them together.
+// A survivor has abandoned attempts that a newcomer never made; both meet at the attempt number that they were given.
 TEST(ProcessGroup, AttemptFromOutside_SurvivorsThird_MeetsTheNewcomersFirst) {
   WorkerEnv env;
   env.world_size = 2;
@@ -391,25 +369,21 @@ TEST(ProcessGroup, BadOptions_AreNamed) {
 
 TEST(ProcessGroup, Interface_ByNameOrAddress) {
   for (const char* where : {"lo", "127.0.0.1"}) {
-    ProcessGroupOptions options;
-    options.timeout = absl::Minutes(1);
-    options.interface = where;
-    EXPECT_EQ(RunRanks(2, options, [](int, std::shared_ptr<ProcessGroup> group) { return group->Barrier(); }),
-              absl::OkStatus());
+    ProcessGroupOptions options{.timeout = absl::Minutes(1), .interface = where};
+    ExpectRanksSucceed(2, options, [](int, Group group) { return group->Barrier(); });
   }
 }
 
 TEST(ProcessGroup, Interface_FirstOfTheListThatThisHostHas) {
   setenv("GLOO_SOCKET_IFNAME", "no_such_if, lo,eth9", 1);
-  const absl::Status status = RunRanks(2, [](int, std::shared_ptr<ProcessGroup> group) { return group->Barrier(); });
+  const absl::Status status = RunRanks(2, [](int, Group group) { return group->Barrier(); });
   unsetenv("GLOO_SOCKET_IFNAME");
   EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST(Nccl, WithoutAGpu_IsRefusedInOneLine) {
   if (HostHasGpu()) GTEST_SKIP() << "this host has a GPU";
-  ProcessGroupOptions options;
-  options.backend = "cpu:gloo,cuda:nccl";
+  ProcessGroupOptions options{.backend = "cpu:gloo,cuda:nccl"};
   const absl::Status status = ProcessGroup::Create(WorkerEnv(), options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr("nccl: this host has no usable NVIDIA GPU"));

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 
 namespace ddprun::testing {
@@ -26,9 +27,9 @@ using ::testing::Not;
 
 // Two ranks train for `steps` steps; rank 1 is profiled. (They are threads, and a process has one profiler.)
 void Train(int steps, const ProfileOptions& options) {
-  ExpectRanksSucceed(2, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
-    auto ddp = MakeDistributedDataParallel(std::make_shared<torch::nn::LinearImpl>(4, 2), group);
-    if (!ddp.ok()) return ddp.status();
+  ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
+    DDPRUN_ASSIGN_OR_RETURN(auto ddp,
+                            MakeDistributedDataParallel(std::make_shared<torch::nn::LinearImpl>(4, 2), group));
     std::unique_ptr<ProfileSteps> profiler;
     if (rank == 1) {
       auto created = ProfileSteps::Create(*group, options);
@@ -36,7 +37,7 @@ void Train(int steps, const ProfileOptions& options) {
       profiler = *std::move(created);
     }
     for (int step = 0; step < steps; ++step) {
-      (*ddp)->forward(at::ones({3, 4})).sum().backward();
+      ddp->forward(at::ones({3, 4})).sum().backward();
       if (rank != 1) continue;
       if (absl::Status status = profiler->Step(); !status.ok()) return status;
     }
@@ -97,17 +98,15 @@ TEST(ProfileSteps, TrainingEndsWithinACycle_WritesWhatThereIs) {
 }
 
 TEST(ProfileSteps, Mistakes_AreExplained) {
-  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  ExpectRanksSucceed(1, [](int, Group group) {
     EXPECT_THAT(std::string(ProfileSteps::Create(*group, {.folder = "x", .active = 0}).status().message()),
                 HasSubstr("active=0, repeat=1: active must be at least 1"));
     EXPECT_THAT(std::string(ProfileSteps::Create(*group, {.folder = "/proc/runs"}).status().message()),
                 HasSubstr("can't create the folder /proc/runs"));
     TempDir folder;
     auto profiler = ProfileSteps::Create(*group, {.folder = folder.File("runs"), .wait = 0, .warmup = 0, .active = 1});
-    if (!profiler.ok()) return profiler.status();
     std::filesystem::remove_all(folder.File("runs"));
     EXPECT_THAT(std::string((*profiler)->Step().message()), HasSubstr("the profiler could not write " + folder.path()));
-    return absl::OkStatus();
   });
 }
 

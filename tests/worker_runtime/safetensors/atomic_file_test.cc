@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,14 +17,12 @@
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::HookedFiles;
 using ::testing::IsEmpty;
-using testing::TempDir;
 
 absl::Status WriteAll(const std::string& path, absl::string_view content, FileSystem& files) {
   auto file = AtomicFile::Create(path, files);
@@ -38,7 +35,7 @@ TEST(AtomicFile, Commit_OverAnOldFile_ReplacesIt) {
   TempDir folder;
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "new", FileSystem::Real()).ok());
-  EXPECT_EQ(testing::ReadFile(folder.File("a.safetensors")), "new");
+  EXPECT_EQ(ReadFile(folder.File("a.safetensors")), "new");
   EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors"));
 }
 
@@ -47,10 +44,9 @@ TEST(AtomicFile, Destructor_WithoutCommit_LeavesTheOldFileAlone) {
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
   {
     auto file = AtomicFile::Create(folder.File("a.safetensors"), FileSystem::Real());
-    ASSERT_TRUE(file.ok());
     ASSERT_TRUE((*file)->Append("half").ok());
   }
-  EXPECT_EQ(testing::ReadFile(folder.File("a.safetensors")), "old");
+  EXPECT_EQ(ReadFile(folder.File("a.safetensors")), "old");
   EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors"));
 }
 
@@ -64,7 +60,7 @@ TEST(AtomicFile, AnyOperation_Fails_OneLineAndNothingLeft) {
     });
     const absl::Status status = WriteAll(folder.File("a.safetensors"), "new content", files);
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << failing;
-    EXPECT_EQ(testing::ReadFile(folder.File("a.safetensors")), "old") << failing;
+    EXPECT_EQ(ReadFile(folder.File("a.safetensors")), "old") << failing;
     EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors")) << failing;
   }
 }
@@ -95,7 +91,7 @@ TEST(MakeFolder, NestedOrTaken_MakesOrSaysSo) {
   EXPECT_FALSE(MakeFolder(folder.File("file")).ok());
 }
 
-// Bytes at a page's beginning, none of them equal to the one a page before.
+// Page-aligned bytes, each different from the one a page earlier.
 absl::string_view PageAligned(std::vector<char>& memory, size_t bytes) {
   memory.resize(bytes + 4096);
   char* const begin = memory.data() + (4096 - reinterpret_cast<uintptr_t>(memory.data()) % 4096) % 4096;
@@ -103,7 +99,7 @@ absl::string_view PageAligned(std::vector<char>& memory, size_t bytes) {
   return {begin, bytes};
 }
 
-// How much of a file is in the page cache.
+// Number of pages of a file in the page cache.
 size_t CachedPages(const std::string& path, size_t bytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   void* const mapping = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -122,7 +118,6 @@ TEST(FileSystemDirect, PiecesOfAllSizesAndAlignments_ReadBackEqual) {
     const absl::string_view bytes = PageAligned(memory, (20 << 20) + 5);
     std::string expected;
     auto file = AtomicFile::Create(path, FileSystem::Direct());
-    ASSERT_TRUE(file.ok()) << file.status();
     const auto append = [&](absl::string_view piece) {
       EXPECT_EQ((*file)->Append(piece), absl::OkStatus());
       absl::StrAppend(&expected, piece);
@@ -134,7 +129,7 @@ TEST(FileSystemDirect, PiecesOfAllSizesAndAlignments_ReadBackEqual) {
     append(bytes.substr(4096, 2 * 4096));
     append("");
     EXPECT_EQ((*file)->Commit(), absl::OkStatus());
-    EXPECT_TRUE(testing::ReadFile(path) == expected) << where;
+    EXPECT_TRUE(ReadFile(path) == expected) << where;
     ::unlink(path.c_str());
   }
 }
@@ -155,4 +150,4 @@ TEST(FileSystemDirect, LargePiece_IsNotInThePageCache) {
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

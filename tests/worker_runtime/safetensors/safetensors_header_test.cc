@@ -36,7 +36,6 @@ TEST(SafetensorsHeader, LayOut_MixedTypes_AlignsEachToItsElement) {
                          Tensor("c", SafetensorsDtype::kF64, {}), Tensor("d", SafetensorsDtype::kF16, {1}),
                          Tensor("e", SafetensorsDtype::kF32, {0, 7})},
                         {});
-  ASSERT_TRUE(header.ok()) << header.status();
   std::vector<std::string> order;
   uint64_t end = 0;
   for (const SafetensorsTensor& tensor : header->tensors) {
@@ -54,13 +53,11 @@ TEST(SafetensorsHeader, TextAndParse_RoundTrip_KeepsAll) {
       LayOutSafetensors({Tensor("w", SafetensorsDtype::kBF16, {2, 3}), Tensor("s", SafetensorsDtype::kI64, {}),
                          Tensor("empty", SafetensorsDtype::kF32, {0}), Tensor("ä\"\\", SafetensorsDtype::kU8, {1})},
                         {{"step", "7"}, {"note", "line\nend \"q\""}});
-  ASSERT_TRUE(header.ok()) << header.status();
   const std::string text = SafetensorsHeaderText(*header);
   EXPECT_EQ((text.size() + 8) % kSafetensorsDataAlignment, 0u);
   const uint64_t file_bytes = 8 + text.size() + header->data_bytes();
   EXPECT_EQ(SafetensorsTextBytes("f", SafetensorsPrefix(text.size()), file_bytes).value(), text.size());
   const auto parsed = ParseSafetensorsHeader("f", text, file_bytes);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->metadata, header->metadata);
   ASSERT_EQ(parsed->tensors.size(), header->tensors.size());
   for (size_t i = 0; i < parsed->tensors.size(); ++i) {
@@ -138,7 +135,7 @@ TEST(SafetensorsHeader, Parse_HostileTexts_AreRefusedWithTheReason) {
   }
 }
 
-// What must hold of every header that is accepted, whatever was in the file.
+// Invariants of every accepted header.
 void ExpectFits(const SafetensorsHeader& header, uint64_t file_bytes) {
   uint64_t end = 0;
   for (const SafetensorsTensor& tensor : header.tensors) {
@@ -176,16 +173,15 @@ std::string DamagedCopy(std::string file, std::mt19937& random) {
   return file;
 }
 
-// Thousands of damaged files: each is refused with its name in one line, or what is accepted fits. With a seal, no
-// damage to the header goes unseen.
+// Thousands of damaged files: each is refused with one line that names it, or satisfies the invariants. With a seal all
+// damage to the header is detected.
 TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
   const auto layout = LayOutSafetensors(
       {Tensor("layer.0.weight", SafetensorsDtype::kF32, {2, 3}), Tensor("layer.0.bias", SafetensorsDtype::kF32, {3}),
        Tensor("steps", SafetensorsDtype::kI64, {}), Tensor("mask", SafetensorsDtype::kBool, {5})},
       {{"ddprun.step", "12"}});
-  ASSERT_TRUE(layout.ok());
   const std::string sealed = SealHeader(*layout, std::vector<uint64_t>(4, 77)).text;
-  // Without the padding, so that most of the damage is not in it.
+  // Without the padding, which most of the damage would hit.
   std::string plain = SafetensorsHeaderText(*layout);
   plain.resize(plain.find_last_not_of(' ') + 1);
   std::mt19937 random(20240517);

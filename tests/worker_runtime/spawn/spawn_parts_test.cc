@@ -1,4 +1,4 @@
-// What Spawn is made of, without LibTorch: a worker's environment, and processes that are waited for together.
+// Parts of Spawn without LibTorch: the environment of workers, and sets of processes.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_runtime/spawn/process_set.h"
 #include "worker_runtime/spawn/spawn_environment.h"
 

@@ -4,11 +4,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/spawn/spawn.h"
@@ -17,7 +15,7 @@ namespace {
 
 using ddprun::Worker;
 
-// One write, so that lines of several processes don't mix.
+// A single write, so that lines of several processes are not interleaved.
 void Say(const std::string& text) {
   const std::string line = text + "\n";
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) abort();
@@ -72,7 +70,7 @@ int main(int argc, char** argv) {
   const std::string behaviour = argv[1];
   const int nprocs = argc > 2 ? atoi(argv[2]) : 2;
   Say(absl::StrCat("main with ", argc, " arguments, the last is ", argv[argc - 1]));
-  // A worker finds the variable, this process does not.
+  // Only workers have the variable.
   if (behaviour == "lost" && getenv("DDPRUN_SPAWN") != nullptr) return 0;
   if (behaviour == "ignored") signal(SIGCHLD, SIG_IGN);
   absl::Status status = Call(behaviour, nprocs);

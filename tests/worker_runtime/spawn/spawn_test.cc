@@ -17,18 +17,12 @@ namespace {
 
 constexpr char kProgram[] = "tests/worker_runtime/spawn/spawn_program";
 
-// None of the variables of a launcher around this test.
-std::map<std::string, std::string> Environment(std::map<std::string, std::string> more = {}) {
-  more.insert({{"RANK", ""}, {"WORLD_SIZE", ""}, {"OMP_NUM_THREADS", ""}});
-  return more;
-}
-
 class Program : public Process {
  public:
   explicit Program(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {})
-      : Process(Argv(std::move(arguments)), Environment(std::move(environment))) {}
+      : Process(Argv(std::move(arguments)), WithoutLauncher(std::move(environment))) {}
 
-  // What Spawn returned.
+  // The status that Spawn returned.
   std::string Returned() {
     const std::string out = Out();
     const size_t at = out.rfind("returned: ");
@@ -39,6 +33,12 @@ class Program : public Process {
   static std::vector<std::string> Argv(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), kProgram);
     return arguments;
+  }
+
+  // Removes the variables of a launcher around this test.
+  static std::map<std::string, std::string> WithoutLauncher(std::map<std::string, std::string> environment) {
+    environment.insert({{"RANK", ""}, {"WORLD_SIZE", ""}, {"OMP_NUM_THREADS", ""}});
+    return environment;
   }
 };
 
@@ -86,45 +86,37 @@ TEST(SpawnTest, SecondCall_HasWorkersOfItsOwn) {
   EXPECT_EQ(program.Returned(), "OK");
 }
 
-TEST(SpawnTest, AWorkersError_IsReturnedWithItsText) {
-  Program program({"fail", "3"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_TRUE(absl::StartsWith(program.Returned(), "ABORTED: worker 1 of 3 failed: ")) << program.Returned();
-  EXPECT_TRUE(absl::StrContains(program.Returned(), "the weights are not finite")) << program.Returned();
-}
-
-TEST(SpawnTest, AWorkersException_IsReturnedWithItsText) {
-  Program program({"throw"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_TRUE(absl::StartsWith(program.Returned(), "ABORTED: worker 1 of 2 failed: ")) << program.Returned();
-  EXPECT_TRUE(absl::StrContains(program.Returned(), "shape '[3]' is invalid for input of size 2"))
-      << program.Returned();
-}
-
-TEST(SpawnTest, AKilledWorker_IsNamedWithItsSignal) {
-  Program program({"kill", "2"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_EQ(program.Returned(), "ABORTED: worker 1 of 2 was killed by SIGKILL");
-}
-
-TEST(SpawnTest, AWorkerThatExits_IsNamedWithItsCode) {
-  Program program({"exit"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_EQ(program.Returned(), "ABORTED: worker 1 of 2 exited with code 7");
-}
-
-TEST(SpawnTest, WorkersThatHangAfterAFailure_AreStopped) {
-  Program program({"hang", "2"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(program.Returned(), "the others hang")) << program.Returned();
-  for (const pid_t pid : HangingPids(program.Out())) EXPECT_FALSE(Alive(pid));
-}
-
-TEST(SpawnTest, WorkersThatIgnoreSigterm_AreKilled) {
-  Program program({"stubborn", "2"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(program.Returned(), "the others do not listen")) << program.Returned();
-  for (const pid_t pid : HangingPids(program.Out())) EXPECT_FALSE(Alive(pid));
+TEST(SpawnTest, Failures_AreReturnedAndLeaveNoWorker) {
+  const struct {
+    std::vector<std::string> arguments;
+    const char *begins, *contains;
+    std::map<std::string, std::string> environment = {};
+  } cases[] = {
+      {{"fail", "3"}, "ABORTED: worker 1 of 3 failed: ", "the weights are not finite"},
+      {{"throw"}, "ABORTED: worker 1 of 2 failed: ", "shape '[3]' is invalid for input of size 2"},
+      {{"kill"}, "ABORTED: worker 1 of 2 was killed by SIGKILL", ""},
+      {{"exit"}, "ABORTED: worker 1 of 2 exited with code 7", ""},
+      {{"hang"}, "", "the others hang"},
+      {{"stubborn"}, "", "the others do not listen"},
+      {{"lost"},
+       "",
+       "of 2 exited with code 0 before it reached Spawn; main must reach the same call of Spawn in every"},
+      {{"nested"}, "", "this process is already a worker (RANK=1); call RunWorker instead"},
+      {{"add", "0"}, "INVALID_ARGUMENT: nprocs is 0, but must be at least 1", ""},
+      {{"add"},
+       "FAILED_PRECONDITION: this process is already a worker (RANK=0)",
+       "",
+       {{"RANK", "0"}, {"WORLD_SIZE", "2"}}},
+      {{"ignored"}, "FAILED_PRECONDITION: SIGCHLD is ignored", ""},
+      {{"add"}, "FAILED_PRECONDITION: DDPRUN_SPAWN was not set by Spawn; unset it", "", {{"DDPRUN_SPAWN", "yes"}}},
+  };
+  for (const auto& [arguments, begins, contains, environment] : cases) {
+    Program program(arguments, environment);
+    EXPECT_EQ(program.Wait(), 1);
+    EXPECT_TRUE(absl::StartsWith(program.Returned(), begins)) << program.Returned();
+    EXPECT_TRUE(absl::StrContains(program.Returned(), contains)) << program.Returned();
+    for (const pid_t pid : HangingPids(program.Out())) EXPECT_FALSE(Alive(pid));
+  }
 }
 
 TEST(SpawnTest, WorkersOfAKilledProcess_DieWithIt) {
@@ -139,39 +131,6 @@ TEST(SpawnTest, WorkersOfAKilledProcess_DieWithIt) {
     }
     return true;
   }));
-}
-
-TEST(SpawnTest, AWorkerThatDoesNotComeToTheCall_IsAnError) {
-  Program program({"lost"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_TRUE(absl::EndsWith(program.Returned(),
-                             "of 2 exited with code 0 before it reached Spawn; main "
-                             "must reach the same call of Spawn in every worker"))
-      << program.Returned();
-}
-
-TEST(SpawnTest, InsideAWorker_IsAnError) {
-  Program program({"nested"});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_TRUE(
-      absl::StrContains(program.Returned(), "this process is already a worker (RANK=1); call RunWorker instead"))
-      << program.Returned();
-}
-
-TEST(SpawnTest, Misuse_IsExplained) {
-  Program none({"add", "0"});
-  none.Wait();
-  EXPECT_EQ(none.Returned(), "INVALID_ARGUMENT: nprocs is 0, but must be at least 1");
-  Program launched({"add"}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}});
-  launched.Wait();
-  EXPECT_TRUE(absl::StartsWith(launched.Returned(), "FAILED_PRECONDITION: this process is already a worker (RANK=0)"))
-      << launched.Returned();
-  Program ignored({"ignored"});
-  ignored.Wait();
-  EXPECT_TRUE(absl::StartsWith(ignored.Returned(), "FAILED_PRECONDITION: SIGCHLD is ignored")) << ignored.Returned();
-  Program marked({"add"}, {{"DDPRUN_SPAWN", "yes"}});
-  marked.Wait();
-  EXPECT_EQ(marked.Returned(), "FAILED_PRECONDITION: DDPRUN_SPAWN was not set by Spawn; unset it");
 }
 
 }  // namespace

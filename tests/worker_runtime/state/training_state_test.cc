@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
@@ -33,23 +33,16 @@
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/state/module_state.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
 
 using ::testing::AllOf;
-using testing::Bits;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using testing::RunRanks;
-using testing::SampleNet;
-using testing::TempDir;
-using testing::TrainStep;
-using testing::UniqueParameters;
 
-using Group = std::shared_ptr<ProcessGroup>;
 using Scope = TrainingState::Scope;
 
-// What trainers have beside a module: everything that can be added, and a loop that uses all of it.
+// A training that uses every kind of state that can be added.
 struct Job {
   explicit Job(int replicas = 1, int rank = 0)
       : optimizer(UniqueParameters(net), torch::optim::AdamWOptions(0.05)),
@@ -75,7 +68,7 @@ struct Job {
                     .ok());
   }
 
-  // The indices that the sampler gives decide the batch.
+  // The sampler's indices determine the batch.
   void Step() {
     const auto indices = sampler.next(6);
     TrainStep(net, optimizer, static_cast<int64_t>((*indices)[0]));
@@ -108,13 +101,12 @@ struct Job {
   TrainingState state;
 };
 
-// Saved in the middle of an epoch; what comes after is the same bits.
+// Saved in the middle of an epoch; the later steps have the same bits.
 TEST(TrainingState, SavedAndResumed_GoesOnBitForBit) {
   TempDir temp;
   torch::manual_seed(3);
   Job job;
   auto checkpointer = Checkpointer::Create(nullptr, job.state, {.folder = temp.path()});
-  ASSERT_TRUE(checkpointer.ok()) << checkpointer.status();
   job.sampler.set_epoch(2);
   for (int step = 0; step < 4; ++step) job.Step();
   ASSERT_TRUE((*checkpointer)->Save({.step = 4, .epoch = 2}).ok());
@@ -124,9 +116,7 @@ TEST(TrainingState, SavedAndResumed_GoesOnBitForBit) {
   Job again;
   for (int step = 0; step < 2; ++step) again.Step();  // a state that has to go
   auto resumer = Checkpointer::Create(nullptr, again.state, {.folder = temp.path()});
-  ASSERT_TRUE(resumer.ok()) << resumer.status();
   const auto from = (*resumer)->Resume();
-  ASSERT_TRUE(from.ok()) << from.status();
   again.sampler.set_epoch(from->progress.epoch);  // as a training loop does
   EXPECT_EQ(again.sampler.position(), 24);
   for (int step = 4; step < 9; ++step) again.Step();
@@ -196,8 +186,8 @@ TEST(TrainingState, Sampler_OtherNumberOfRanks_ContinuesAtTheSamePlace) {
   });
 }
 
-// A step that is interrupted after forward and backward, in a loop that accumulates gradients: made again, it has the
-// result that it would have had.
+// A step that is interrupted after forward and backward, in a loop that accumulates gradients, has the same result when
+// it is repeated.
 TEST(TrainingState, Rollback_HalfAStep_LeavesNoTrace) {
   torch::manual_seed(3);
   Job whole, job;
@@ -310,7 +300,7 @@ TEST(TrainingState, Rollback_OptimizerStepHadBegun_IsSaidOrUndone) {
   }
 }
 
-// The same under DistributedDataParallel, whose gradients are views of its buckets.
+// DistributedDataParallel, with and without gradients that are views of its buckets.
 TEST(TrainingState, RollbackUnderDdp_MicroBatchOfNoSync_IsMadeAgain) {
   for (const bool views : {false, true}) {
     std::vector<std::string> bits(4);
@@ -362,7 +352,7 @@ TEST(TrainingState, RollbackUnderDdp_MicroBatchOfNoSync_IsMadeAgain) {
   }
 }
 
-// Rank 2 is the most advanced; the others have other values everywhere.
+// Rank 2 is the most advanced; the other ranks have different values.
 TEST(TrainingState, Broadcast_FromAnyRank_AllGoOnTheSame) {
   std::vector<std::string> after(3);
   const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
@@ -425,7 +415,7 @@ TEST(TrainingState, ElasticSampler_IsRolledBack_AndTakesTheStateOfADistributedSa
 
 TEST(TrainingState, Broadcast_AnotherModelOnOneRank_NamesItAndChangesNothing) {
   std::vector<std::string> errors(3);
-  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+  ExpectRanksSucceed(3, [&](int rank, Group group) -> absl::Status {
     torch::nn::Linear layer(2, rank == 1 ? 3 : 2);
     const std::string before = Bits(*layer);
     TrainingState state(*layer);
@@ -433,7 +423,6 @@ TEST(TrainingState, Broadcast_AnotherModelOnOneRank_NamesItAndChangesNothing) {
     EXPECT_EQ(Bits(*layer), before);
     return group->AllReduce(at::ones({1}));
   });
-  EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1: "), HasSubstr("weight ([2, 2] in the file, [3, 2] here)"))));
 }
 
@@ -470,9 +459,8 @@ TEST(TrainingState, TheSameObjectAddedTwice_IsAddedOnce) {
   EXPECT_EQ(job.state.AddScheduler(job.scheduler), absl::OkStatus());
   EXPECT_EQ(job.state.AddScheduler(job.scheduler, "other"), absl::OkStatus());
   const auto parts = job.state.Parts();
-  ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_FALSE(parts->rest.layout.metadata.contains("ddprun.state.other"));
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

@@ -21,8 +21,8 @@ inline std::string HostName() {
   return name;
 }
 
-// The ranks of a job without a launcher, each a process; rank 0 hosts the store. Those of `left_out`, which must be the
-// last ones, are not started.
+// Ranks of a job without a launcher, each a process that runs rank_program; rank 0 hosts the store. The ranks in
+// `left_out`, which must be the last ones, are not started.
 class RankProcesses {
  public:
   RankProcesses(int n, const std::string& behaviour, int timeout_seconds = 30,
@@ -45,7 +45,12 @@ class RankProcesses {
   Process& operator[](int rank) { return *ranks_[rank]; }
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  // Waits until all have made their group; false if one ended before.
+  // The rank as error messages name it.
+  std::string NameOf(int rank) {
+    return absl::StrCat("rank ", rank, " (host ", HostName(), ", pid ", ranks_[rank]->pid(), ")");
+  }
+
+  // Waits until all have created their group; false if one ended first.
   bool Ready() {
     bool ready = true;
     for (int rank = 0; rank < size(); ++rank) ready &= ranks_[rank]->WaitForOut(absl::StrCat("rank ", rank, " ready"));

@@ -1,33 +1,33 @@
-// A worker of one behaviour, for tests of ranks that are processes:
+// A worker for tests of ranks that are processes:
 //   rank_program BEHAVIOUR [SECONDS [DEVICE]]
-// prints "rank R ready" when its group stands and has done one all-reduce, and ends by RunWorker. SECONDS is the
-// group's timeout (30), DEVICE that of WorkerOptions (cpu).
+// prints "rank R ready" when its group has been created and has done one all-reduce, and exits through RunWorker.
+// SECONDS is the group's timeout (30), DEVICE that of WorkerOptions (cpu).
 //
 //   loop        all-reduces until something fails
-//   loop_alone  rank 2 stays out: it sleeps in another place; the others all-reduce
-//   ok          ends at once
+//   loop_alone  rank 2 sleeps; the others all-reduce
+//   async       rank 2 sleeps; the others start two all-reduces and wait for them
+//   ok          exits at once
 //   error       rank 1 returns an error, the others all-reduce
-//   crash       rank 1 writes to an invalid address
-//   progress    rank 1 reports where it is and kills itself, the others all-reduce
-//   uncaught    rank 1 throws in a thread of its own
+//   give_up     rank 1 returns a non-restartable error, the others all-reduce
 //   throw       rank 1 throws an int, the others all-reduce
+//   uncaught    rank 1 throws in another thread
+//   crash       rank 1 writes to an invalid address
+//   progress    rank 1 reports its progress and kills itself, the others all-reduce
 //   shapes      rank 1 passes a longer tensor
-//   raw         an all-reduce by c10d itself, outside of every wall, until something fails
-//   reform      all-reduces until a rank is gone; those that are left make a new group and print its sum
-//   abort       all-reduces, and a thread aborts the group when SIGUSR1 comes; rank 0 stays out
-//   half_send, half_broadcast, half_scatter   rank 0 sends much to rank 1, which stops in the middle of the message; a
-//               thread aborts the group of rank 0 when SIGUSR1 comes
-//   give_up     rank 1 returns an error that a restart would only meet again, the others all-reduce
-//   stop        asks in every step whether to stop, and prints the seconds that are left when it is to
-//   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs
+//   raw         all-reduces with c10d itself, without ProcessGroup::Try, until something fails
+//   reform      all-reduces until a rank is lost; the survivors create a new group and print its sum
+//   abort       all-reduces, and a thread aborts the group on SIGUSR1; rank 0 sleeps
+//   half_send, half_broadcast, half_scatter
+//               rank 0 sends a large message to rank 1, which stops in the middle of it; a thread aborts the group of
+//               rank 0 on SIGUSR1
+//   stop        checks StopRequested in every step, and prints the remaining seconds when it stops
+//   shutdown    shuts its group down and prints the timeouts of its barriers in milliseconds (needs
 //               TORCH_FR_BUFFER_SIZE)
 //   settings    prints its device, its threads, and whether its random numbers are those of seed 7
 //   many_lines  prints more than a pipe holds
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/rand.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +45,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
@@ -66,7 +67,7 @@ absl::Status Loop(ProcessGroup& group, int64_t elements) {
   }
 }
 
-// Ranks of the old group that are left, by file names in the folder REFORM: as a launcher would say in a new round.
+// Survivors get new ranks, as a launcher would assign them in a new round.
 absl::Status Reform(Worker& worker) {
   absl::Status failed = Loop(*worker.group, 100000);
   Say(absl::StrCat("rank ", worker.env.rank, " saw: ", failed.message()));
@@ -74,9 +75,8 @@ absl::Status Reform(Worker& worker) {
   WorkerEnv env = worker.env;
   env.world_size = env.local_world_size = 2;
   env.rank = env.local_rank = worker.env.rank == 0 ? 0 : 1;
-  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(env, {.timeout = absl::Seconds(30)});
-  if (!group.ok()) return group.status();
-  worker.group = *group;
+  DDPRUN_ASSIGN_OR_RETURN(auto group, ProcessGroup::Create(env, {.timeout = absl::Seconds(30)}));
+  worker.group = group;
   at::Tensor tensor = at::full({1}, 1.0f);
   if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
   Say(absl::StrCat("new sum ", tensor.item<float>()));
@@ -88,7 +88,7 @@ absl::Status Reform(Worker& worker) {
   *nowhere = 1;
 }
 
-// Prints the timeout of every collective that LibTorch's flight recorder knows.
+// Prints the timeout of every collective in LibTorch's flight recorder.
 absl::Status ShutDown(ProcessGroup& group) {
   if (absl::Status status = group.Shutdown(); !status.ok()) return status;
   const std::string trace = c10d::dump_fr_trace_json(true, false);
@@ -101,7 +101,7 @@ absl::Status ShutDown(ProcessGroup& group) {
   return absl::OkStatus();
 }
 
-// Waits for a message itself, for a future, and for a collective.
+// Waits for a send or receive, for a future, or for a collective.
 absl::Status HalfAMessage(ProcessGroup& group, const std::string& behaviour) {
   constexpr int64_t kElements = 64 << 20;
   const bool sends = group.rank() == 0;
@@ -152,10 +152,9 @@ void AbortOnSignal(std::shared_ptr<ProcessGroup> group) {
 absl::Status TrainUntilStopped(ProcessGroup& group, int rank) {
   bool ready = false;
   while (true) {
-    const absl::StatusOr<std::optional<absl::Time>> stop = StopRequested(group);
-    if (!stop.ok()) return stop.status();
-    if (stop->has_value()) {
-      const double left = absl::ToDoubleSeconds(**stop - absl::Now());
+    DDPRUN_ASSIGN_OR_RETURN(auto stop, StopRequested(group));
+    if (stop.has_value()) {
+      const double left = absl::ToDoubleSeconds(*stop - absl::Now());
       Say(absl::StrCat("rank ", rank, " stops, at most ", std::ceil(left / 10) * 10, " s left"));
       return absl::OkStatus();
     }
@@ -172,15 +171,13 @@ absl::Status ShowSettings(const Worker& worker) {
   return absl::OkStatus();
 }
 
-// Two operations in flight, into which rank 2 does not come.
+// Two operations in flight, in which rank 2 does not take part.
 absl::Status WaitInVain(ProcessGroup& group) {
-  absl::StatusOr<Work> first = AsyncAllReduce(group, at::full({100000}, 1.0f));
-  if (!first.ok()) return first.status();
-  absl::StatusOr<Work> second = AsyncAllReduce(group, at::full({100000}, 1.0f));
-  if (!second.ok()) return second.status();
+  DDPRUN_ASSIGN_OR_RETURN(auto first, AsyncAllReduce(group, at::full({100000}, 1.0f)));
+  DDPRUN_ASSIGN_OR_RETURN(auto second, AsyncAllReduce(group, at::full({100000}, 1.0f)));
   Say("in flight");
-  const absl::Status status = first->Wait();
-  Say(absl::StrCat("second: ", second->Wait().message()));
+  const absl::Status status = first.Wait();
+  Say(absl::StrCat("second: ", second.Wait().message()));
   return status;
 }
 
@@ -231,7 +228,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
 
 int main(int argc, char** argv) {
   const std::string behaviour = argc > 1 ? argv[1] : "loop";
-  // Before any thread exists.
+  // Before the first thread is created.
   const sigset_t signals = ddprun::AbortSignals();
   if (behaviour == "abort" || behaviour.starts_with("half_")) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Duration timeout = absl::Seconds(argc > 2 ? atoi(argv[2]) : 30);

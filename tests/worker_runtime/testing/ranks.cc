@@ -1,27 +1,24 @@
 #include "tests/worker_runtime/testing/ranks.h"
 
-#include <gtest/gtest.h>
-
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace ddprun::testing {
 namespace {
 
-// The ranks' groups and the first error among them.
+// Groups of the ranks and the first error.
 class Ranks {
  public:
   Ranks(int n, const ProcessGroupOptions& options)
       : size_(n), options_(options), store_(c10::make_intrusive<c10d::HashStore>()), groups_(n) {}
 
   void Run(int rank, RankBody body) {
-    absl::StatusOr<std::shared_ptr<ProcessGroup>> group =
-        ProcessGroup::CreateWithStore(store_, "test", rank, size_, options_);
+    absl::StatusOr<Group> group = ProcessGroup::CreateWithStore(store_, "test", rank, size_, options_);
     if (!group.ok()) return Fail(rank, group.status());
     if (!Join(rank, *group)) return;
     absl::Status status = TorchTry("", [&] { return body(rank, *group); });
@@ -35,15 +32,15 @@ class Ranks {
   }
 
  private:
-  // False if another rank has failed already.
-  bool Join(int rank, std::shared_ptr<ProcessGroup> group) {
+  // Returns false if another rank has already failed.
+  bool Join(int rank, Group group) {
     MutexLock lock(&mutex_);
     groups_[rank] = std::move(group);
     return first_error_.ok();
   }
 
   void Fail(int rank, const absl::Status& status) {
-    std::vector<std::shared_ptr<ProcessGroup>> groups;
+    std::vector<Group> groups;
     {
       MutexLock lock(&mutex_);
       if (!first_error_.ok()) return;
@@ -59,7 +56,7 @@ class Ranks {
   const ProcessGroupOptions options_;
   const c10::intrusive_ptr<c10d::Store> store_;
   Mutex mutex_;
-  std::vector<std::shared_ptr<ProcessGroup>> groups_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Group> groups_ ABSL_GUARDED_BY(mutex_);
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -74,11 +71,7 @@ absl::Status RunRanks(int n, const ProcessGroupOptions& options, RankBody body) 
 }
 
 absl::Status RunRanks(int n, RankBody body) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Minutes(1);
-  return RunRanks(n, options, body);
+  return RunRanks(n, ProcessGroupOptions{.timeout = absl::Minutes(1)}, body);
 }
-
-void ExpectRanksSucceed(int n, RankBody body) { EXPECT_EQ(RunRanks(n, body), absl::OkStatus()); }
 
 }  // namespace ddprun::testing

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "launcher/core/error_file.h"
+#include "launcher/report/error_file_format.h"
 #include "tests/worker_runtime/testing/rank_processes.h"
 
 namespace ddprun::testing {
@@ -70,7 +70,7 @@ TEST(RunWorker, WrongMasterAddress_IsOneLine) {
   }
 }
 
-// A rank may be late by more than any fixed limit: it exports the model while the others are done.
+// A rank may be arbitrarily late, for example because it exports the model.
 TEST(RunWorker, Shutdown_WaitsForLateRanksUntilTheGroupsTimeout) {
   Process alone({kProgram, "shutdown", "3600"}, {{"TORCH_FR_BUFFER_SIZE", "100"}});
   EXPECT_EQ(alone.Wait(), 0);
@@ -90,7 +90,7 @@ TEST(RunWorker, ErrorsAndExceptions_GoToTheErrorFile) {
   }
 }
 
-// The signal reaches one rank; all stop in the same step, with its deadline.
+// The signal reaches one rank; all ranks stop in the same step, with the same deadline.
 TEST(StopRequested, SignalOfOneRank_StopsAll) {
   RankProcesses ranks(3, "stop", 30, {{"DDPRUN_STOP_GRACE", "300"}});
   ASSERT_TRUE(ranks.Ready());

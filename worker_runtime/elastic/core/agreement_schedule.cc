@@ -5,8 +5,8 @@
 namespace ddprun {
 namespace {
 
-// Phases that were left out are reported again only if they are this much fewer, so that a training whose steps take
-// just about so long does not change its mind all the time.
+// Hysteresis: once phases are not reported, they are reported again only below this fraction of the limit, so that a
+// training whose rate is close to the limit does not switch back and forth.
 constexpr double kFewer = 0.8;
 
 }  // namespace
@@ -21,7 +21,7 @@ void AgreementSchedule::Agreed(int64_t step, absl::Duration training, int64_t ph
   const int64_t steps = step - last_;
   last_ = step;
   if (steps > 0 && training > absl::ZeroDuration()) {
-    // Rounded up: they agree no more often than that.
+    // Rounded up, so that the ranks do not agree more often than that.
     const absl::Duration one = std::max(training / steps, absl::Nanoseconds(1));
     const int64_t wanted = std::min(absl::ToInt64Nanoseconds(interval_), kMostSteps * absl::ToInt64Nanoseconds(one));
     const int64_t enough = (wanted + absl::ToInt64Nanoseconds(one) - 1) / absl::ToInt64Nanoseconds(one);

@@ -9,15 +9,15 @@ RoundTracker::Abort RoundTracker::Suspend(const LinkSuspend& suspend, SteadyTime
   if (suspend.round < round_) return Abort::kNothing;
   if (next_.has_value()) {
     if (suspend.round < next_->round) return Abort::kNothing;
-    // The round that was named has ended before the training thread took it.
+    // The named round has ended before the training thread entered it.
     round_ = next_->round;
     next_ = std::nullopt;
     suspend_ = std::nullopt;
-    said_suspended_ = false;
-    said_failed_ = false;
+    sent_suspended_ = false;
+    sent_failed_ = false;
   }
   if (!suspend_.has_value()) suspended_at_ = now;
-  // A later one may be more urgent, but not less.
+  // A later suspend may be more urgent, but not less.
   if (!suspend_.has_value() || suspend_->at_step_end) suspend_ = suspend;
   return suspend_->at_step_end ? Abort::kCreation : Abort::kAll;
 }
@@ -41,20 +41,20 @@ RoundTracker::Action RoundTracker::Next(SteadyTime now) {
     next_ = std::nullopt;
     suspend_ = std::nullopt;
     left_at_ = std::nullopt;
-    said_suspended_ = false;
-    said_failed_ = false;
+    sent_suspended_ = false;
+    sent_failed_ = false;
     return action;
   }
   if (closed_) return {.kind = Action::kEndClosed};
   if (suspend_.has_value()) {
-    if (said_suspended_) return {};
-    said_suspended_ = true;
-    return {.kind = Action::kSaySuspended};
+    if (sent_suspended_) return {};
+    sent_suspended_ = true;
+    return {.kind = Action::kSendSuspended};
   }
-  if (said_failed_) return {};
+  if (sent_failed_) return {};
   if (now < *left_at_ + patience_) return {.deadline = *left_at_ + patience_};
-  said_failed_ = true;
-  return {.kind = Action::kSayFailed};
+  sent_failed_ = true;
+  return {.kind = Action::kSendFailed};
 }
 
 }  // namespace ddprun

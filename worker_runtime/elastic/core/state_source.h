@@ -11,10 +11,10 @@
 #include "absl/types/span.h"
 #include "worker_runtime/ddp/ddp_options.h"
 
-// PURE: the rules of a recovery that all ranks apply alike. Thread-safe.
+// PURE: rules of a recovery that all ranks apply alike. Thread-safe.
 namespace ddprun {
 
-// How far a training state is: `step` optimizer steps, and `part` of what is done between that one and the next.
+// Position of a training state: `step` optimizer steps, and `part` of the work between that step and the next.
 struct CommittedPoint {
   int64_t step = 0;
   int64_t part = 0;
@@ -22,11 +22,11 @@ struct CommittedPoint {
   friend auto operator<=>(const CommittedPoint&, const CommittedPoint&) = default;
 };
 
-// Whose training state all ranks continue with, given what each holds (nullopt: nothing): the rank that is farthest,
-// the lowest among equals. nullopt: nobody holds one.
+// Returns the rank whose training state all ranks continue with, given the point that each holds (nullopt: none): the
+// rank that is farthest, the lowest among equals. nullopt: no rank holds a state.
 std::optional<int> ChooseStateSource(absl::Span<const std::optional<CommittedPoint>> committed);
 
-// DDP's buckets as a text for other ranks: "3 2 1;0"; and back. Errors: DataLoss: it is no such text.
+// Encodes DDP's buckets as a text for other ranks, "3 2 1;0", and decodes it. Errors: DataLoss: not such a text.
 std::string BucketLayoutText(const BucketLayout& layout);
 absl::StatusOr<BucketLayout> FromBucketLayoutText(absl::string_view text);
 

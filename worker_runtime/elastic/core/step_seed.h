@@ -5,8 +5,8 @@
 
 namespace ddprun {
 
-// PURE: a seed for the random numbers of one rank's step, so that whoever makes this step draws the same ones. Differs
-// with each of the three arguments. Thread-safe.
+// PURE: seed for the random numbers of one rank's step, so that a repeated step draws the same ones. Differs with each
+// of the three arguments. Thread-safe.
 uint64_t StepSeed(uint64_t seed, int64_t step, int rank);
 
 }  // namespace ddprun

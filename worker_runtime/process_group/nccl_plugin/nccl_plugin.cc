@@ -22,13 +22,13 @@ class Plugin : public NcclPlugin {
     const int devices = DeviceCount();
     TORCH_CHECK_VALUE(device.is_cuda() && device.index() >= 0 && device.index() < devices, "no device ", device,
                       ": this process sees ", devices, " GPU(s)");
-    static std::once_flag once;  // in programs without RunWorker, which does it before there are threads
+    static std::once_flag once;  // for programs without RunWorker, which calls it before there are threads
     std::call_once(once, [timeout] { SetNcclDefaults(timeout); });
     UseDevice(device);
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = timeout;
 #ifdef NCCL_HAS_COMM_NONBLOCKING
-    // A blocking communicator's creation has no time limit and can't be aborted.
+    // Creation of a blocking communicator has no time limit and can't be aborted.
     options->config.blocking = 0;
 #endif
     return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);

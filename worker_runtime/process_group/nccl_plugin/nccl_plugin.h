@@ -21,13 +21,13 @@ class NcclPlugin {
  public:
   virtual ~NcclPlugin() = default;
 
-  // The GPUs that this process may use. Throws with the driver's reason if there are none.
+  // Returns the number of GPUs that this process may use. Throws with the driver's reason if there are none.
   virtual int DeviceCount() = 0;
 
   // Makes `device` this thread's current device.
   virtual void UseDevice(c10::Device device) = 0;
 
-  // One rank's endpoint of a group on `device`. Its abort() and shutdown() are those of c10d::Backend.
+  // Creates a rank's endpoint of a group on `device`. Its abort() and shutdown() are those of c10d::Backend.
   virtual c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                    c10::Device device, std::chrono::milliseconds timeout) = 0;
 };
@@ -36,11 +36,11 @@ class NcclPlugin {
 #define DDPRUN_NCCL_PLUGIN_BUILD "interface 1, LibTorch " TORCH_VERSION
 
 struct NcclPluginEntry {
-  const char* build;  // DDPRUN_NCCL_PLUGIN_BUILD when the plugin was compiled: read before anything else is
+  const char* build;  // the plugin's DDPRUN_NCCL_PLUGIN_BUILD; must be read before `plugin`
   NcclPlugin* plugin;
 };
 
-// The plugin's one exported function; static storage.
+// The plugin's only exported function; the entry has static storage.
 #define DDPRUN_NCCL_PLUGIN_ENTRY "ddprun_nccl_plugin"
 using NcclPluginFunction = const NcclPluginEntry* (*)();
 

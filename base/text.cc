@@ -1,0 +1,136 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
+
+// U+0080 to U+009F, which terminals also treat as control characters.
+bool IsC1Control(absl::string_view character) {
+  return character.size() == 2 && static_cast<uint8_t>(character[0]) == 0xc2 &&
+         static_cast<uint8_t>(character[1]) < 0xa0;
+}
+
+constexpr size_t kMaxQuotedBytes = 80;
+
+}  // namespace
+
+size_t Utf8CharacterLength(absl::string_view bytes) {
+  if (bytes.empty()) return 0;
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  size_t length = 0;
+  if (first >= 0xc2 && first <= 0xdf) length = 2;
+  if (first >= 0xe0 && first <= 0xef) length = 3;
+  if (first >= 0xf0 && first <= 0xf4) length = 4;
+  if (length == 0 || bytes.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if (!IsContinuation(bytes[i])) return 0;
+  }
+  if (first == 0xe0 && byte(1) < 0xa0) return 0;
+  if (first == 0xed && byte(1) > 0x9f) return 0;
+  if (first == 0xf0 && byte(1) < 0x90) return 0;
+  if (first == 0xf4 && byte(1) > 0x8f) return 0;
+  return length;
+}
+
+absl::string_view Utf8Prefix(absl::string_view text, size_t max_bytes) {
+  size_t end = std::min(text.size(), max_bytes);
+  while (end > 0 && end < text.size() && IsContinuation(text[end])) --end;
+  return text.substr(0, end);
+}
+
+absl::string_view Utf8Suffix(absl::string_view text, size_t max_bytes) {
+  size_t start = text.size() - std::min(text.size(), max_bytes);
+  while (start < text.size() && IsContinuation(text[start])) ++start;
+  return text.substr(start);
+}
+
+std::string CleanText(absl::string_view bytes) {
+  std::string clean;
+  clean.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const size_t length = Utf8CharacterLength(bytes);
+    const char c = bytes[0];
+    if (length == 0) {
+      clean.push_back('?');
+    } else if (length > 1) {
+      if (IsC1Control(bytes.substr(0, length))) {
+        clean.push_back('?');
+      } else {
+        clean.append(bytes.data(), length);
+      }
+    } else if (c == '\r') {
+      if (bytes.size() < 2 || bytes[1] != '\n') clean.push_back('\n');
+    } else {
+      clean.push_back(absl::ascii_iscntrl(c) && c != '\n' && c != '\t' ? '?' : c);
+    }
+    bytes.remove_prefix(length == 0 ? 1 : length);
+  }
+  return clean;
+}
+
+std::string EscapeControls(absl::string_view bytes) {
+  std::string escaped;
+  escaped.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const size_t length = Utf8CharacterLength(bytes);
+    const absl::string_view character = bytes.substr(0, length == 0 ? 1 : length);
+    if (length > 1 && !IsC1Control(character)) {
+      escaped.append(character.data(), length);
+    } else if (length == 1 && !absl::ascii_iscntrl(bytes[0])) {
+      escaped.push_back(bytes[0]);
+    } else if (bytes[0] == '\n') {
+      escaped.append("\\n");
+    } else if (bytes[0] == '\r') {
+      escaped.append("\\r");
+    } else if (bytes[0] == '\t') {
+      escaped.append("\\t");
+    } else {
+      for (const char c : character) {
+        absl::StrAppend(&escaped, "\\x", absl::Hex(static_cast<uint8_t>(c), absl::kZeroPad2));
+      }
+    }
+    bytes.remove_prefix(character.size());
+  }
+  return escaped;
+}
+
+std::string OneLine(absl::string_view bytes, size_t max_bytes) {
+  assert(max_bytes >= 3);
+  std::string line;
+  bool blank_pending = false;
+  for (const char c : CleanText(bytes)) {
+    if (c == '\n' || c == '\t') {
+      blank_pending = true;
+      continue;
+    }
+    if (blank_pending && !line.empty() && line.back() != ' ' && c != ' ') line.push_back(' ');
+    blank_pending = false;
+    line.push_back(c);
+  }
+  line = std::string(absl::StripAsciiWhitespace(line));
+  if (line.size() <= max_bytes) return line;
+  return absl::StrCat(Utf8Prefix(line, max_bytes - 3), "...");
+}
+
+std::string Quoted(absl::string_view text) { return absl::StrCat("'", OneLine(text, kMaxQuotedBytes), "'"); }
+
+std::string CutMiddle(absl::string_view text, size_t max_bytes) {
+  assert(max_bytes >= 256);
+  if (text.size() <= max_bytes) return std::string(text);
+  const size_t room = max_bytes - 64;  // leaves room for the line in between
+  const absl::string_view head = Utf8Prefix(text, room / 4);
+  const absl::string_view tail = Utf8Suffix(text, room - room / 4);
+  return absl::StrCat(head, "\n... ", text.size() - head.size() - tail.size(), " bytes left out ...\n", tail);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,66 @@
+#ifndef DDPRUN_LAUNCHER_CONFIG_CLUSTER_ENVIRONMENT_H_
+#define DDPRUN_LAUNCHER_CONFIG_CLUSTER_ENVIRONMENT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/endpoint.h"
+
+namespace ddprun::launcher {
+
+// A value and its human-readable source: "SLURM_STEP_NUM_NODES=2".
+template <typename T>
+struct Found {
+  T value;
+  std::string source;
+};
+
+// How a batch system identifies a job and ends its processes.
+struct BatchSystem {
+  std::string job;                               // job id as the batch system's own commands take it: "1234"
+  bool signals_every_process = false;            // signals sent to this launcher also go to the workers
+  absl::Duration kill_wait = absl::Seconds(30);  // from its SIGTERM to its SIGKILL
+  std::optional<absl::Time> end_time;            // when the job's time is over, if known
+  int restart_count = 0;                         // number of times the job was requeued
+};
+
+// Properties of the job, and of this node in it, as reported by the system that started this launcher (SLURM, MPI,
+// Kubernetes). Unknown values are absent. Flags take precedence over all of it (merge_environment.h).
+struct ClusterEnvironment {
+  enum class Starter { kNone, kSlurm, kMpi, kKubernetes };
+
+  Starter starter = Starter::kNone;
+  std::string description;  // "step 0 of SLURM job 1234, node 1 of 2"; empty if there is no starter
+
+  std::optional<Found<int>> nnodes;
+  std::optional<Found<int>> node_index;  // index of this node, from 0; node 0 hosts the server
+  std::optional<Found<int>> gpus;        // GPUs of this node that this launcher may use, at least 1
+  std::optional<Found<Endpoint>> endpoint;
+  std::optional<Found<std::string>> job_id;
+  std::optional<Found<std::string>> topology;  // sort key of nodes; nodes with a common prefix are near each other
+  std::optional<Found<std::string>> host;      // this node's name, as in `hosts`
+  std::vector<std::string> hosts;              // all nodes, in order; empty if unknown
+  // All launchers of the job were started by one user on hosts that may run MUNGE, so they can authenticate each other
+  // with it.
+  bool has_munge = false;
+  // The endpoint's name may not resolve for a while after the start (a Kubernetes service): retry.
+  bool endpoint_appears_late = false;
+
+  std::optional<BatchSystem> batch;
+
+  // Explains the number of GPUs in an error about too many workers: "SLURM lets this task see 1 of ...". Empty without
+  // `gpus`.
+  std::string gpu_binding;
+
+  // Set if the shape of the job can't be derived from this environment (several tasks on a node, a batch script of
+  // several nodes): one line that says what to do. Ignored if flags give the shape.
+  std::string obstacle;
+  // One log line each about unusual settings that may be unintended.
+  std::vector<std::string> notes;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CONFIG_CLUSTER_ENVIRONMENT_H_

@@ -1,0 +1,313 @@
+#include "launcher/config/flag_table.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/text.h"
+#include "launcher/config/flag_value.h"
+#include "launcher/config/hang_policy.h"
+#include "launcher/config/nearest_word.h"
+#include "launcher/config/output_filter.h"
+#include "launcher/config/port_range.h"
+#include "launcher/config/signal_list.h"
+#include "rendezvous/core/limits.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using absl::string_view;
+
+template <typename Parsed, typename Target>
+absl::Status Store(absl::StatusOr<Parsed> parsed, Target* target) {
+  if (!parsed.ok()) return parsed.status();
+  *target = *std::move(parsed);
+  return absl::OkStatus();
+}
+
+template <typename Target>
+absl::Status StoreInteger(string_view text, int64_t min, int64_t max, Target* target) {
+  absl::StatusOr<int64_t> number = ParseInteger(text, min, max);
+  if (!number.ok()) return number.status();
+  *target = static_cast<int>(*number);
+  return absl::OkStatus();
+}
+
+absl::Status StoreBackend(string_view text, Options* options) {
+  if (text != "c10d" && text != "static") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(text), " is not supported: leave it out, or give c10d or static"));
+  }
+  options->rdzv_backend = std::string(text);
+  return absl::OkStatus();
+}
+
+// The values that torchrun accepts.
+absl::Status StoreStartMethod(string_view text, Options* options) {
+  if (text != "spawn" && text != "fork" && text != "forkserver") {
+    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is not spawn, fork or forkserver"));
+  }
+  options->without_effect.push_back("--start-method has no effect: workers are programs");
+  return absl::OkStatus();
+}
+
+absl::Status StoreEndpoints(string_view text, Options* options) {
+  absl::StatusOr<std::vector<Endpoint>> endpoints = ParseEndpoints(text, kDefaultRdzvPort);
+  if (!endpoints.ok()) return endpoints.status();
+  options->rdzv_endpoint = endpoints->front();
+  options->more_rdzv_endpoints.assign(endpoints->begin() + 1, endpoints->end());
+  return absl::OkStatus();
+}
+
+absl::Status StoreLogDir(string_view text, Options* options) {
+  if (text.empty()) return absl::InvalidArgumentError("the directory's name is empty");
+  options->output.no_files = text == "/dev/null";
+  options->output.log_dir = options->output.no_files ? "" : std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status StorePath(string_view text, std::string* path) {
+  if (text.empty()) return absl::InvalidArgumentError("the file's name is empty");
+  *path = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status StoreNames(string_view text, std::vector<std::string>* names) {
+  *names = absl::StrSplit(text, ',', absl::SkipEmpty());
+  if (names->empty()) return absl::InvalidArgumentError("no name is given");
+  return absl::OkStatus();
+}
+
+// Accepts "auto", "none" and "torch,numpy.random", but not "train.py", although Python could have such a module.
+bool IsModuleList(string_view text) {
+  // Identifiers and dots; Python checks letters beyond ASCII.
+  const auto is_name_byte = [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '.' || !absl::ascii_isascii(c);
+  };
+  for (const string_view name : absl::StrSplit(text, ',')) {
+    if (name.empty() || absl::EndsWith(name, ".py") || !std::all_of(name.begin(), name.end(), is_name_byte)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status StorePreload(string_view text, Options* options) {
+  if (!IsModuleList(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(text), " is not a list of modules: give auto, none, or names such as torch,numpy"));
+  }
+  options->preload = text == "none" ? "" : std::string(text);
+  return absl::OkStatus();
+}
+
+// "-r=3" arrives as "=3": '=' is part of a short flag's value, but torchrun treats it as a separator.
+absl::Status StoreStreams(string_view text, StreamChoice* streams) {
+  return Store(ParseStreamChoice(absl::StripPrefix(text, "=")), streams);
+}
+
+absl::Status StoreLineFilters(string_view text, std::vector<std::string>* filters) {
+  *filters = ParseLineFilters(text);
+  if (filters->empty()) return absl::InvalidArgumentError("no text to look for is given");
+  return absl::OkStatus();
+}
+
+bool IsProgressMode(string_view text) { return text == "auto" || text == "on" || text == "off"; }
+
+absl::Status StoreProgress(string_view text, Options* options) {
+  if (!IsProgressMode(text)) {
+    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is invalid: give auto, on or off"));
+  }
+  options->output.progress = text == "on"    ? ProgressMode::kOn
+                             : text == "off" ? ProgressMode::kOff
+                                             : ProgressMode::kAuto;
+  return absl::OkStatus();
+}
+
+constexpr char kJob[] = "Job";
+constexpr char kRendezvous[] = "Rendezvous";
+constexpr char kCredentials[] = "Credentials";
+constexpr char kWorkers[] = "Workers";
+constexpr char kOutput[] = "Output";
+constexpr char kStopping[] = "Watching and stopping";
+constexpr char kNoEffect[] = "Accepted for compatibility, without effect";
+constexpr char kHelp[] = "Help";
+
+constexpr Flag kFlags[] = {
+    {"nnodes", "", "N|MIN:MAX", kJob, "number of nodes (that of the SLURM step, else 1)",
+     [](string_view v, Options* o) { return Store(ParseNodeCount(v), &o->nnodes); }},
+    {"nproc-per-node", "", "N|cpu|gpu|auto", kJob,
+     "workers on this node (one for each GPU that SLURM\nassigned, else 1)",
+     [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
+    {"max-restarts", "", "N", kJob, "restarts of the workers after failures (0)",
+     [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
+    {"role", "", "NAME", kJob, "role of this node's workers (default)",
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }, EmptyValue::kNotGiven},
+    {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
+    {"rdzv-endpoint", "", "HOST[:PORT],...", kRendezvous,
+     "node (or server) that all nodes can reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT; several "
+     "endpoints\nfor several rendezvousd that share one etcd",
+     StoreEndpoints, EmptyValue::kNotGiven},
+    {"rdzv-id", "", "ID", kRendezvous, "job id, the same on all nodes of the job",
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }, EmptyValue::kNotGiven},
+    {"rdzv-backend", "", "c10d|static", kRendezvous, "both select ddprun's own rendezvous", StoreBackend},
+    {"rdzv-conf", "", "KEY=VALUE,...", kRendezvous,
+     "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3 or 10),\n"
+     "reconnect_timeout (1800 or 30),\nreconnect_grace (0.08), restart_window (the job's\nlifetime), "
+     "restart_backoff (0), node_cooldown (60);\nalso max_failures_at_step (3), is_host, rank",
+     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }, EmptyValue::kNotGiven},
+    {"node-rank", "", "N", kRendezvous, "group rank requested for this node",
+     [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
+    {"master-addr", "", "HOST", kRendezvous,
+     "host of the endpoint, if --rdzv-endpoint is not\ngiven (127.0.0.1); in a one-node job: MASTER_ADDR",
+     [](string_view v, Options* o) { return Store(ParseHost(v), &o->master_addr); }},
+    {"master-port", "", "PORT", kRendezvous,
+     "port of the endpoint, if --rdzv-endpoint is not\ngiven (29500); else, and in a one-node job: MASTER_PORT",
+     [](string_view v, Options* o) { return StoreInteger(v, 0, 65535, &o->master_port); }},
+    {"local-addr", "", "HOST", kRendezvous,
+     "address at which other nodes reach this one (that of\nthe route to the endpoint)",
+     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }, EmptyValue::kNotGiven},
+    {"port-range", "", "FIRST-LAST", kRendezvous, "range of all ports to listen on (any)",
+     [](string_view v, Options* o) { return Store(ParsePortRange(v), &o->port_range); }},
+    {"token-file", "", "FILE", kCredentials,
+     "send the first line of this file to the server as the\ntoken; where this launcher hosts it, accept any "
+     "line\n(DDPRUN_TOKEN_FILE, or the token in DDPRUN_TOKEN)",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.token_file); }},
+    {"tls-cert", "", "FILE", kCredentials, "PEM certificate chain of this launcher",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_cert); }},
+    {"tls-key", "", "FILE", kCredentials, "PEM key of --tls-cert",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_key); }},
+    {"tls-ca", "", "FILE", kCredentials, "CA certificates (PEM) that verify the other side",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_ca); }},
+    {"tls-allowed-names", "", "NAME,...", kCredentials,
+     "where this launcher hosts the server: each launcher's\ncertificate must have one of these names",
+     [](string_view v, Options* o) { return StoreNames(v, &o->credentials.tls_allowed_names); }},
+    {"module", "m", "", kWorkers, "SCRIPT is a Python module (python -m)",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
+    {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
+    {"preload", "", "auto|none|MODULE,...", kWorkers,
+     "import these modules once, then fork the workers;\nauto: the imports at the start of the script;\nC++ programs "
+     "with ddprun's worker runtime: auto",
+     StorePreload, EmptyValue::kError, "auto", IsModuleList},
+    {"virtual-local-rank", "", "", kWorkers,
+     "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
+    {"numa-binding", "", "node|socket|exclusive|core-complex", kWorkers,
+     "bind each worker to CPUs near its GPU: all of the\nNUMA node or socket, an exclusive share, or one\nlast-level "
+     "cache",
+     [](string_view v, Options* o) { return Store(ParseCpuBinding(v), &o->cpu_binding); }},
+    {"progress", "", "auto|on|off", kOutput,
+     "show training progress, if the workers report it: in\nthe terminal's last row (auto), or else as lines (on)",
+     StoreProgress, EmptyValue::kError, "on", IsProgressMode},
+    {"log-dir", "", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir,
+     EmptyValue::kNotGiven},
+    {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
+     "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.redirects); }},
+    {"tee", "t", "0|1|2|3|RANK:N,...", kOutput, "write to files and, with a prefix, to the terminal",
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.tee); }},
+    {"local-ranks-filter", "", "RANK,...", kOutput, "show only these workers' output on the terminal (all)",
+     [](string_view v, Options* o) { return Store(ParseLocalRanks(v), &o->output.local_ranks_filter); },
+     EmptyValue::kNotGiven},
+    {"log-line-prefix-template", "", "TEXT", kOutput,
+     "prefix of lines that --tee shows, with ${rank},\n${local_rank}, ${role_name}, ${hostname}, ${time}\n"
+     "([${role_name}${local_rank}]:)",
+     [](string_view v, Options* o) {
+       o->output.line_prefix = std::string(v);
+       return absl::OkStatus();
+     },
+     EmptyValue::kNotGiven},
+    {"duplicate-stdout-filters", "", "TEXT,...", kOutput,
+     "copy lines of --tee that contain one of these to\nfiltered_stdout.log of the attempt",
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stdout_filters); }, EmptyValue::kNotGiven},
+    {"duplicate-stderr-filters", "", "TEXT,...", kOutput, "the same for stderr",
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stderr_filters); }, EmptyValue::kNotGiven},
+    {"shutdown-timeout", "", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
+     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
+    {"on-hang", "", "report|restart[:SECONDS]", kStopping,
+     "when a worker that reports progress hangs: log the\nworkers' stacks (report), or also kill the hung worker,\n"
+     "which then counts as failed (restart); SECONDS in one\nphase, 0: never (3 times its 99th percentile, at\n"
+     "least 10)",
+     [](string_view v, Options* o) { return Store(ParseHangPolicy(v), &o->hang); }},
+    {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
+     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }, EmptyValue::kNotGiven},
+    {"monitor-interval", "", "SECONDS", kNoEffect, "ddprun does not poll",
+     [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
+    {"start-method", "", "METHOD", kNoEffect, "workers are programs", StoreStartMethod},
+    {"run-path", "", "", kNoEffect, "Python runs the script", nullptr},
+    {"event-log-handler", "", "NAME", kNoEffect, "ddprun logs to stderr", nullptr},
+    {"logs-specs", "", "NAME", kNoEffect, "use --log-dir, --redirects and --tee", nullptr},
+    {"show-config", "", "", kHelp, "show every setting and where it came from",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
+};
+
+// Flags of earlier versions that are given in another way now.
+struct MovedFlag {
+  const char* name;
+  const char* replacement;
+};
+constexpr MovedFlag kMovedFlags[] = {
+    {"restart-window", "--rdzv-conf=restart_window=SECONDS"},
+    {"restart-backoff", "--rdzv-conf=restart_backoff=SECONDS"},
+    {"max-failures-at-step", "--rdzv-conf=max_failures_at_step=N"},
+    {"node-cooldown", "--rdzv-conf=node_cooldown=SECONDS"},
+    {"hang-timeout", "--on-hang=report:SECONDS or --on-hang=restart:SECONDS"},
+    {"keep-orphans", "DDPRUN_KEEP_ORPHANS=1 in the environment"},
+};
+
+std::string MovedText(const MovedFlag& moved) { return absl::StrCat("--", moved.name, " is now ", moved.replacement); }
+
+std::string PetVariable(string_view flag) {
+  return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})));
+}
+
+}  // namespace
+
+absl::Span<const Flag> Flags() { return kFlags; }
+
+absl::Status SetFlag(const Flag& flag, string_view value, Options* options) {
+  if (flag.set != nullptr) return flag.set(value, options);
+  if (flag.is_switch()) {
+    const absl::StatusOr<bool> given = ParseBool(value);
+    if (!given.ok() || !*given) return given.status();
+  }
+  options->without_effect.push_back(absl::StrCat("--", flag.name, " has no effect: ", flag.help));
+  return absl::OkStatus();
+}
+
+std::string PetVariable(const Flag& flag) { return PetVariable(string_view(flag.name)); }
+
+absl::Status CheckMovedVariables(const EnvironmentLookup& environment) {
+  for (const MovedFlag& moved : kMovedFlags) {
+    const std::string variable = PetVariable(string_view(moved.name));
+    if (environment(variable).value_or("").empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("unknown variable ", variable, ": ", MovedText(moved)));
+  }
+  return absl::OkStatus();
+}
+
+std::string UnknownFlagText(string_view given) {
+  const string_view shown = given.substr(0, given.find('='));
+  const std::string name = absl::AsciiStrToLower(absl::StrReplaceAll(
+      shown.substr(shown.find_first_not_of('-') == string_view::npos ? shown.size() : shown.find_first_not_of('-')),
+      {{"_", "-"}}));
+  for (const MovedFlag& moved : kMovedFlags) {
+    if (name == moved.name) return absl::StrCat("unknown flag ", Quoted(shown), ": ", MovedText(moved));
+  }
+  std::vector<std::string> names = {"help", "print-completion", "version"};
+  for (const Flag& flag : kFlags) names.push_back(flag.name);
+  const std::optional<std::string> nearest = NearestWord(name, names);
+  const std::string advice = nearest ? absl::StrCat("did you mean --", *nearest, "?")
+                                     : "see ddprun --help; flags of the script follow the script";
+  return absl::StrCat("unknown flag ", Quoted(shown), ": ", advice);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,57 @@
+#ifndef DDPRUN_LAUNCHER_CONFIG_FLAG_TABLE_H_
+#define DDPRUN_LAUNCHER_CONFIG_FLAG_TABLE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "launcher/config/environment_lookup.h"
+#include "launcher/config/options.h"
+
+namespace ddprun::launcher {
+
+// Meaning of an empty value on the command line.
+enum class EmptyValue {
+  kError,
+  kNotGiven,  // as in torchrun; cluster scripts rely on it: --rdzv-id=$JOB, where JOB may be unset
+};
+
+// One flag of ddprun. The flag table is the single source for parsing, PET_ variables and the help text.
+struct Flag {
+  const char* name;         // with dashes, without the leading two: "rdzv-endpoint"
+  const char* short_name;   // one letter, or ""
+  const char* placeholder;  // value as shown in the help; "" for a switch, which takes no value
+  const char* group;        // heading in the help
+  const char* help;
+  // As SetFlag. Null: the flag has no effect on training results, and `help` says why.
+  absl::Status (*set)(absl::string_view value, Options* options);
+  EmptyValue empty_value = EmptyValue::kError;
+  // For a flag whose value is optional: bare_value is the value if none is given, and is_value tells whether the next
+  // word is the flag's value rather than the script. Null: the value is mandatory.
+  const char* bare_value = nullptr;
+  bool (*is_value)(absl::string_view word) = nullptr;
+
+  bool is_switch() const { return placeholder[0] == '\0'; }
+};
+
+// All flags, in the order of the help.
+absl::Span<const Flag> Flags();
+
+// Parses `value` ("true" or "false" in any form for a switch) into `options`. InvalidArgument: one line, without the
+// flag's name.
+absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options);
+
+// "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
+std::string PetVariable(const Flag& flag);
+
+// InvalidArgument: the environment has the PET_ variable of a flag that has moved. One line that names the replacement.
+absl::Status CheckMovedVariables(const EnvironmentLookup& environment);
+
+// Error text for `given` (such as "--nnode=2"), which is not a flag, with what replaced it, the nearest flag or other
+// advice.
+std::string UnknownFlagText(absl::string_view given);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CONFIG_FLAG_TABLE_H_

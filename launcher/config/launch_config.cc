@@ -1,0 +1,317 @@
+#include "launcher/config/launch_config.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "base/counted.h"
+
+namespace ddprun::launcher {
+
+std::string NnodesText(const NodeCount& nnodes) { return MinMaxText(nnodes.min, nnodes.max); }
+
+namespace {
+
+absl::Status CheckOptions(const Options& options) {
+  if (options.standalone && options.nnodes != NodeCount{1, 1}) {
+    return absl::InvalidArgumentError(absl::StrCat("--standalone is for one node, but --nnodes=",
+                                                   NnodesText(options.nnodes), " is given: leave out one of the two"));
+  }
+  return absl::OkStatus();
+}
+
+// --node-rank, else `rank` of --rdzv-conf.
+std::optional<int32_t> RequestedRank(const Options& options) {
+  return options.node_rank ? options.node_rank : options.rdzv_conf.rank;
+}
+
+absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
+  config->node_rank = RequestedRank(options);
+  if (config->node_rank && *config->node_rank >= options.nnodes.max) {
+    return absl::InvalidArgumentError(absl::StrCat("--node-rank=", *config->node_rank,
+                                                   " is too large for --nnodes=", NnodesText(options.nnodes),
+                                                   ": node ranks are 0 to ", options.nnodes.max - 1));
+  }
+  return absl::OkStatus();
+}
+
+// Rank 0 hosts the server; without ranks, the launcher on the endpoint's host does.
+void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
+  config->endpoint =
+      Endpoint{options.master_addr.value_or("127.0.0.1"), options.master_port.value_or(kDefaultMasterPort)};
+  config->server_place = RequestedRank(options).value_or(0) == 0 ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
+  if (!options.master_addr) {
+    config->notes.push_back(absl::StrCat("no --master-addr or --rdzv-endpoint given: taking ",
+                                         config->endpoint.ToString(), ", so all nodes must be on this host"));
+  }
+}
+
+// Sets the address of the workers' store. In a job of several nodes with MASTER_ADDR as the endpoint, no flag gives it.
+absl::Status SetStore(const Options& options, LaunchConfig* config) {
+  const bool alone = config->server_place == ServerPlace::kInProcess;
+  if (alone) config->store_host = options.master_addr.value_or("");
+  if (!alone && options.master_addr) {
+    config->notes.push_back("--master-addr has no effect: --rdzv-endpoint is given");
+  }
+  const int port = options.master_port.value_or(0);
+  if (!alone && port == config->endpoint.port) return absl::OkStatus();  // that is the server's port
+  if (port != 0 && options.port_range && !options.port_range->Has(port)) {
+    return absl::InvalidArgumentError(absl::StrCat("--master-port=", port, " is outside of --port-range=",
+                                                   options.port_range->ToString(), ": give a port of the range"));
+  }
+  config->store_port = port;
+  return absl::OkStatus();
+}
+
+absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
+  config->port_range = options.port_range;
+  const bool one_node = options.nnodes.max == 1;
+  const bool any_port = options.rdzv_endpoint && options.rdzv_endpoint->port == 0;
+  if (any_port && !one_node && !options.standalone) {
+    return absl::InvalidArgumentError(absl::StrCat("--rdzv-endpoint=", options.rdzv_endpoint->ToString(),
+                                                   " with --nnodes=", NnodesText(options.nnodes),
+                                                   ": the other nodes cannot know port 0; give a port number"));
+  }
+  if (options.standalone || (one_node && (!options.rdzv_endpoint || any_port))) {
+    config->server_place = ServerPlace::kInProcess;
+    if (options.rdzv_endpoint && !any_port) {
+      config->notes.push_back("--rdzv-endpoint has no effect: --standalone is given");
+    }
+    return SetStore(options, config);
+  }
+  if (options.rdzv_endpoint) {
+    config->endpoint = *options.rdzv_endpoint;
+    config->more_endpoints = options.more_rdzv_endpoints;
+    config->server_place = config->more_endpoints.empty() ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
+    if (absl::Status status = SetStore(options, config); !status.ok()) return status;
+  } else if (options.master_port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--master-port=0 with --nnodes=", NnodesText(options.nnodes),
+                                                   ": the other nodes cannot know port 0; give a port number"));
+  } else if (options.master_addr || options.master_port || RequestedRank(options)) {
+    SetStaticEndpoint(options, config);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--nnodes=", NnodesText(options.nnodes),
+        " needs --rdzv-endpoint=HOST[:PORT] of one node that all can reach (without it each node would start a separate"
+        " job)"));
+  }
+  if (!config->more_endpoints.empty()) {
+    if (!options.rdzv_conf.is_host.value_or(false)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--rdzv-conf=is_host=1 with several endpoints: a launcher can't be one of several servers; give one endpoint");
+  }
+  if (options.rdzv_conf.is_host) {
+    config->server_place = *options.rdzv_conf.is_host ? ServerPlace::kHere : ServerPlace::kElsewhere;
+  }
+  if (config->server_place == ServerPlace::kHere) return CheckHostedPort(*config);
+  return absl::OkStatus();
+}
+
+// With several servers, another one takes over when the leader is lost: after 3.3 to 4.1 s with a --lease-ttl of 3 s,
+// later if etcd has to elect its own leader first. Workers run without a server for 2/3 of this timeout, so they
+// survive the takeover.
+absl::Duration DefaultHeartbeatTimeout(const LaunchConfig& config) {
+  return config.more_endpoints.empty() ? absl::Seconds(3) : absl::Seconds(10);
+}
+
+void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config) {
+  const bool one_node = options.nnodes.max == 1;
+  config->job_id = options.rdzv_id.value_or(one_node ? facts.random_id : "none");
+  config->role = options.role;
+  config->settings = options.rdzv_conf.job;
+  config->settings.set_min_nodes(options.nnodes.min);
+  config->settings.set_max_nodes(options.nnodes.max);
+  config->settings.set_max_restarts(options.max_restarts);
+  *config->settings.mutable_heartbeat_timeout() =
+      FromDuration(options.rdzv_conf.heartbeat_timeout.value_or(DefaultHeartbeatTimeout(*config)));
+  config->reconnect_timeout = options.rdzv_conf.reconnect_timeout;
+  config->local_addr = options.local_addr.value_or("");
+}
+
+// Python's name for standard input.
+constexpr char kStandardInput[] = "-";
+
+absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFacts& facts) {
+  WorkerCommand command;
+  if (options.script.empty()) return command;
+  const std::string& script = options.script.front();
+  const bool is_program = !options.module && IsProgram(script, facts.script);
+  if (options.no_python || is_program) {
+    // Like Python, look for the script in the current directory rather than in PATH.
+    const bool here = !options.no_python && script.find('/') == std::string::npos;
+    command.programs = {here ? absl::StrCat("./", script) : script};
+    command.arguments.assign(options.script.begin() + 1, options.script.end());
+    return command;
+  }
+  absl::StatusOr<PythonChoice> python = ChoosePython(facts.python);
+  if (!python.ok()) return python.status();
+  command.python = true;
+  command.programs = std::move(python->programs);
+  command.arguments = std::move(python->arguments);
+  command.arguments.push_back("-u");  // unbuffered, to keep the last lines before a crash
+  if (options.module) {
+    command.arguments.push_back("-m");
+  } else if (script != kStandardInput) {
+    command.script = script;
+  }
+  command.script_argument = command.arguments.size();
+  command.arguments.insert(command.arguments.end(), options.script.begin(), options.script.end());
+  return command;
+}
+
+// REQUIRES: `config->command` is set.
+void SetPreload(const Options& options, LaunchConfig* config) {
+  if (options.preload.empty()) return;
+  const bool is_python = options.module || !config->command.script.empty();
+  if (is_python || options.preload == "auto") {
+    config->preload = options.preload;
+  } else if (!options.script.empty()) {
+    config->notes.push_back("--preload has no effect: modules can be preloaded only for Python workers");
+  }
+}
+
+absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchConfig* config) {
+  if (!options.virtual_local_rank) return absl::OkStatus();
+  if (facts.visible_devices) {
+    for (const absl::string_view device : absl::StrSplit(*facts.visible_devices, ',')) {
+      config->devices.emplace_back(absl::StripAsciiWhitespace(device));
+    }
+  } else {
+    for (int i = 0; i < config->slots; ++i) config->devices.push_back(absl::StrCat(i));
+  }
+  const int devices = static_cast<int>(config->devices.size());
+  if (devices >= config->slots) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: CUDA_VISIBLE_DEVICES=", *facts.visible_devices,
+                                                 " has ", Counted(devices, "device"), " for ", config->slots,
+                                                 " workers: lower --nproc-per-node, or make more devices visible"));
+}
+
+absl::Status SetCpus(const Options& options, const HostFacts& facts, LaunchConfig* config) {
+  if (options.cpu_binding == CpuBinding::kNone) return absl::OkStatus();
+  absl::Status status = facts.topology.status();
+  if (status.ok()) {
+    absl::StatusOr<std::vector<std::vector<int>>> cpus =
+        BindWorkers(options.cpu_binding, *facts.topology, config->slots);
+    if (cpus.ok()) {
+      config->cpus = *std::move(cpus);
+      return absl::OkStatus();
+    }
+    status = cpus.status();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--numa-binding: ", status.message()));
+}
+
+void SetOutput(const OutputSettings& output, LaunchConfig* config) {
+  config->output = output;
+  const int named = std::max(output.redirects.MaxNamedRank(), output.tee.MaxNamedRank());
+  if (named >= config->slots) {
+    config->notes.push_back(absl::StrCat("--redirects or --tee names local rank ", named, ", but this node has only ",
+                                         config->slots, " workers"));
+  }
+  const std::set<int32_t>& shown = output.local_ranks_filter;
+  if (!shown.empty() && *shown.begin() >= config->slots) {
+    config->notes.push_back(absl::StrCat("no output is shown: --local-ranks-filter names no local rank below ",
+                                         config->slots, ", the number of workers on this node"));
+  }
+  if (output.has_line_filters() && (output.no_files || !output.tee.any())) {
+    config->notes.push_back(
+        absl::StrCat("--duplicate-stdout-filters and --duplicate-stderr-filters have no effect: ",
+                     output.no_files ? "--log-dir is /dev/null" : "they copy lines of --tee, which is not given"));
+  }
+  if (output.no_files && output.redirects.any()) {
+    config->notes.push_back("output redirected by --redirects is discarded: --log-dir is /dev/null");
+  }
+}
+
+void SetStop(const Options& options, LaunchConfig* config) {
+  config->signals_to_handle = options.signals_to_handle;
+  config->keep_orphans = options.keep_orphans;
+  config->hang = options.hang;
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    const std::vector<int>& stop = options.signals_to_handle;
+    if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);
+  }
+  config->shutdown_timeout = options.shutdown_timeout.value_or(absl::Seconds(30));
+  if (!config->batch) return;
+  const absl::Duration kill_wait = config->batch->kill_wait;
+  if (!options.shutdown_timeout) {
+    const absl::Duration margin = std::max(kill_wait / 10, std::min(absl::Seconds(1), kill_wait / 2));
+    config->shutdown_timeout = std::min(config->shutdown_timeout, kill_wait - margin);
+  } else if (*options.shutdown_timeout > kill_wait) {
+    config->notes.push_back(absl::StrCat("--shutdown-timeout=", absl::ToDoubleSeconds(*options.shutdown_timeout),
+                                         " is longer than the batch system waits from SIGTERM to SIGKILL (",
+                                         absl::FormatDuration(kill_wait), "): workers have only that"));
+  }
+}
+
+void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& cluster, LaunchConfig* config) {
+  if (cluster.host) config->host = cluster.host->value;
+  if (cluster.topology) config->topology = cluster.topology->value;
+  config->expected_hosts = cluster.hosts;
+  config->endpoint_appears_late = cluster.endpoint_appears_late;
+  config->batch = cluster.batch;
+  config->replaced = cluster.starter == ClusterEnvironment::Starter::kKubernetes;
+  config->notes = cluster.notes;
+  if (cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
+    config->notes.push_back(absl::StrCat(
+        config->slots, " workers share ", Counted(facts.cpus, "CPU"),
+        ", all that SLURM lets this task use: give srun itself --cpus-per-task=N (srun does not inherit sbatch's)"));
+  }
+}
+
+}  // namespace
+
+absl::Status CheckHostedPort(const LaunchConfig& config) {
+  if (!config.port_range || config.port_range->Has(config.endpoint.port)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the rendezvous server would listen at ", config.endpoint.ToString(),
+                                                 ", outside of --port-range=", config.port_range->ToString(),
+                                                 ": give the endpoint a port of the range"));
+}
+
+absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
+                                     const ClusterEnvironment& cluster) {
+  LaunchConfig config;
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  const absl::StatusOr<int> slots = CountProcesses(options.nproc_per_node, facts.cpus, facts.gpus);
+  if (!slots.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--nproc-per-node=gpu: ", slots.status().message()));
+  }
+  config.slots = *slots;
+  SetClusterEnvironment(facts, cluster, &config);
+  if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
+  if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
+  SetJob(options, facts, &config);
+  config.credentials = options.credentials;
+  config.credentials.munge = cluster.has_munge && !options.credentials.has_token();
+  absl::StatusOr<WorkerCommand> command = MakeCommand(options, facts);
+  if (!command.ok()) return command.status();
+  config.command = *std::move(command);
+  const bool from_stdin = !options.script.empty() && options.script.front() == kStandardInput && !options.no_python;
+  config.runs_python = !config.command.script.empty() || options.module || from_stdin;
+  if (from_stdin && !options.module && config.slots > 1) {
+    config.notes.push_back(absl::StrCat("the script is read from standard input, which only one of ", config.slots,
+                                        " workers gets: write it to a file"));
+  }
+  SetPreload(options, &config);
+  if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;
+  if (absl::Status status = SetCpus(options, facts, &config); !status.ok()) return status;
+  if (!options.script.empty()) config.entrypoint = options.script.front();
+  SetStop(options, &config);
+  SetOutput(options.output, &config);
+  config.notes.insert(config.notes.end(), options.without_effect.begin(), options.without_effect.end());
+  return config;
+}
+
+std::string ServersText(const LaunchConfig& config) {
+  std::string text = config.endpoint.ToString();
+  for (const Endpoint& endpoint : config.more_endpoints) absl::StrAppend(&text, ",", endpoint.ToString());
+  return text;
+}
+
+}  // namespace ddprun::launcher

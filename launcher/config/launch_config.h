@@ -1,0 +1,128 @@
+#ifndef DDPRUN_LAUNCHER_CONFIG_LAUNCH_CONFIG_H_
+#define DDPRUN_LAUNCHER_CONFIG_LAUNCH_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/endpoint.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/config/cpu_binding.h"
+#include "launcher/config/hang_policy.h"
+#include "launcher/config/options.h"
+#include "launcher/config/output_settings.h"
+#include "launcher/config/port_range.h"
+#include "launcher/config/python_choice.h"
+#include "launcher/config/script_file.h"
+#include "rendezvous/core/credentials.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::launcher {
+
+// Properties of this node that Resolve needs.
+struct HostFacts {
+  int cpus = 1;  // available to the launcher
+  int gpus = 0;
+  std::string random_id;  // fresh; used as the job id where none is needed
+  PythonFacts python;
+  absl::StatusOr<CpuTopology> topology = CpuTopology();  // for --numa-binding
+  std::optional<std::string> visible_devices;            // $CUDA_VISIBLE_DEVICES
+  ScriptFile script;                                     // the file named by the command line's first word
+};
+
+// Where the job's rendezvous server runs.
+enum class ServerPlace {
+  kInProcess,    // in this process, without a port; a job of one node
+  kHere,         // this launcher must host it at the endpoint
+  kHereIfLocal,  // this launcher hosts it if the endpoint is on this host and its port is free, else connects
+  kElsewhere,    // this launcher only connects
+};
+
+// A worker's command line.
+struct WorkerCommand {
+  std::vector<std::string> programs;   // in order of preference; looked up in PATH if without '/'
+  std::vector<std::string> arguments;  // without the program's name
+  std::string script;                  // Python file that must exist; empty: none is named
+  bool python = false;                 // `programs` are Python interpreters
+  size_t script_argument = 0;          // if python: index of the script's or module's name in `arguments`
+};
+
+// "2" or "1:4".
+std::string NnodesText(const NodeCount& nnodes);
+
+// The launcher's configuration: options with all implied values made explicit.
+struct LaunchConfig {
+  // Job.
+  std::string job_id;
+  rendezvous::JobSettings settings = rendezvous::DefaultSettings();
+  int slots = 1;  // workers on this node
+  std::string role;
+
+  // Rendezvous.
+  ServerPlace server_place = ServerPlace::kInProcess;
+  Endpoint endpoint;                                // unused if kInProcess
+  std::vector<Endpoint> more_endpoints;             // further servers, of which one leads; implies kElsewhere
+  std::optional<int32_t> node_rank;                 // requested group rank
+  std::string local_addr;                           // empty: determined later
+  std::string store_host;                           // in a one-node job: given for MASTER_ADDR; empty: loopback
+  int store_port = 0;                               // given for MASTER_PORT; 0: any
+  rendezvous::Credentials credentials;              // for the server, whether hosted or connected to
+  std::optional<absl::Duration> reconnect_timeout;  // how long to look for a lost server (server_line.h)
+  std::optional<PortRange> port_range;              // for all listening ports; absent: any
+  std::string host;                                 // this node's name; empty: the system's
+  std::string topology;                             // see Join; empty: unknown
+  std::vector<std::string> expected_hosts;          // names of the expected nodes; empty: unknown
+  bool endpoint_appears_late = false;               // the endpoint's name may not resolve at first: retry
+
+  // The batch system that started the launcher, if any.
+  std::optional<BatchSystem> batch;
+  bool replaced = false;  // a stopped launcher is replaced by a new one (Kubernetes)
+
+  // Workers.
+  WorkerCommand command;
+  bool runs_python = false;  // the command is an interpreter's
+  std::string preload;       // see Options; empty: each worker imports for itself
+  std::string entrypoint;    // name of the script, module or program, for display
+  absl::Duration shutdown_timeout;
+  HangPolicy hang;
+  bool keep_orphans = false;           // do not kill what workers left in a session of its own
+  std::vector<std::string> devices;    // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
+  std::vector<std::vector<int>> cpus;  // by local rank: CPUs to bind the worker to; empty: no binding
+  std::vector<int> signals_to_handle;  // stop the job
+  std::vector<int> warning_signals;    // passed on to the workers; the job continues
+
+  OutputSettings output;
+
+  // Log lines about given settings that have no effect here, and the like.
+  std::vector<std::string> notes;
+};
+
+// Combines the options. Rules:
+//   - --standalone, or at most one node and no endpoint: kInProcess. So is one node with an endpoint of port 0.
+//   - with an endpoint: kHereIfLocal, unless is_host of --rdzv-conf decides
+//   - else with --master-addr, --master-port or a node rank: the endpoint is MASTER_ADDR:MASTER_PORT, and of the nodes
+//     with a rank only rank 0 may host the server
+//   - else several nodes are an error, as they have no endpoint
+//   - job id: as given; else "none" for several nodes as in torchrun, a random one for one node
+//   - shutdown_timeout: as given; else 30 s, but under a batch system short enough to leave the launcher a tenth of the
+//     system's time until SIGKILL to end, and at least a second (half of less than two)
+//   - SIGUSR1 and SIGUSR2 are warnings unless they stop the job
+//   - a script that is a program which Python can't run (script_file.h) is run as with --no-python
+//   - --preload with modules has no effect on programs, which is noted
+//   - --virtual-local-rank: the workers' devices are the entries of $CUDA_VISIBLE_DEVICES, else 0, 1, ...
+// `cluster` is the result of MergeEnvironment. InvalidArgument: one line that says what to change.
+absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
+                                     const ClusterEnvironment& cluster = {});
+
+// InvalidArgument: the endpoint's port is outside the port range, so no server may be hosted there.
+absl::Status CheckHostedPort(const LaunchConfig& config);
+
+// Formats the endpoints as given: "a:29400,b:29400".
+std::string ServersText(const LaunchConfig& config);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CONFIG_LAUNCH_CONFIG_H_

@@ -1,0 +1,74 @@
+#ifndef DDPRUN_LAUNCHER_CONFIG_OPTIONS_H_
+#define DDPRUN_LAUNCHER_CONFIG_OPTIONS_H_
+
+#include <signal.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/endpoint.h"
+#include "launcher/config/cpu_binding.h"
+#include "launcher/config/hang_policy.h"
+#include "launcher/config/line_prefix.h"
+#include "launcher/config/node_count.h"
+#include "launcher/config/output_settings.h"
+#include "launcher/config/port_range.h"
+#include "launcher/config/rdzv_conf.h"
+#include "rendezvous/core/credentials.h"
+
+namespace ddprun::launcher {
+
+inline constexpr int kDefaultRdzvPort = 29400;    // for --rdzv-endpoint
+inline constexpr int kDefaultMasterPort = 29500;  // for --master-port
+
+// Values of the command line and the PET_ variables, each checked by itself. launch_config.h checks and combines them.
+struct Options {
+  // Job.
+  NodeCount nnodes;
+  ProcessCount nproc_per_node;
+  int max_restarts = 0;
+  std::string role = "default";
+
+  // Rendezvous.
+  bool standalone = false;
+  std::string rdzv_backend = "static";  // "static" or "c10d": both mean ddprun's own rendezvous
+  std::optional<Endpoint> rdzv_endpoint;
+  std::vector<Endpoint> more_rdzv_endpoints;  // the other endpoints of several rendezvousd
+  std::optional<std::string> rdzv_id;
+  RdzvConf rdzv_conf;  // and the job settings that are no flags of their own
+  std::optional<int32_t> node_rank;
+  std::optional<std::string> master_addr;
+  std::optional<int> master_port;
+  std::optional<std::string> local_addr;
+  std::optional<PortRange> port_range;
+  rendezvous::Credentials credentials;  // the token is never a flag, because every user of the host can see flags
+
+  // Workers.
+  bool no_python = false;
+  bool module = false;
+  CpuBinding cpu_binding = CpuBinding::kNone;
+  bool virtual_local_rank = false;  // each worker sees only its own GPU, as cuda:0
+  std::string preload;              // MODULE,... to import before forking; "auto": the script's imports; empty: none
+  std::vector<std::string> script;  // program and arguments, as given; not empty unless show_config
+
+  OutputSettings output;
+
+  // Watching and stopping.
+  absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun does not poll
+  std::optional<absl::Duration> shutdown_timeout;             // between SIGTERM and SIGKILL; zero: SIGKILL at once
+  HangPolicy hang;
+  bool keep_orphans = false;  // do not kill processes in sessions of their own; from the environment only
+  std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+  std::vector<std::string> without_effect;  // a line for each given flag without effect
+
+  // Only print the resulting configuration.
+  bool show_config = false;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CONFIG_OPTIONS_H_

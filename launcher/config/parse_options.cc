@@ -1,0 +1,274 @@
+#include "launcher/config/parse_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "base/command_line.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/config/flag_table.h"
+#include "launcher/config/flag_value.h"
+#include "launcher/config/shell_completion.h"
+
+// The only file that uses CLI11, which splits the command line into words and formats the help. flag_table parses the
+// values and writes all messages about them.
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kMaxOriginBytes = 200;
+
+// torchrun also reads these variables, with lower precedence than the flag and its PET_ variable.
+struct SecondVariable {
+  absl::string_view flag;
+  const char* name;
+};
+// Variables with an effect in torchrun but not in ddprun.
+struct UnusedVariable {
+  const char* name;
+  const char* advice;
+};
+constexpr UnusedVariable kUnusedVariables[] = {
+    {"TORCHELASTIC_HEALTH_CHECK_PORT",
+     "nothing listens on this port (nor in PyTorch's own torchrun); a probe can watch the process, or query "
+     "rendezvousd, "
+     "which serves gRPC health checks"},
+    {"TORCHELASTIC_ENABLE_FILE_TIMER",
+     "expired timers of torch.distributed.elastic.timer are ignored; set the timeout of init_process_group"},
+    {"TORCHELASTIC_TIMER_FILE", "it is not read; set the timeout of init_process_group"},
+};
+
+constexpr SecondVariable kSecondVariables[] = {
+    {"shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+    {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+};
+
+// CLI11 would treat the word after "--flag=" (the script) as the flag's value, so an empty value is replaced by this
+// placeholder for parsing.
+constexpr char kNothing[] = "\x1f";
+
+std::string Filled(const std::string& word) {
+  const bool empty = absl::StartsWith(word, "--") && word.find('=') == word.size() - 1;
+  return empty ? absl::StrCat(word, kNothing) : word;
+}
+
+std::string Unfilled(absl::string_view word) {
+  return std::string(absl::EndsWith(word, absl::StrCat("=", kNothing)) ? absl::StripSuffix(word, kNothing) : word);
+}
+
+constexpr char kUsage[] =
+    "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n\n"
+    "Starts the workers of a distributed training job on this node, watches and restarts them.\n"
+    "Run it once on every node of the job with the same flags.\n";
+
+constexpr char kFooter[] =
+    "Flags may be written with dashes or underscores, and given in the environment, as PET_NNODES for --nnodes.\n"
+    "Values given by neither are taken from SLURM, MPI or Kubernetes if one of them started ddprun. Examples:\n"
+    "  srun --ntasks-per-node=1 ddprun ./train\n"
+    "  ddprun --standalone --nproc-per-node=4 train.py --lr 0.1\n"
+    "  ddprun --nnodes=1:4 --nproc-per-node=gpu --max-restarts=3 --rdzv-id=job7 --rdzv-endpoint=node1:29400 train.py";
+
+// CLI11's layout, but with one spelling and one placeholder per flag.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override { return kUsage; }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    const std::vector<std::string>& short_names = option->get_snames();
+    return absl::StrCat(short_names.empty() ? "    " : absl::StrCat("-", short_names.front(), ", "), "--",
+                        option->get_lnames().front());
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_option_text().empty() ? "" : absl::StrCat("=", option->get_option_text());
+  }
+};
+
+class Parser {
+ public:
+  Parser() {
+    app_.set_help_flag();  // replaced by our own, which does not throw
+    app_.prefix_command();
+    app_.formatter(std::make_shared<HelpFormatter>());
+    app_.get_formatter()->column_width(40);
+    app_.footer(kFooter);
+    for (const Flag& flag : Flags()) options_.emplace_back(&flag, Add(flag));
+    help_ = app_.add_flag("-h,--help")->description("show this text")->group("Help");
+    completion_ = app_.add_option("--print-completion,--print_completion", [](const CLI::results_t&) { return true; })
+                      ->description("print a script that completes flags in this shell")
+                      ->group("Help")
+                      ->option_text("bash|zsh|fish");
+    version_ = app_.add_flag("--version")->description("show the version")->group("Help");
+  }
+
+  absl::StatusOr<ParseResult> Parse(const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
+    if (absl::Status status = Split(arguments); !status.ok()) return status;
+    if (const std::vector<std::string> joined = JoinBareValue(arguments); joined != arguments) {
+      if (absl::Status status = Split(joined); !status.ok()) return status;
+    }
+    if (help_->count() > 0) return InfoText{absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}})};
+    if (completion_->count() > 0) {
+      absl::StatusOr<std::string> script = CompletionScript(completion_->results().back());
+      if (!script.ok()) return script.status();
+      return InfoText{*std::move(script)};
+    }
+    if (version_->count() > 0) return InfoText{absl::StrCat("ddprun ", kVersion, "\n")};
+
+    ParsedOptions parsed;
+    for (const std::string& word : app_.remaining()) parsed.options.script.push_back(Unfilled(word));
+    if (absl::Status status = CheckWords(&parsed.options.script); !status.ok()) return status;
+    if (absl::Status status = SetAll(environment, &parsed); !status.ok()) return status;
+    if (absl::Status status = CheckScript(parsed.options); !status.ok()) return status;
+    return parsed;
+  }
+
+ private:
+  CLI::Option* Add(const Flag& flag) {
+    const std::string with_underscores = absl::StrReplaceAll(flag.name, {{"-", "_"}});
+    std::string names = flag.short_name[0] == '\0' ? "" : absl::StrCat("-", flag.short_name, ",");
+    absl::StrAppend(&names, "--", flag.name);
+    if (with_underscores != flag.name) absl::StrAppend(&names, ",--", with_underscores);
+    // CLI11's flags accept a value only after '='.
+    CLI::Option* option = flag.is_switch() || flag.bare_value != nullptr
+                              ? app_.add_flag(names)
+                              : app_.add_option(names, [](const CLI::results_t&) { return true; });
+    return option->description(flag.help)
+        ->group(flag.group)
+        ->option_text(flag.placeholder)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+
+  // CLI11 parses "--preload VALUE SCRIPT" as "--preload" followed by the script VALUE; this rewrites it to
+  // "--preload=VALUE". REQUIRES: CLI11 has split the arguments.
+  std::vector<std::string> JoinBareValue(std::vector<std::string> arguments) const {
+    const size_t script = arguments.size() - std::min(app_.remaining_size(), arguments.size());
+    if (script == 0 || script + 1 >= arguments.size()) return arguments;
+    const std::string flag_word = absl::StrReplaceAll(arguments[script - 1], {{"_", "-"}});
+    for (const auto& [flag, option] : options_) {
+      if (flag->is_value == nullptr || flag_word != absl::StrCat("--", flag->name)) continue;
+      if (!flag->is_value(arguments[script])) continue;
+      absl::StrAppend(&arguments[script - 1], "=", arguments[script]);
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(script));
+      break;
+    }
+    return arguments;
+  }
+
+  // Lets CLI11 parse the flags at the front of the words; app_.remaining() then has the rest.
+  absl::Status Split(const std::vector<std::string>& arguments) {
+    std::vector<std::string> words(arguments.size());
+    std::transform(arguments.begin(), arguments.end(), words.begin(), Filled);
+    const auto text = [&](const CLI::Error& error) {
+      // Only the last word can lack its value.
+      const bool lacks_value = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
+      return lacks_value ? absl::StrCat(Quoted(arguments.back()), " needs a value: ddprun --help shows which")
+                         : CliErrorText(error);
+    };
+    return ParseWords(app_, words, text).status();  // --help and --version are ordinary flags here
+  }
+
+  // Finds errors that CLI11 does not detect. `rest` is what it did not parse; on return it starts with the script.
+  absl::Status CheckWords(std::vector<std::string>* rest) const {
+    for (const auto& [flag, option] : options_) {
+      const bool needs_value = !flag->is_switch() && flag->bare_value == nullptr;
+      if (needs_value && option->count() > 0 && LooksLikeFlag(option->results().back())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", flag->name, " needs a value, but ", Quoted(option->results().back()), " follows"));
+      }
+    }
+    if (!rest->empty() && rest->front() == "--") {
+      rest->erase(rest->begin());
+    } else if (!rest->empty() && LooksLikeFlag(rest->front())) {
+      return absl::InvalidArgumentError(UnknownFlagText(rest->front()));
+    }
+    return absl::OkStatus();
+  }
+
+  // A negative number is not a flag; the flag's own check reports that it is out of range.
+  static bool LooksLikeFlag(absl::string_view word) {
+    return word.size() > 1 && word[0] == '-' && !absl::ascii_isdigit(word[1]);
+  }
+
+  absl::Status SetAll(const EnvironmentLookup& environment, ParsedOptions* parsed) const {
+    if (absl::Status status = CheckMovedVariables(environment); !status.ok()) return status;
+    for (const auto& [flag, option] : options_) {
+      std::string source = absl::StrCat("--", flag->name);
+      std::optional<std::string> value;
+      if (option->count() > 0) {
+        value = option->results().back();
+        if (*value == kNothing) value->clear();
+        if (value->empty() && flag->empty_value == EmptyValue::kNotGiven) continue;
+        if (value->empty()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat(source, " has an empty value: give one, or leave the flag out"));
+        }
+      } else if (std::optional<std::string> variable = environment(PetVariable(*flag));
+                 variable && !variable->empty()) {
+        source = PetVariable(*flag);
+        value = std::move(variable);
+      } else if (const auto second = std::find_if(std::begin(kSecondVariables), std::end(kSecondVariables),
+                                                  [name = flag->name](const auto& v) { return v.flag == name; });
+                 second != std::end(kSecondVariables)) {
+        source = second->name;
+        value = environment(source);
+        if (value && value->empty()) value.reset();
+      }
+      if (!value) continue;
+      if (flag->bare_value != nullptr && *value == "true") value = flag->bare_value;
+      if (absl::Status status = SetFlag(*flag, *value, &parsed->options); !status.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
+      }
+      const bool bare = flag->is_switch() && source[0] == '-' && *value == "true";
+      parsed->origins.Give(flag->name, bare ? source : absl::StrCat(source, "=", OneLine(*value, kMaxOriginBytes)));
+    }
+    if (const std::string keep = environment(kKeepOrphansVariable).value_or(""); !keep.empty()) {
+      const absl::StatusOr<bool> keeps = ParseBool(keep);
+      if (!keeps.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(kKeepOrphansVariable, ": ", keeps.status().message()));
+      }
+      parsed->options.keep_orphans = *keeps;
+      parsed->origins.Give("orphans", absl::StrCat(kKeepOrphansVariable, "=", OneLine(keep, kMaxOriginBytes)));
+    }
+    for (const UnusedVariable& unused : kUnusedVariables) {
+      const std::string value = environment(unused.name).value_or("");
+      if (value.empty() || value == "0") continue;
+      parsed->options.without_effect.push_back(absl::StrCat(unused.name, " has no effect: ", unused.advice));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckScript(const Options& options) {
+    if (options.script.empty()) {
+      if (options.show_config) return absl::OkStatus();
+      return absl::InvalidArgumentError("no script or program to run: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
+    }
+    if (options.script.front().empty()) {
+      return absl::InvalidArgumentError("the name of the script is empty: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
+    }
+    if (options.module && options.no_python) {
+      return absl::InvalidArgumentError("--module and --no-python exclude each other: a module needs Python");
+    }
+    return absl::OkStatus();
+  }
+
+  CLI::App app_;
+  CLI::Option* help_ = nullptr;
+  CLI::Option* completion_ = nullptr;
+  CLI::Option* version_ = nullptr;
+  std::vector<std::pair<const Flag*, CLI::Option*>> options_;
+};
+
+}  // namespace
+
+absl::StatusOr<ParseResult> ParseOptions(const std::vector<std::string>& arguments,
+                                         const EnvironmentLookup& environment) {
+  return Parser().Parse(arguments, environment);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,240 @@
+#ifndef DDPRUN_LAUNCHER_MACHINE_AGENT_MACHINE_H_
+#define DDPRUN_LAUNCHER_MACHINE_AGENT_MACHINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "base/timer.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/machine/agent_effect.h"
+#include "launcher/machine/round_failures.h"
+#include "launcher/machine/server_line.h"
+#include "launcher/machine/wait_reports.h"
+#include "launcher/workers/link_event.h"
+#include "launcher/workers/worker_set.h"
+#include "rendezvous/core/messages.h"
+#include "worker_contract/worker_link.h"
+
+// PURE: what one launcher does next, as a function of (state, event, now). The shell (launcher/agent.h) turns
+// messages, deaths of processes and signals into calls, and carries out the effects in order.
+//
+//                  Welcome            Assign                all workers ended with 0
+//   kConnecting ------------> kIdle ----------> kRunning ---------------------------> kSucceeded
+//                               ^                  |  StopRound, a worker's failure         | StopRound
+//         workers quiet, a      |                  v                                        v
+//         fresh store is open   +------------- kStopping <----------------------------------+
+//                                                  |  Finish, a signal, no server for too long
+//                                                  v
+//                                                kDone    (from any state; at once if no worker runs)
+//
+// Workers are quiet when each is gone, or is suspended and waits for the next round (docs/worker_protocol.md, section
+// 5). Those that can re-form keep their processes if the server and all workers of this node can; otherwise all are
+// stopped.
+//
+// This is the node's life: who stops it and why. It rests on machines of their own: the line to the server
+// (server_line.h), the workers by local rank (worker_set.h), the failures of a round (round_failures.h), and what is
+// said about waiting (wait_reports.h). A launcher that can't be certain any more that the server counts on it stops its
+// workers (lease.h) and is idle.
+namespace ddprun::launcher {
+
+// The store for this node's next round.
+struct OpenedStore {
+  int32_t port = 0;
+  std::string secret;  // see rendezvous::Join::store_secret
+};
+
+struct AgentSettings {
+  rendezvous::Join join =
+      rendezvous::NewJoin();  // identity of this node; AgentMachine sets phase, current, incarnation and the store
+  std::string server;         // the rendezvous server's address, for messages
+  std::vector<std::string> expected_hosts;              // names of the expected nodes; empty: unknown
+  absl::Duration shutdown_timeout = absl::Seconds(30);  // from SIGTERM to SIGKILL
+  std::optional<absl::Duration> reconnect_timeout;      // how long to look for a lost server (server_line.h)
+  std::optional<BatchSystem> batch;                     // the batch system that started the launcher
+  std::vector<int> warning_signals;                     // passed on to the workers; all others stop the job
+  bool replaced = false;                                // a stopped launcher is replaced by a new one
+};
+
+// A signal received by the launcher.
+struct Signal {
+  int number = 0;
+  std::string text;                // for people: "SIGTERM from process 123 (bash)"
+  bool from_batch_system = false;  // the batch system sends it to all nodes of the job
+  // Until the end of the job's time limit; infinite if unknown.
+  absl::Duration time_left = absl::InfiniteDuration();
+};
+
+// Code is in agent_machine.cc; how a node stops in agent_machine_stop.cc, how workers outlive their round in
+// agent_machine_reform.cc.
+// Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
+class AgentMachine {
+ public:
+  using Effects = AgentEffects;
+  enum class State { kConnecting, kIdle, kRunning, kSucceeded, kStopping, kDone };
+
+  AgentMachine(AgentSettings settings, SteadyTime now);
+  AgentMachine(const AgentMachine&) = delete;
+  AgentMachine& operator=(const AgentMachine&) = delete;
+
+  // The first call. Opens the store; the client is to be connected once that is open.
+  void Start(SteadyTime now, Effects* effects);
+
+  // Answers OpenStore: the store listens on this port.
+  void OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects);
+
+  // `leader`: HOST:PORT of the server if it is the leader of several.
+  void OnConnected(SteadyTime now, Effects* effects, const std::string& leader = "");
+  // `refused`: see rendezvous::Disconnected.
+  void OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused, SteadyTime now,
+                      Effects* effects);
+  void OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects);
+
+  // Workers that ended since the last call, all at once so that the first cause can be told from what followed from it.
+  void OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects);
+
+  // SpawnWorkers could not start these ranks; the other ranks of the effect run. `failure` is that of the first one.
+  void OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure, SteadyTime now,
+                     Effects* effects);
+
+  // Ignored if the worker's process has ended, or its round is over.
+  void OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime now, Effects* effects);
+
+  // `joined`: number of the round's ranks that have connected to the store hosted by this launcher.
+  void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
+
+  // The workers run, and the round's store, on another node, is asked to serve them.
+  void OnRegistering(SteadyTime now, Effects* effects);
+
+  // The result of connecting to that store.
+  void OnStoreReached(const absl::Status& status, SteadyTime now, Effects* effects);
+
+  // See WaitReports.
+  void OnServing(std::string where) { reports_.OnServing(std::move(where)); }
+
+  // A warning is passed on to the workers, any other signal stops the job. What a batch system sends to every process
+  // by itself is not sent to the workers a second time. It sends the signal to all nodes of the job, but not
+  // in the same instant. So what happens in the quarter of a second around it is not taken for anything else:
+  //   - a failure that may be the signal's work (an exit code, SIGTERM, a lost peer) is held back before it is told
+  //     the server, and forgotten if the signal comes, or the word that the round is over;
+  //   - the launcher tells the server that it leaves only after that time. A verdict that comes before still counts.
+  void OnSignal(const Signal& signal, SteadyTime now, Effects* effects);
+
+  // The launcher has an internal error, such as no port for the store: leave and exit with 1.
+  void OnFatal(const std::string& reason, SteadyTime now, Effects* effects);
+
+  void OnDeadline(SteadyTime now, Effects* effects);
+  SteadyTime NextDeadline() const;
+
+  State state() const { return state_; }
+
+  // True if a worker may begin to run user code now: its round is under way, and the lease holds.
+  bool MayStartWorkers(SteadyTime now) const;
+
+  // Deadline at which the guard kills the workers if this launcher hangs.
+  SteadyTime WorkersMayRunUntil() const;
+
+ private:
+  // The server.
+  void SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects);
+  void SayReady(uint64_t left_round, Effects* effects);
+  void SayLeaveBecauseOfSignal(SteadyTime now, Effects* effects);
+  void SayLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects);
+  // " for 2.5s", until the workers have to be stopped; empty: they may run without the server.
+  std::string HowLong(absl::Duration workers_run) const;
+  void ReportLostServer(bool was_up, SteadyTime now, Effects* effects);
+  void LeaveSilentServer(SteadyTime now, Effects* effects);
+  void GiveUpServer(SteadyTime now, Effects* effects);
+  void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects);
+  // A delayed Assign counts once the server has answered a heartbeat sent now (protocol 4.7).
+  void Confirm(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
+  void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
+  void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
+  void OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects);
+  void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
+
+  // The workers.
+  std::vector<FailureEvidence> TakeEnds(const std::vector<WorkerEnd>& ends);
+  void TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
+  void OnWarning(const Signal& signal, SteadyTime now, Effects* effects);
+  // Asks them to write a checkpoint.
+  void TellCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects);
+
+  // Workers that outlive their round.
+  void OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now, Effects* effects);
+  void OnReFormed(int32_t local_rank, const worker_contract::LinkReFormed& line, Effects* effects);
+  void OnGroupBroken(const GroupBroken& broken, SteadyTime now);
+  void OnLinkClosed(int32_t local_rank, SteadyTime now, Effects* effects);
+  // Ends this node's part in the round: workers that can re-form are suspended if `keep` says that this may help,
+  // others are stopped.
+  void LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects);
+  // Stops suspended workers that can't continue.
+  void StopSurvivors(const std::string& reason, SteadyTime now, Effects* effects);
+  void ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effects* effects);
+  // Asks workers that may still finish their step to suspend now.
+  void SuspendNow(Effects* effects);
+  // Kills workers that can't be suspended or reached. They can be started again once they have ended.
+  void KillSurvivors(const LocalRanks& ranks, SteadyTime now, Effects* effects);
+  // Called when a worker has ended or is suspended.
+  void OnFewerWorkers(SteadyTime now, Effects* effects);
+  // True if the workers have received the signal already.
+  bool Delivered(const Signal& signal) const;
+
+  // The end of a round, or of the node.
+  void StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                   Effects* effects);
+  // Stops all workers, suspended ones too, then goes idle, or exits if exit_ is set. Without a signal: they have it.
+  void Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects);
+  void StopThese(LocalRanks workers, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                 Effects* effects);
+  void StartGrace(SteadyTime now);
+  // Nothing is left of the round: all workers are quiet, or gone if the launcher is to exit.
+  bool Stopped() const { return exit_ ? !workers_.AnyAlive() : workers_.Quiet(); }
+  void OnStopped(SteadyTime now, Effects* effects);
+  void KillOrAbandon(SteadyTime now, Effects* effects);
+  // The other nodes may continue without this node: its workers must have ended before that.
+  void StopBecauseCutOff(SteadyTime now, Effects* effects);
+  SteadyTime CutOffAt() const;
+  SteadyTime KillAt() const;
+  std::string Self() const;                                // "node1 (10.0.0.5)"
+  std::string RanksText(const LocalRanks& workers) const;  // of current_: "rank 3", "ranks 0, 2-3", "no rank"
+  // Before its workers run.
+  std::string DescribeRound(const rendezvous::Assignment& assignment) const;
+
+  const AgentSettings settings_;
+  State state_ = State::kConnecting;
+  ServerLine line_;
+  std::string leader_;  // address of the server if it leads several, else empty
+  WorkerSet workers_;
+  RoundFailures failures_;
+  WaitReports reports_;
+  std::optional<OpenedStore> store_;  // unset while it is being opened
+
+  std::optional<rendezvous::Assignment> current_;                     // the latest accepted assignment
+  bool left_out_ = false;                                             // a later round has started without the node
+  std::optional<rendezvous::Assignment> unconfirmed_;                 // see Confirm
+  rendezvous::Join::Phase joined_as_ = rendezvous::Join::PHASE_IDLE;  // what the last Join said
+  std::optional<rendezvous::Assignment> deferred_;     // accepted once a worker that is being killed has ended
+  std::optional<rendezvous::WorkerFailure> reported_;  // failure of current_; sent again after a reconnection
+
+  std::optional<effect::Exit> exit_;  // exit once all workers have ended
+  int leave_signal_ = 0;
+  LocalRanks warned_;      // had a process at the last warning signal that had not connected: told once it has
+  SteadyTime warned_end_;  // end of the job's time limit according to that signal
+  Timer leave_;            // the server is told of leave_signal_; the launcher does not exit before
+  Timer kill_;             // SIGKILL to the workers that are stopping or suspending; or before, see KillAt
+  Timer abandon_;          // gives up on workers that survived SIGKILL
+  worker_contract::LinkSuspend suspend_;             // the request sent to suspending workers
+  Timer suspend_now_;                                // end of the time for finishing their step
+  std::optional<rendezvous::WorkerFailure> broken_;  // a worker said so; something better may explain it
+  Timer broken_due_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_MACHINE_AGENT_MACHINE_H_

@@ -1,0 +1,127 @@
+#ifndef DDPRUN_LAUNCHER_MACHINE_SERVER_LINE_H_
+#define DDPRUN_LAUNCHER_MACHINE_SERVER_LINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "base/timer.h"
+#include "launcher/machine/lease.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::launcher {
+
+// PURE: state of a launcher's connection to the rendezvous server: whether a stream is open, when to send a heartbeat,
+// since when the server is silent, how long to look for it, and how long the workers may run without it (lease.h,
+// protocol 4.5). It sends nothing; the caller acts on its results.
+//
+//           OnConnected            OnWelcome
+//   kDown -------------> kJoining -----------> kUp
+//     ^                      |                  |
+//     +----------------------+------------------+   OnDisconnected, OnReset
+//
+// Thread-compatible. Every method may be called in every state.
+class ServerLine {
+ public:
+  enum class State { kDown, kJoining, kUp };
+
+  struct Settings {
+    absl::Duration heartbeat_timeout;  // of the job
+    absl::Duration join_timeout;       // how long to look for a server that was never reached
+    // How long to look for a server that was lost; unset: see below.
+    std::optional<absl::Duration> reconnect_timeout;
+  };
+
+  // Default for a rendezvousd, which returns when a service manager or an operator restarts it, moves it to another
+  // machine, or has repaired its etcd.
+  static constexpr absl::Duration kServerReturns = absl::Minutes(30);
+  // Default for a server in a launcher, which ends with its node unless another launcher on that host takes over at
+  // once.
+  static constexpr absl::Duration kHostedServerReturns = absl::Seconds(30);
+
+  ServerLine(const Settings& settings, SteadyTime now);
+
+  // The stream is open. Returns the incarnation of the Join to send now.
+  uint64_t OnConnected(SteadyTime now);
+
+  // The stream was ended by the server, or none could be opened. `refused`: see rendezvous::Disconnected. Returns true
+  // if a stream was lost that had been up.
+  bool OnDisconnected(const std::string& reason, std::optional<SteadyTime> refused, SteadyTime now);
+  // Like OnDisconnected, for a stream that the launcher abandons because the server is silent.
+  bool OnReset(const std::string& reason, SteadyTime now);
+
+  enum class Reading {
+    kCounts,
+    kStale,  // from an abandoned stream: drop it
+    // The message was delayed so long that it may be outdated. A node with workers drops it and abandons the stream; a
+    // node without accepts no Assign until the server has answered again (see Confirm).
+    kTooLate,
+  };
+  // A message arrived; `is_ack`: a HeartbeatAck. Call this before the message is processed.
+  Reading OnMessage(bool is_ack, SteadyTime now);
+
+  // The Join was accepted.
+  void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now);
+
+  // `has_workers`: true if the node has workers. A node without has nothing to fence and waits longer for a slow server
+  // (protocol 4.7).
+  void SetHasWorkers(bool has_workers);
+
+  // An extra heartbeat is sent now, to learn whether the node still counts.
+  void Confirm(SteadyTime now) { lease_.Asked(now); }
+
+  // The node was assigned to a round.
+  void OnRound() { lease_.OnRound(); }
+  // A round started without the node, or may have.
+  void OnMissedRound() { lease_.Missed(); }
+
+  // A Leave is sent. A node that still has workers continues its heartbeats until they have ended (protocol 4.2).
+  void OnLeave(bool has_workers, SteadyTime now);
+
+  // The launcher is about to end: stop waiting and looking for the server, except as in OnLeave.
+  void OnEnding();
+
+  // Timers that are due; each returns true once.
+  bool TakeSilence(SteadyTime now) { return silent_.Take(now); }  // abandon the stream
+  bool TakeHeartbeat(SteadyTime now);                             // send one now
+  bool TakeGivingUp(SteadyTime now) { return give_up_.Take(now); }
+  SteadyTime NextDeadline() const;
+
+  State state() const { return state_; }
+  bool up() const { return state_ == State::kUp; }
+  bool ever_up() const { return ever_up_; }
+  // How long to look for a server that does not answer.
+  absl::Duration patience() const { return ever_up_ ? reconnect_timeout_ : settings_.join_timeout; }
+  // True if the last stream was abandoned because the server was silent: then only its answer keeps workers running.
+  bool was_silent() const { return was_silent_; }
+  // Error of the last OnDisconnected or OnReset; empty if there was none.
+  const std::string& last_error() const { return last_error_; }
+  const Lease& lease() const { return lease_; }
+
+ private:
+  bool Down(const std::string& reason, SteadyTime now);
+  void Heard(SteadyTime now);
+
+  const Settings settings_;
+  State state_ = State::kDown;
+  uint64_t incarnation_ = 0;
+  Lease lease_;
+  bool ever_up_ = false;
+  bool was_silent_ = false;
+  absl::Duration reconnect_timeout_ = kHostedServerReturns;  // of the server that welcomed this launcher last
+  bool has_workers_ = false;
+  SteadyTime heard_;  // when silent_ was set
+  bool ending_ = false;
+  bool leaving_ = false;  // a Leave was sent on the current stream: heartbeats continue
+  absl::Duration heartbeat_interval_ = absl::InfiniteDuration();
+  std::string last_error_;
+  Timer heartbeat_;
+  Timer silent_;
+  Timer give_up_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_MACHINE_SERVER_LINE_H_

@@ -1,0 +1,182 @@
+#include "launcher/workers/worker_output.h"
+
+#include <fcntl.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/random_id.h"
+#include "launcher/config/line_prefix.h"
+#include "launcher/os/temporary_folder.h"
+
+namespace ddprun::launcher {
+namespace {
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("can't create the log directory ", path, ": ", error.message(), "; choose another --log-dir"));
+}
+
+absl::StatusOr<LogSink::File> OpenFile(const std::string& path) {
+  absl::StatusOr<UniqueFd> fd = OpenLogFile(path);
+  if (!fd.ok()) return fd.status();
+  return LogSink::File{*std::move(fd), path};
+}
+
+// True if files are written even without --log-dir.
+bool NeedsFolder(const OutputSettings& output) {
+  return !output.no_files && (output.redirects.any() || (output.tee.any() && output.has_line_filters()));
+}
+
+}  // namespace
+
+// The blocking part. Owns everything it uses, because a call may outlive the launcher's other objects while a file
+// system stalls.
+class WorkerOutput::Files {
+ public:
+  Files(const LaunchConfig& config, const std::string& host, const std::string& launcher_id)
+      : config_(config), host_(host), error_folder_(launcher_id) {}
+
+  // As WorkerOutput::Create.
+  absl::Status MakeJobFolder() {
+    std::string base = config_.output.log_dir;
+    if (base.empty() && NeedsFolder(config_.output)) {
+      absl::StatusOr<std::string> folder = MakeTemporaryFolder();
+      if (!folder.ok()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("can't create a temporary log directory ", folder.status().message(), "; set --log-dir"));
+      }
+      base = *std::move(folder);
+      Log(LogLevel::kWarning, absl::StrCat("no --log-dir given: logs are in ", base));
+    }
+    if (base.empty()) return absl::OkStatus();
+    job_folder_ =
+        absl::StrCat(base, "/", absl::StrReplaceAll(config_.job_id, {{"/", "_"}}), "_", RandomId().substr(0, 8));
+    if (absl::Status status = MakeFolder(job_folder_); !status.ok()) {
+      return absl::InvalidArgumentError(status.message());
+    }
+    return absl::OkStatus();
+  }
+
+  // Thread-safe: a later call waits for an earlier one, which may have been abandoned.
+  std::vector<absl::StatusOr<Opened>> Open(int restart_count, int32_t base_rank, const LocalRanks& ranks) {
+    MutexLock lock(&mutex_);
+    std::vector<absl::StatusOr<Opened>> opened;
+    for (const int32_t rank : ranks) opened.push_back(OpenLocked(restart_count, rank, base_rank + rank));
+    return opened;
+  }
+
+ private:
+  // One output stream of one worker.
+  struct StreamRequest {
+    const char* name;  // "stdout"
+    int console_fd;    // the launcher's own
+    bool redirect;
+    bool tee;
+    bool shown;  // by --local-ranks-filter
+    const std::vector<std::string>& filters;
+  };
+
+  absl::StatusOr<Opened> OpenLocked(int restart_count, int32_t local_rank, int32_t rank)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::StatusOr<Stream> OpenStream(const std::string& attempt_folder, const std::string& folder,
+                                           const StreamRequest& request, const std::string& prefix);
+
+  const LaunchConfig config_;
+  const std::string host_;
+  std::string job_folder_;  // empty: no files
+  Mutex mutex_;
+  ErrorFolder error_folder_ ABSL_GUARDED_BY(mutex_);  // used if job_folder_ is empty
+};
+
+absl::StatusOr<WorkerOutput::Stream> WorkerOutput::Files::OpenStream(const std::string& attempt_folder,
+                                                                     const std::string& folder,
+                                                                     const StreamRequest& request,
+                                                                     const std::string& prefix) {
+  const bool to_console = request.tee && request.shown;
+  if (!request.redirect && !request.tee && request.shown) return Stream();
+  const bool to_file = (request.redirect || request.tee) && !folder.empty();
+  if (!to_file && !to_console) return Stream{UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC)), std::nullopt};
+  LogSink sink;
+  if (to_file) {
+    absl::StatusOr<LogSink::File> file = OpenFile(absl::StrCat(folder, "/", request.name, ".log"));
+    if (!file.ok()) return file.status();
+    sink.file = *std::move(file);
+  }
+  if (!to_console) return Stream{std::move(sink.file.fd), std::nullopt};
+  sink.console_fd = request.console_fd;
+  sink.prefix = prefix;
+  if (!request.filters.empty() && !attempt_folder.empty()) {
+    absl::StatusOr<LogSink::File> file = OpenFile(absl::StrCat(attempt_folder, "/filtered_", request.name, ".log"));
+    if (!file.ok()) return file.status();
+    sink.filters = request.filters;
+    sink.filtered = *std::move(file);
+  }
+  return Stream{UniqueFd(), std::move(sink)};
+}
+
+absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart_count, int32_t local_rank,
+                                                                     int32_t rank) {
+  std::string attempt_folder, folder;
+  if (!job_folder_.empty()) {
+    attempt_folder = absl::StrCat(job_folder_, "/attempt_", restart_count);
+    folder = absl::StrCat(attempt_folder, "/", local_rank);
+    if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
+  }
+  const OutputSettings& output = config_.output;
+  const StdStreams redirect = output.redirects.For(local_rank), tee = output.tee.For(local_rank);
+  const bool shown = output.local_ranks_filter.empty() || output.local_ranks_filter.contains(local_rank);
+  const std::string prefix = ExpandLinePrefix(output.line_prefix, {config_.role, local_rank, rank, host_});
+  absl::StatusOr<Stream> out =
+      OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, output.stdout_filters}, prefix);
+  if (!out.ok()) return out.status();
+  absl::StatusOr<Stream> err =
+      OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, output.stderr_filters}, prefix);
+  if (!err.ok()) return err.status();
+  const std::string error_folder =
+      folder.empty() && !output.no_files ? error_folder_.For(restart_count, local_rank) : folder;
+  absl::StatusOr<ErrorFile> error_file = error_folder.empty()
+                                             ? ErrorFile::CreateInMemory()
+                                             : ErrorFile::AtPath(absl::StrCat(error_folder, "/", kErrorFileName));
+  if (!error_file.ok()) return error_file.status();
+  return Opened{*std::move(out), *std::move(err), *std::move(error_file)};
+}
+
+absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig& config, const std::string& host,
+                                                  const std::string& launcher_id, EventLoop* loop, LogPump* pump) {
+  auto files = std::make_shared<Files>(config, host, launcher_id);
+  if (absl::Status status = files->MakeJobFolder(); !status.ok()) return status;
+  return WorkerOutput(std::move(files), loop, pump);
+}
+
+void WorkerOutput::Open(int restart_count, int32_t base_rank, const LocalRanks& ranks, Done done) {
+  opening_ = std::make_unique<BackgroundCall<std::vector<absl::StatusOr<Opened>>>>(
+      loop_, [files = files_, restart_count, base_rank, ranks] { return files->Open(restart_count, base_rank, ranks); },
+      [pump = pump_, done = std::move(done)](std::vector<absl::StatusOr<Opened>> opened) {
+        std::vector<absl::StatusOr<WorkerStreams>> streams;
+        for (absl::StatusOr<Opened>& one : opened) streams.push_back(Connect(std::move(one), pump));
+        done(std::move(streams));
+      });
+}
+
+absl::StatusOr<WorkerStreams> WorkerOutput::Connect(absl::StatusOr<Opened> opened, LogPump* pump) {
+  if (!opened.ok()) return opened.status();
+  for (Stream* const stream : {&opened->out, &opened->err}) {
+    if (!stream->sink) continue;
+    absl::StatusOr<UniqueFd> pipe = pump->Add(*std::move(stream->sink));
+    if (!pipe.ok()) return pipe.status();
+    stream->direct = *std::move(pipe);
+  }
+  return WorkerStreams{std::move(opened->out.direct), std::move(opened->err.direct), std::move(opened->error_file)};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,74 @@
+#include "rendezvous/ha/ha_server.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Number of attempts per lease: a renewal that one member does not answer must be answered by another in time.
+constexpr int kTriesInALease = 6;
+
+}  // namespace
+
+HaServer::HaServer(HaOptions options, Events events)
+    : options_(std::move(options)), keys_(options_.prefix), events_(std::move(events)) {}
+
+HaServer::~HaServer() { Stop(); }
+
+absl::StatusOr<std::unique_ptr<HaServer>> HaServer::Start(HaOptions options, Events events) {
+  std::unique_ptr<HaServer> server(new HaServer(std::move(options), std::move(events)));
+  absl::StatusOr<std::unique_ptr<EtcdClient>> client = EtcdClient::Create(server->options_.etcd);
+  if (!client.ok()) return client.status();
+  EtcdOptions impatient = server->options_.etcd;
+  impatient.patience = server->options_.lease_ttl / kTriesInALease;
+  absl::StatusOr<std::unique_ptr<EtcdClient>> lease_client = EtcdClient::Create(impatient);
+  if (!lease_client.ok()) return lease_client.status();
+  server->client_ = *std::move(client);
+  server->lease_client_ = *std::move(lease_client);
+  server->lookup_ = std::make_unique<LeaderLookup>(server->client_.get(), server->keys_);
+  absl::StatusOr<std::unique_ptr<FollowerServer>> follower = FollowerServer::Start(
+      server->lookup_.get(), server->options_.listen, {.credentials = server->options_.credentials});
+  if (!follower.ok()) return follower.status();
+  server->follower_ = *std::move(follower);
+  server->addresses_ = server->follower_->addresses();
+  std::string advertise = server->options_.advertise;
+  if (advertise.empty()) advertise = server->addresses_.front();
+  for (const std::string& member : server->client_->FindSilentMembers()) {
+    Log(LogLevel::kWarning, absl::StrCat("a member of etcd does not answer: ", member, "; continuing with the others"));
+  }
+  Log(LogLevel::kInfo, absl::StrCat("started as a follower; etcd: ", server->client_->Name()));
+  HaServer* const raw = server.get();
+  server->leadership_ = std::make_unique<Leadership>(
+      server->lease_client_.get(), server->keys_, Leadership::Settings{advertise, server->options_.lease_ttl},
+      Leadership::Events{[raw](int64_t epoch) {
+                           raw->epoch_ = epoch;
+                           raw->events_.on_lead();
+                         },
+                         [raw](const std::string& reason) { raw->events_.on_step_down(reason); }});
+  return server;
+}
+
+absl::Status HaServer::Lead() {
+  absl::StatusOr<std::unique_ptr<EtcdStore>> store =
+      EtcdStore::Open(client_.get(), keys_,
+                      EtcdStore::Leader{.epoch = epoch_,
+                                        .owns = [this] { return leadership_->MayAct(); },
+                                        .on_fenced = [this] { leadership_->OnFenced(); }});
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  follower_->Shutdown();
+  return absl::OkStatus();
+}
+
+void HaServer::CancelLead() { client_->Stop(); }
+
+void HaServer::Stop() {
+  if (follower_ != nullptr) follower_->Shutdown();
+  if (store_ != nullptr) store_->Stop();
+  if (leadership_ != nullptr) leadership_->Stop();
+}
+
+}  // namespace ddprun::rendezvous

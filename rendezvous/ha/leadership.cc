@@ -1,0 +1,189 @@
+#include "rendezvous/ha/leadership.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// After this number of times to live, the lease of an ended process has expired even if etcd granted more than
+// requested.
+constexpr int kOldLeaseGone = 3;
+
+constexpr char kNobodyLeads[] = "No server can lead without etcd";
+constexpr char kCannotLead[] = "This server can't lead";
+
+}  // namespace
+
+absl::StatusOr<LeaderView> AskForLeader(EtcdClient* client, const EtcdKeys& keys, SteadyTime deadline) {
+  etcdserverpb::TxnRequest txn;
+  AddRead(keys.Leader(), &txn);
+  AddRead(keys.Epoch(), &txn);
+  etcdserverpb::TxnResponse answer;
+  if (absl::Status status = client->Txn(txn, deadline, &answer); !status.ok()) return status;
+  if (answer.responses_size() != 2) return absl::InternalError("etcd answered a transaction in part");
+  LeaderView view;
+  for (const etcdserverpb::KeyValue& kv : answer.responses(0).response_range().kvs()) view.address = kv.value();
+  for (const etcdserverpb::KeyValue& kv : answer.responses(1).response_range().kvs()) view.epoch = kv.mod_revision();
+  return view;
+}
+
+Leadership::Leadership(EtcdClient* client, EtcdKeys keys, Settings settings, Events events)
+    : client_(client),
+      keys_(std::move(keys)),
+      settings_(std::move(settings)),
+      events_(std::move(events)),
+      lease_(settings_.ttl) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+Leadership::~Leadership() { Stop(); }
+
+void Leadership::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::string Leadership::leader() const {
+  MutexLock lock(&mutex_);
+  return leader_;
+}
+
+void Leadership::OnFenced() {
+  {
+    MutexLock lock(&mutex_);
+    fenced_ = true;
+  }
+  wake_.NotifyAll();
+}
+
+void Leadership::Run() {
+  LeaderLease::Effects first;
+  lease_.Start(SteadyNow(), &first);
+  CarryOut(std::move(first));
+  while (true) {
+    bool stop = false, fenced = false;
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && !fenced_ && SteadyNow() < lease_.NextDeadline()) {
+        wake_.WaitUntil(&mutex_, lease_.NextDeadline());
+      }
+      stop = stopping_;
+      fenced = std::exchange(fenced_, false);
+    }
+    LeaderLease::Effects effects;
+    if (stop) {
+      lease_.Resign(&effects);
+    } else if (fenced) {
+      lease_.OnFenced(SteadyNow(), &effects);
+    } else {
+      lease_.OnDeadline(SteadyNow(), &effects);
+    }
+    CarryOut(std::move(effects));
+    if (stop) return;
+  }
+}
+
+void Leadership::CarryOut(LeaderLease::Effects effects) {
+  Publish(&effects);
+  while (!effects.empty()) {
+    LeaderLease::Effects more;
+    for (const LeaseEffect& effect : effects) {
+      std::visit([&](const auto& e) { Do(e, &more); }, effect);
+    }
+    effects = std::move(more);
+    Publish(&effects);
+  }
+}
+
+void Leadership::Publish(LeaderLease::Effects* effects) {
+  const SteadyTime until = lease_.valid_until();
+  const int64_t ns = until == SteadyTime::InfinitePast() ? INT64_MIN : absl::ToInt64Nanoseconds(until.since_start());
+  const int64_t before = valid_until_ns_.exchange(ns);
+  // If this process was paused between the answer to a renewal and this line, MayAct may have been false meanwhile.
+  const bool lapsed = before != INT64_MIN && before < ns && absl::Nanoseconds(before) <= SteadyNow().since_start();
+  if (lapsed) lease_.OnLapsed(effects);
+}
+
+void Leadership::LogEtcdChange(const absl::Status& status, absl::string_view consequence, bool* fine) {
+  if (absl::IsCancelled(status)) return;
+  if (status.ok() == std::exchange(*fine, status.ok())) return;
+  if (status.ok()) return Log(LogLevel::kWarning, "etcd answers again");
+  Log(LogLevel::kError, absl::StrCat(status.message(), ". ", consequence, "; retrying"));
+}
+
+void Leadership::NoteLeader(const std::string& leader) {
+  if (leader != settings_.advertise) {
+    own_address_since_.reset();
+    own_address_noted_ = false;
+    return;
+  }
+  if (!own_address_since_) own_address_since_ = SteadyNow();
+  // Until then the lease may be that of this server's previous process.
+  if (SteadyNow() - *own_address_since_ < kOldLeaseGone * settings_.ttl || std::exchange(own_address_noted_, true)) {
+    return;
+  }
+  Log(LogLevel::kError, absl::StrCat("another server leads at ", leader,
+                                     ", which is also this server's address; give each server its own --advertise "
+                                     "address, at which launchers reach it"));
+}
+
+void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
+  const absl::StatusOr<LeaderView> view = AskForLeader(client_, keys_, SteadyNow() + settings_.ttl);
+  LogEtcdChange(view.status(), kNobodyLeads, &etcd_answers_);
+  if (view.ok()) NoteLeader(view->address);
+  std::optional<bool> leader;
+  if (view.ok()) leader = !view->address.empty();
+  {
+    MutexLock lock(&mutex_);
+    leader_ = view.ok() ? view->address : "";
+  }
+  lease_.OnObserved(leader, SteadyNow(), more);
+}
+
+void Leadership::Do(const lease::Grant&, LeaderLease::Effects* more) {
+  etcdserverpb::LeaseGrantResponse answer;
+  const absl::Status status = client_->LeaseGrant(settings_.ttl, SteadyNow() + settings_.ttl, &answer);
+  if (!status.ok()) LogEtcdChange(status, kCannotLead, &can_campaign_);
+  std::optional<LeaderLease::Granted> granted;
+  if (status.ok()) granted = LeaderLease::Granted{answer.id(), absl::Seconds(answer.ttl())};
+  lease_.OnGranted(granted, SteadyNow(), more);
+}
+
+void Leadership::Do(const lease::Campaign& campaign, LeaderLease::Effects* more) {
+  etcdserverpb::TxnRequest txn;
+  *txn.add_compare() = keys_.LeaderIs(0);
+  AddPut(keys_.Leader(), settings_.advertise, &txn, campaign.lease);
+  AddPut(keys_.Epoch(), settings_.advertise, &txn);
+  etcdserverpb::TxnResponse answer;
+  const absl::Status status = client_->Txn(txn, SteadyNow() + settings_.ttl, &answer);
+  LeaderLease::Campaigned result = LeaderLease::Campaigned::kNoAnswer;
+  if (status.ok()) result = answer.succeeded() ? LeaderLease::Campaigned::kWon : LeaderLease::Campaigned::kLost;
+  LogEtcdChange(status, kCannotLead, &can_campaign_);
+  lease_.OnCampaign(result, answer.header().revision(), SteadyNow(), more);
+}
+
+void Leadership::Do(const lease::Renew& renew, LeaderLease::Effects* more) {
+  const absl::Status status = client_->LeaseKeepAlive(renew.lease, renew.until);
+  LeaderLease::Renewed result = LeaderLease::Renewed::kNoAnswer;
+  if (status.ok()) result = LeaderLease::Renewed::kKept;
+  if (absl::IsNotFound(status)) result = LeaderLease::Renewed::kGone;
+  lease_.OnRenewed(result, SteadyNow(), more);
+}
+
+void Leadership::Do(const lease::Revoke& revoke, LeaderLease::Effects*) {
+  client_->LeaseRevoke(revoke.lease, SteadyNow() + settings_.ttl / 3).IgnoreError();
+}
+
+void Leadership::Do(const lease::Lead& lead, LeaderLease::Effects*) { events_.on_lead(lead.epoch); }
+
+void Leadership::Do(const lease::StepDown& step_down, LeaderLease::Effects*) { events_.on_step_down(step_down.reason); }
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,122 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+#include "base/counted.h"
+#include "base/grpc_cause.h"
+#include "base/text_check.h"
+
+namespace ddprun {
+namespace {
+
+TEST(CleanText, ValidText_StaysAsItIs) {
+  const std::string text = "Grüße, 世界 🙂\n\tindented";
+  EXPECT_EQ(CleanText(text), text);
+}
+
+TEST(CleanText, ControlCharacters_BecomeQuestionMarks) {
+  EXPECT_EQ(CleanText(absl::string_view("a\x1b[31mred\x07\0z\x7f", 11)), "a?[31mred??");
+  EXPECT_EQ(CleanText("\xc2\x9b"
+                      "31m"),
+            "?31m");  // U+009B: CSI in one character
+}
+
+TEST(CleanText, CarriageReturns_BecomeLineEnds) { EXPECT_EQ(CleanText("a\r\nb\rc"), "a\nb\nc"); }
+
+TEST(CleanText, InvalidUtf8_BecomesQuestionMarks) {
+  EXPECT_EQ(CleanText("\xff"), "?");
+  EXPECT_EQ(CleanText("a\xc3"), "a?");               // cut off
+  EXPECT_EQ(CleanText("\xc0\xaf"), "??");            // overlong
+  EXPECT_EQ(CleanText("\xe0\x80\x80"), "???");       // overlong
+  EXPECT_EQ(CleanText("\xed\xa0\x80"), "???");       // surrogate
+  EXPECT_EQ(CleanText("\xf4\x90\x80\x80"), "????");  // above U+10FFFF
+  EXPECT_EQ(CleanText("\xf0\x80\x80\x80"), "????");  // overlong
+  EXPECT_EQ(CleanText("\xe2\x82x"), "??x");          // broken in the middle
+}
+
+TEST(OneLine, LineEndsAndTabs_BecomeSingleSpaces) {
+  EXPECT_EQ(OneLine("  a\n\n b\tc \n", 100), "a b c");
+  EXPECT_EQ(OneLine("", 100), "");
+  EXPECT_EQ(OneLine("\n\n", 100), "");
+}
+
+TEST(OneLine, TooLong_IsCutAtACharacter) {
+  EXPECT_EQ(OneLine("abcdefgh", 8), "abcdefgh");
+  EXPECT_EQ(OneLine("abcdefghi", 8), "abcde...");
+  EXPECT_EQ(OneLine("abcdüüü", 8), "abcd...");  // ü would be cut in two
+}
+
+TEST(EscapeControls, PlainTextStays_ControlsAndBrokenUtf8AreShown) {
+  EXPECT_EQ(EscapeControls("plain täxt \\"), "plain täxt \\");
+  EXPECT_EQ(EscapeControls("a\nb\r\n\tc"), "a\\nb\\r\\n\\tc");
+  EXPECT_EQ(EscapeControls(absl::string_view("\x1b[31m\0\x7f", 7)), "\\x1b[31m\\x00\\x7f");
+  EXPECT_EQ(EscapeControls("\xc2\x85\xff\xc3"), "\\xc2\\x85\\xff\\xc3");
+}
+
+TEST(CutMiddle, ShortText_StaysAsItIs) { EXPECT_EQ(CutMiddle("short", 256), "short"); }
+
+TEST(CutMiddle, LongText_KeepsBothEndsWithinTheBound) {
+  std::string text = "FIRST";
+  for (int i = 0; i < 1000; ++i) text += "ü";
+  text += "LAST";
+  for (const size_t bound : {256u, 257u, 258u, 300u, 1000u}) {
+    const std::string cut = CutMiddle(text, bound);
+    EXPECT_LE(cut.size(), bound);
+    EXPECT_EQ(cut.substr(0, 5), "FIRST");
+    EXPECT_EQ(cut.substr(cut.size() - 4), "LAST");
+    EXPECT_NE(cut.find("bytes left out"), std::string::npos);
+    EXPECT_EQ(CleanText(cut), cut) << "a character was cut in two";
+  }
+}
+
+TEST(Quoted, ControlCharactersAndLength_AreTamed) {
+  EXPECT_EQ(Quoted("a b"), "'a b'");
+  EXPECT_EQ(Quoted("a\nb\x1b"), "'a b?'");
+  EXPECT_LT(Quoted(std::string(10000, 'x')).size(), 100);
+}
+
+TEST(Utf8Prefix, EndsBetweenCharacters) {
+  EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 4), "a\xc3\xa4z");
+  EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 3), "a\xc3\xa4");
+  EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 2), "a");
+  EXPECT_EQ(Utf8Prefix("\xf0\x9f\x98\x80", 3), "");
+  EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 9), "a\xc3\xa4z");
+  EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 3), "\xc3\xa4z");
+  EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 2), "z");
+}
+
+TEST(CountedTest, OneIsSingular) {
+  EXPECT_EQ(Counted(0, "node"), "0 nodes");
+  EXPECT_EQ(Counted(1, "node"), "1 node");
+  EXPECT_EQ(Counted(2, "GPU"), "2 GPUs");
+}
+
+TEST(HasControlTest, LineEndsAndEscapesAndC1) {
+  EXPECT_FALSE(HasControl("node-1 \xC3\xA4"));
+  for (const char* text : {"a\nb", "a\tb", "\x1b[2J", "\xC2\x9B"}) EXPECT_TRUE(HasControl(text)) << text;
+}
+
+TEST(IsUtf8Test, NoOverlongFormsAndNoCutCharacters) {
+  EXPECT_TRUE(IsUtf8("") && IsUtf8("a\xE2\x82\xAC"));
+  EXPECT_FALSE(IsUtf8("a\xE2\x82") || IsUtf8("\xC0\x80"));
+}
+
+TEST(GrpcCauseTest, WrappersAndAddressesAreLeftOut) {
+  EXPECT_EQ(GrpcCause("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed to connect "
+                      "to remote host: Connection refused"),
+            "Connection refused");
+  EXPECT_EQ(
+      GrpcCause("failed to connect to all addresses; last error: UNAVAILABLE: ipv6:%5B::1%5D:29400: Socket closed"),
+      "Socket closed");
+  EXPECT_EQ(GrpcCause("ipv4:10.0.0.1:29400: sendmsg:Broken pipe"), "Broken pipe");
+  EXPECT_EQ(GrpcCause("recvmsg:Connection reset by peer"), "Connection reset by peer");
+}
+
+TEST(GrpcCauseTest, AnythingElseStays) {
+  for (const char* message : {"", "etcdserver: no leader", "nnodes differs: 2 on ipv4:", "host ipv6:x"}) {
+    EXPECT_EQ(GrpcCause(message), message);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

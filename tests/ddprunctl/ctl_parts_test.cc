@@ -1,0 +1,176 @@
+// ddprunctl's pure parts: command line, tables, JSON.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "ddprunctl/ctl_options.h"
+#include "ddprunctl/json.h"
+#include "ddprunctl/tables.h"
+
+namespace ddprun::ctl {
+namespace {
+
+absl::StatusOr<CommandLine> Parse(const std::string& line, std::map<std::string, std::string> environment = {}) {
+  return ParseCommandLine(absl::StrSplit(line, ' ', absl::SkipEmpty()),
+                          [&](const char* name) { return environment[name]; });
+}
+
+TEST(CtlOptionsTest, RightLines_AreTaken) {
+  const auto resize = Parse("resize job7 2:4 --server=a,[::1]:7,b:9 --output json");
+  ASSERT_TRUE(resize.ok()) << resize.status();
+  EXPECT_EQ(resize->options.command, "resize");
+  EXPECT_EQ(resize->options.job_id, "job7");
+  EXPECT_EQ(resize->options.min_nodes, 2);
+  EXPECT_EQ(resize->options.max_nodes, 4);
+  EXPECT_EQ(absl::StrJoin(resize->options.servers, " "), "a:29400 [::1]:7 b:9");
+  EXPECT_TRUE(resize->options.json);
+  const auto events = Parse("--token-file /t events --follow --after=7");
+  ASSERT_TRUE(events.ok()) << events.status();
+  EXPECT_TRUE(events->options.follow);
+  EXPECT_EQ(events->options.after, 7u);
+  EXPECT_EQ(events->options.job_id, "");
+  EXPECT_EQ(events->options.credentials.token_file, "/t");
+  EXPECT_EQ(Parse("resize j 3")->options.min_nodes, 3);
+  EXPECT_EQ(Parse("resize j 3")->options.max_nodes, 3);
+}
+
+TEST(CtlOptionsTest, Server_FlagThenDdprunThenTorchrunsVariable) {
+  const std::map<std::string, std::string> both = {{"DDPRUN_SERVER", "d:1"}, {"PET_RDZV_ENDPOINT", "p:2"}};
+  EXPECT_EQ(Parse("jobs")->options.servers[0], "127.0.0.1:29400");
+  EXPECT_EQ(Parse("jobs", {{"PET_RDZV_ENDPOINT", "p"}})->options.servers[0], "p:29400");
+  EXPECT_EQ(Parse("jobs", both)->options.servers[0], "d:1");
+  EXPECT_EQ(Parse("jobs --server=f:3", both)->options.servers[0], "f:3");
+}
+
+TEST(CtlOptionsTest, WrongLines_SayWhatIsWrong) {
+  struct Case {
+    const char* line;
+    const char* problem;
+  };
+  for (const Case& c : std::vector<Case>{{"", "subcommand"},
+                                         {"jbos", "jbos"},
+                                         {"stop", "JOB is required"},
+                                         {"stop a b", "b"},
+                                         {"kick j", "NODE is required"},
+                                         {"resize j 0", "NODES is 0;"},
+                                         {"resize j 4:2", "NODES is 4:2;"},
+                                         {"resize j 1:2:3", "NODES is 1:2:3;"},
+                                         {"resize j x", "NODES is x;"},
+                                         {"events --after=-1", "--after"},
+                                         {"jobs --output=xml", "--output"},
+                                         {"jobs --server=a:b:c", "--server:"},
+                                         {"jobs --server=,", "--server: no server is named"},
+                                         {"completion tcsh", "SHELL"}}) {
+    const auto line = Parse(c.line);
+    ASSERT_FALSE(line.ok()) << c.line;
+    EXPECT_TRUE(absl::StrContains(line.status().message(), c.problem)) << c.line << ": " << line.status();
+    EXPECT_FALSE(absl::StrContains(line.status().message(), "\n")) << line.status();
+  }
+}
+
+TEST(CtlOptionsTest, Completion_HasEveryCommandAndFlag) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string script = Parse(std::string("completion ") + shell)->answer;
+    for (const char* word : {"jobs", "undrain", "completion", "server", "tls-ca"}) {
+      EXPECT_TRUE(absl::StrContains(script, word)) << shell << " lacks " << word;
+    }
+  }
+}
+
+v1::Node SampleNode() {
+  v1::Node node;
+  node.set_node_id("aa11");
+  node.set_host("node-a");
+  node.set_slots(8);
+  node.set_state(v1::Node::STATE_RUNNING);
+  node.set_group_rank(1);
+  node.set_connected(true);
+  node.mutable_last_heard()->set_nanos(250'000'000);
+  v1::RankProgress* rank = node.add_progress();
+  rank->set_step(12);
+  rank->set_phase("forward");
+  rank->set_loss(0.5);
+  rank = node.add_progress();
+  rank->set_local_rank(3);
+  rank->set_step(11);
+  rank->set_phase("back\nward");
+  return node;
+}
+
+TEST(CtlTablesTest, Nodes_ShowTheSlowestRank) {
+  EXPECT_EQ(NodesTable({{"j", SampleNode()}}),
+            "JOB  NODE  HOST    STATE    RANK  WORKERS  STEP  PHASE      LOSS  HEARD\n"
+            "j    aa11  node-a  running  1     8        11    back ward  -     200ms\n");
+}
+
+TEST(CtlTablesTest, RankThatStands_SaysForHowLong) {
+  v1::Node node = SampleNode();
+  v1::RankProgress* rank = node.mutable_progress(1);
+  rank->set_phase("exiting");
+  rank->mutable_ago()->set_seconds(370);
+  EXPECT_TRUE(absl::StrContains(NodesTable({{"j", node}}), " exiting for 6m10s "));
+}
+
+TEST(CtlTablesTest, StateOfANewerServer_IsItsNumber) {
+  v1::Job job;
+  job.set_state(static_cast<v1::Job::State>(77));
+  EXPECT_TRUE(absl::StrContains(JobsTable({job}), "state 77"));
+  job.set_state(v1::Job::STATE_LAST_CALL);
+  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "last call"));
+}
+
+TEST(CtlTablesTest, Times_SayWhenNoStepWasReported) {
+  v1::Job job;
+  job.mutable_goodput()->mutable_starting()->set_seconds(45);
+  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "starting 45s (no step reported yet), training 0"));
+  job.mutable_goodput()->mutable_training()->set_seconds(5);
+  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "starting 45s, training 5s"));
+}
+
+TEST(CtlTablesTest, Event_IsOneLine) {
+  v1::Event event;
+  event.set_number(12);
+  event.mutable_time()->set_seconds(1'700'000'000);
+  event.set_kind("node.lost");
+  event.set_job_id("j");
+  event.set_round(3);
+  event.set_host("node-a");
+  event.set_detail("node node-a lost:\x1b[2J\nx");
+  EXPECT_EQ(EventLine(event).find('\n'), EventLine(event).size() - 1);
+  EXPECT_TRUE(absl::StartsWith(EventLine(event), "12  2023-11-14T22:13:20.000Z  node.lost  j  round 3  node-a  node"));
+  EXPECT_FALSE(absl::StrContains(EventLine(event), "\x1b"));
+}
+
+TEST(CtlJsonTest, Values_AreWhatProgramsExpect) {
+  v1::Job job;
+  job.set_job_id("j");
+  job.set_state(v1::Job::STATE_LAST_CALL);
+  job.set_round(uint64_t{1} << 60);
+  job.mutable_age()->set_seconds(2);
+  job.mutable_age()->set_nanos(500'000'000);
+  *job.add_nodes() = SampleNode();
+  const nlohmann::json value = ToJson(job);
+  EXPECT_EQ(value["state"], "last_call");
+  EXPECT_EQ(value["round"], uint64_t{1} << 60);
+  EXPECT_EQ(value["age"], 2.5);
+  EXPECT_EQ(value["restart_count"], 0);
+  EXPECT_FALSE(value.contains("verdict"));
+  EXPECT_EQ(value["nodes"][0]["state"], "running");
+  EXPECT_EQ(value["nodes"][0]["progress"][0]["loss"], 0.5);
+  EXPECT_FALSE(value["nodes"][0]["progress"][1].contains("loss"));
+  v1::RankProgress rank;
+  rank.set_loss(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(ToJson(rank).dump(), R"({"local_rank":0,"loss":null,"phase":"","step":0})");
+  v1::Event event;
+  event.mutable_time()->set_seconds(1'700'000'000);
+  EXPECT_EQ(ToJson(event)["time"], "2023-11-14T22:13:20.000Z");
+}
+
+}  // namespace
+}  // namespace ddprun::ctl

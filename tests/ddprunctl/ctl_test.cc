@@ -1,0 +1,357 @@
+// ddprunctl against a real rendezvousd and real launchers.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/e2e/launch.h"
+#include "tests/security/certificates.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr char kServer[] = "rendezvous/daemon/rendezvousd";
+constexpr char kCtl[] = "ddprunctl/ddprunctl";
+
+class CtlTest : public ::testing::Test {
+ protected:
+  void StartServer(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {kServer, absl::StrCat("--listen=127.0.0.1:", port_)});
+    server_ = std::make_unique<Process>(std::move(more));
+    ASSERT_TRUE(server_->WaitForOut("listening on")) << server_->Err();
+  }
+
+  std::vector<std::string> CtlCommand(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {kCtl, absl::StrCat("--server=127.0.0.1:", port_)});
+    return arguments;
+  }
+
+  struct Answer {
+    int exit = 0;
+    std::string out, err;
+  };
+  Answer Ctl(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) const {
+    Process ctl(CtlCommand(std::move(arguments)), std::move(environment));
+    Answer answer;
+    answer.exit = ctl.Wait();
+    answer.out = ctl.Out();
+    answer.err = ctl.Err();
+    return answer;
+  }
+  nlohmann::json Json(std::vector<std::string> arguments) const {
+    arguments.push_back("--output=json");
+    const Answer answer = Ctl(std::move(arguments));
+    EXPECT_EQ(answer.exit, 0) << answer.err;
+    return nlohmann::json::parse(answer.out, nullptr, false);
+  }
+  void Do(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) const {
+    const Answer answer = Ctl(std::move(arguments), std::move(environment));
+    EXPECT_EQ(answer.exit, 0) << answer.err;
+  }
+  // Fails with one line that has the reason, and no output.
+  static void ExpectRefused(const Answer& answer, const std::string& why) {
+    EXPECT_EQ(answer.exit, 1) << answer.err;
+    EXPECT_TRUE(absl::StrContains(answer.err, why)) << answer.err;
+    EXPECT_EQ(Lines(answer.err), 1) << answer.err;
+    EXPECT_EQ(answer.out, "");
+  }
+  // The job has this state, round and number of nodes.
+  bool JobIs(const std::string& state, int nodes) const {
+    const nlohmann::json job = Json({"show", "job"});
+    return job.is_object() && job["state"] == state && job["node_count"] == nodes;
+  }
+
+  // A launcher whose worker prints its rank and keeps running.
+  std::unique_ptr<Launcher> Node(const std::string& nnodes, int max_restarts = 3) const {
+    return std::make_unique<Launcher>(NodeFlags(port_, nnodes, 1, {absl::StrCat("--max-restarts=", max_restarts)},
+                                                std::string(kSayRank) + "exec sleep 1000"));
+  }
+
+  const int port_ = FreePort();
+  std::unique_ptr<Process> server_;
+};
+
+TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
+  const TempDir folder;
+  const std::string event_log = folder.File("events");
+  StartServer({absl::StrCat("--event-log=", event_log)});
+  const auto a = Node("2"), b = Node("2");
+  ASSERT_TRUE(a->WaitForOut("/2 local=")) << a->Err();
+  ASSERT_TRUE(b->WaitForOut("/2 local=")) << b->Err();
+
+  const Answer jobs = Ctl({"jobs"});
+  EXPECT_EQ(jobs.exit, 0) << jobs.err;
+  EXPECT_TRUE(absl::StrContains(jobs.out, "running")) << jobs.out;
+  EXPECT_EQ(Lines(jobs.out), 2) << jobs.out;
+  EXPECT_EQ(Json({"jobs"})["jobs"][0]["job_id"], "job");
+  const nlohmann::json nodes = Json({"nodes"})["nodes"];
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes[0]["state"], "running");
+  EXPECT_EQ(nodes[0]["job_id"], "job");
+  EXPECT_EQ(Lines(Ctl({"spares"}).out), 1);
+
+  Process watch(CtlCommand({"events", "--follow", "job"}));
+  ASSERT_TRUE(watch.WaitForOut("round.assigned")) << watch.Err();
+  const Answer stop = Ctl({"stop", "job"});
+  EXPECT_EQ(stop.exit, 0) << stop.err;
+  ExpectEnd({a.get(), b.get()}, 143);
+  EXPECT_TRUE(absl::StrContains(a->Err(), "stopped by 127.0.0.1")) << a->Err();
+  EXPECT_TRUE(watch.WaitForOut("job.stopped")) << watch.Err();
+  EXPECT_EQ(Json({"show", "job"})["verdict"]["exit_code"], 143);
+
+  const Answer again = Ctl({"stop", "job"});
+  EXPECT_EQ(again.exit, 1);
+  EXPECT_TRUE(absl::StrContains(again.err, "job job has ended: stopped by 127.0.0.1")) << again.err;
+  // The server closes its streams immediately.
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+  EXPECT_TRUE(watch.WaitForErr("ddprunctl: lost the rendezvous server; trying again for 30s\n")) << watch.Err();
+  std::string names;
+  for (absl::string_view line : absl::StrSplit(ReadFile(event_log), '\n', absl::SkipEmpty())) {
+    names += nlohmann::json::parse(line)["event.name"].get<std::string>() + " ";
+  }
+  EXPECT_TRUE(absl::StartsWith(names, "job.created node.joined node.joined round.assigned job.stopped ")) << names;
+}
+
+TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {
+  StartServer();
+  const auto a = Node("2"), b = Node("2");
+  ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
+  ASSERT_TRUE(b->WaitForOut("round=1")) << b->Err();
+  const auto c = Node("2");
+  ASSERT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << c->Err();
+  std::string victim;
+  const nlohmann::json nodes = Json({"nodes", "job"});
+  for (const auto& node : nodes["nodes"]) {
+    if (node["group_rank"] == 1) victim = node["node_id"];
+  }
+  const Answer kick = Ctl({"kick", "job", victim});
+  ASSERT_EQ(kick.exit, 0) << kick.err;
+  EXPECT_TRUE(c->WaitForOut("round=2")) << c->Err();
+  EXPECT_TRUE(Eventually([&] { return JobIs("running", 2); }));
+  const Answer nobody = Ctl({"kick", "job", victim});
+  EXPECT_EQ(nobody.exit, 3) << nobody.err;
+  Do({"stop", "job"});
+  ExpectEnd({c.get(), a.get(), b.get()}, 143);
+}
+
+TEST_F(CtlTest, Kick_NoRestartsAndNoSpare_JobWaitsForAnotherNode) {
+  StartServer();
+  const auto a = Node("2", 0), b = Node("2", 0);
+  ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
+  ASSERT_TRUE(b->WaitForOut("round=1")) << b->Err();
+  const nlohmann::json nodes = Json({"nodes", "job"})["nodes"];
+  ASSERT_EQ(nodes.size(), 2u);
+  const Answer kick = Ctl({"kick", "job", nodes[0]["node_id"]});
+  ASSERT_EQ(kick.exit, 0) << kick.err;
+  EXPECT_TRUE(Eventually([&] { return JobIs("waiting", 1); }));
+  const auto c = Node("2", 0);
+  EXPECT_TRUE(c->WaitForOut("attempt=0 round=2")) << c->Err();
+  Do({"stop", "job"});
+  for (const auto* node : {&a, &b, &c}) EXPECT_EQ((*node)->Wait(), 143) << (*node)->Err();
+}
+
+TEST_F(CtlTest, Resize_JobGrowsAndShrinks) {
+  StartServer();
+  const auto a = Node("1");
+  ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
+  const auto b = Node("1");
+  ASSERT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << b->Err();
+  Do({"resize", "job", "1:2"});
+  ASSERT_TRUE(b->WaitForOut("rank=1/2")) << b->Err();
+  Do({"resize", "job", "1"});
+  ASSERT_TRUE(a->WaitForOut("round=3")) << a->Err();
+  EXPECT_TRUE(absl::StrContains(a->Out(), "rank=0/1 local=0/1 group=0/1 attempt=0 round=3")) << a->Out();
+  EXPECT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << b->Err();
+  Do({"stop", "job"});
+  ExpectEnd({a.get(), b.get()}, 143);
+}
+
+TEST_F(CtlTest, Drain_OutlivesTheServer) {
+  const TempDir folder;
+  const std::string state = absl::StrCat("--state-dir=", folder.path());
+  StartServer({state});
+  Do({"drain", "node-a"});
+  Do({"drain", "node-b"});
+  Do({"undrain", "node-b"});
+  server_->Signal(SIGTERM);
+  ASSERT_EQ(server_->Wait(), 0);
+  StartServer({state});
+  EXPECT_TRUE(server_->WaitForErr("restored 0 jobs")) << server_->Err();
+  const nlohmann::json hosts = Json({"hosts"})["hosts"];
+  ASSERT_EQ(hosts.size(), 1u) << hosts;
+  EXPECT_EQ(hosts[0]["name"], "node-a");
+  EXPECT_EQ(hosts[0]["drained"], true);
+  EXPECT_EQ(Lines(Ctl({"jobs"}).out), 1) << "the server's own record is no job";
+  Do({"undrain", "node-a"});
+}
+
+TEST_F(CtlTest, Drain_HostWithoutNodes_Warns) {
+  StartServer();
+  const auto node = Node("1");
+  ASSERT_TRUE(node->WaitForOut("round=1")) << node->Err();
+  const std::string host = Json({"hosts"})["hosts"][0]["name"];
+  const Answer known = Ctl({"drain", host});
+  EXPECT_EQ(known.exit, 0) << known.err;
+  EXPECT_EQ(known.err, "");
+  const Answer typo = Ctl({"drain", host + "x"});
+  EXPECT_EQ(typo.exit, 0) << typo.err;
+  EXPECT_TRUE(absl::StrContains(typo.err, absl::StrCat("warning: ", host, "x is drained, but has no nodes")))
+      << typo.err;
+  EXPECT_EQ(Lines(typo.err), 1) << typo.err;
+}
+
+TEST_F(CtlTest, WaitAndWatch_ExitWithTheJobsCode) {
+  StartServer();
+  for (const int code : {0, 7}) {
+    const TempDir folder;
+    const std::string end = folder.File("end");
+    Launcher node(NodeFlags(port_, "1", 1, {"--max-restarts=0"},
+                            absl::StrCat("echo ran; until [ -e ", end, " ]; do sleep 0.05; done; exit ", code)));
+    ASSERT_TRUE(node.WaitForOut("ran")) << node.Err();
+    Process wait(CtlCommand({"wait", "job"})), watch(CtlCommand({"show", "--watch", "job"}));
+    ASSERT_TRUE(watch.WaitForOut("running")) << watch.Err();
+    WriteFile(end, "");
+    EXPECT_EQ(node.Wait(), code) << node.Err();
+    EXPECT_EQ(watch.Wait(), code) << watch.Err();
+    EXPECT_EQ(wait.Wait(), code) << wait.Err();
+    EXPECT_TRUE(absl::StrContains(wait.Out(), code == 0 ? "finished" : "failed")) << wait.Out();
+    EXPECT_FALSE(absl::StrContains(wait.Out(), "running")) << wait.Out();
+    EXPECT_EQ(Ctl({"wait", "job"}).exit, code);
+    Do({"show", "job"});
+  }
+}
+
+TEST_F(CtlTest, WrongCalls_ExitCodes) {
+  StartServer();
+  EXPECT_EQ(Ctl({"frob"}).exit, 2);
+  EXPECT_EQ(Ctl({"stop"}).exit, 2);
+  EXPECT_EQ(Ctl({"--tls-ca=/nonexistent", "jobs"}).exit, 2);
+  for (const char* command : {"show", "stop", "wait"}) {
+    const Answer missing = Ctl({command, "nix"});
+    EXPECT_EQ(missing.exit, 3) << missing.err;
+    EXPECT_EQ(Lines(missing.err), 1) << missing.err;
+  }
+  EXPECT_EQ(Ctl({"undrain", "nix"}).exit, 3);
+  Do({"jobs"});
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  const Answer nobody = Ctl({"jobs"});
+  EXPECT_EQ(nobody.exit, 1);
+  EXPECT_EQ(nobody.err, absl::StrCat("ddprunctl: no answer from the rendezvous server (--server): 127.0.0.1:", port_,
+                                     ": connection refused\n"));
+}
+
+TEST_F(CtlTest, ServerSaysLater_ItsReasonIsShown) {
+  const TempDir folder;
+  const std::string state = absl::StrCat("--state-dir=", folder.path());
+  StartServer({state});
+  const auto node = Node("1");
+  ASSERT_TRUE(node->WaitForOut("round=1")) << node->Err();
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  node->Signal(SIGKILL);
+  node->Wait();
+  StartServer({state});
+  ExpectRefused(Ctl({"resize", "job", "2"}), "ddprunctl: job job waits for its nodes after a server restart");
+}
+
+TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
+  constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+  constexpr char kWrong[] = "fedcba9876543210fedcba9876543210";
+  const std::string folder = NewFolder("token"), file = folder + "/token";
+  WriteFile(file, kToken);
+  StartServer({absl::StrCat("--token-file=", file)});
+  for (const char* command : {"drain", "show"}) {
+    ExpectRefused(Ctl({command, "a"}), "no token given; this server requires one");
+    ExpectRefused(Ctl({command, "a"}, {{"DDPRUN_TOKEN", kWrong}}), "invalid token");
+  }
+  EXPECT_EQ(Ctl({"events"}).exit, 1);
+  const Answer missing = Ctl({"drain", "a", "--token-file=/nonexistent"});
+  EXPECT_EQ(missing.exit, 2) << missing.err;
+  EXPECT_EQ(Lines(missing.err), 1) << missing.err;
+  const std::string flag = absl::StrCat("--token-file=", file);
+  Do({"drain", "a", flag});
+  EXPECT_EQ(Json({"hosts", flag})["hosts"][0]["drained"], true);
+  const Answer by_variable = Ctl({"undrain", "a"}, {{"DDPRUN_TOKEN", kToken}});
+  EXPECT_EQ(by_variable.exit, 0) << by_variable.err;
+  // Holders of the token are identified by their address only; the token is not shown.
+  const Answer events = Ctl({"events", flag, "--output=json"});
+  EXPECT_EQ(Count(events.out, "\"actor\":\"127.0.0.1\""), 2) << events.out;
+  EXPECT_FALSE(absl::StrContains(events.out + server_->Out() + server_->Err(), kToken));
+}
+
+TEST_F(CtlTest, TokensWithRoles_OwnerStopsTheJob_AlsoAfterARestart) {
+  const std::string folder = NewFolder("roles"), file = folder + "/token";
+  std::string text;
+  std::map<std::string, std::map<std::string, std::string>> as;  // environment of each user
+  for (const std::string who : {"read:page", "launcher:alice", "launcher:bob"}) {
+    const std::string token = absl::StrCat("0123456789abcdef-", who);
+    absl::StrAppend(&text, who, " ", token, "\n");
+    as[who] = {{"DDPRUN_TOKEN", token}};
+  }
+  WriteFile(file, text);
+  const std::vector<std::string> flags = {absl::StrCat("--token-file=", file), absl::StrCat("--state-dir=", folder)};
+  StartServer(flags);
+  Launcher node(NodeFlags(port_, "1", 1, {}, std::string(kSayRank) + "exec sleep 1000"), as["launcher:alice"]);
+  ASSERT_TRUE(node.WaitForOut("round=1")) << node.Err();
+  ExpectRefused(Ctl({"stop", "job"}, as["read:page"]),
+                "the token of page has role read; this call requires role launcher or admin");
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  StartServer(flags);
+  const Answer show = Ctl({"show", "job"}, as["read:page"]);
+  EXPECT_TRUE(absl::StrContains(show.out, "owner     alice\n")) << show.out << show.err;
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Ctl({"jobs"}, as["read:page"]).out, "running"); }));
+  ExpectRefused(Ctl({"stop", "job"}, as["launcher:bob"]),
+                "job job is owned by alice, so this call requires role admin");
+  const Answer stop = Ctl({"stop", "job"}, as["launcher:alice"]);
+  EXPECT_EQ(stop.exit, 0) << stop.err;
+  EXPECT_EQ(node.Wait(), 143) << node.Err();
+  EXPECT_TRUE(absl::StrContains(node.Err(), "stopped by alice")) << node.Err();
+}
+
+TEST_F(CtlTest, ServerWithClientCertificates_KnowsWhoCommands) {
+  TestCa ca(NewFolder("ca")), other_ca(NewFolder("other_ca"));
+  ca.Issue("server", "IP:127.0.0.1");
+  for (const char* name : {"alice", "bob", "node"}) ca.Issue(name, absl::StrCat("DNS:", name, ".example"));
+  other_ca.Issue("alice", "DNS:alice.example");
+  const auto shown = [](const TestCa& own, const std::string& name, const TestCa& servers) {
+    return std::vector<std::string>{"--tls-cert=" + own.cert(name), "--tls-key=" + own.key(name),
+                                    "--tls-ca=" + servers.ca()};
+  };
+  const auto with = [](std::vector<std::string> command, const std::vector<std::string>& flags) {
+    command.insert(command.end(), flags.begin(), flags.end());
+    return command;
+  };
+  StartServer(with({"--tls-allowed-names=alice.example,node.example"}, shown(ca, "server", ca)));
+  Launcher node(NodeFlags(port_, "1", 1, with({"--rdzv-conf=is_host=false"}, shown(ca, "node", ca)),
+                          std::string(kSayRank) + "exec sleep 1000"));
+  ASSERT_TRUE(node.WaitForOut("round=1")) << node.Err();
+
+  for (const char* command : {"stop", "show"}) {
+    ExpectRefused(Ctl(with({command, "job"}, shown(ca, "bob", ca))), "no name in the client certificate is allowed");
+    ExpectRefused(Ctl(with({command, "job"}, shown(other_ca, "alice", ca))), "TLS handshake failed");
+    ExpectRefused(Ctl({command, "job", "--tls-ca=" + ca.ca()}), "TLS handshake failed");
+    ExpectRefused(Ctl({command, "job"}), "a server with TLS needs --tls-ca");
+    // A server that impersonates it.
+    ExpectRefused(Ctl(with({command, "job"}, shown(ca, "alice", other_ca))), "TLS handshake failed");
+  }
+  const Answer stop = Ctl(with({"stop", "job"}, shown(ca, "alice", ca)));
+  EXPECT_EQ(stop.exit, 0) << stop.err;
+  EXPECT_EQ(node.Wait(), 143) << node.Err();
+  EXPECT_TRUE(absl::StrContains(node.Err(), "stopped by alice.example")) << node.Err();
+  const Answer events = Ctl(with({"events", "job", "--output=json"}, shown(ca, "alice", ca)));
+  EXPECT_EQ(Count(events.out, "\"actor\":\"alice.example\""), 1) << events.out;
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,181 @@
+// Malformed variables are reported in one line with name and value; random bytes never crash the detection.
+#include <iostream>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "launcher/cluster/detect.h"
+#include "launcher/cluster/slurm_conf.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+absl::StatusOr<ClusterEnvironment> Detect(const Variables& variables, const std::string& full_name = "") {
+  return DetectCluster(
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        if (found == variables.end()) return std::nullopt;
+        return found->second;
+      },
+      std::nullopt, full_name);
+}
+
+const Variables& TwoNodes() {
+  static const Variables& variables = *new Variables{{"SLURMD_NODENAME", "node2"},
+                                                     {"SLURM_JOB_ID", "35"},
+                                                     {"SLURM_JOB_NODELIST", "node[1-2]"},
+                                                     {"SLURM_NNODES", "2"},
+                                                     {"SLURM_NODEID", "1"},
+                                                     {"SLURM_STEP_ID", "0"},
+                                                     {"SLURM_STEP_NODELIST", "node[1-2]"},
+                                                     {"SLURM_STEP_NUM_NODES", "2"},
+                                                     {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}};
+  return variables;
+}
+
+Variables With(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+TEST(DetectSlurm, MalformedVariable_IsNamedInOneLine) {
+  ASSERT_TRUE(Detect(TwoNodes()).ok());
+  const struct {
+    const char* name;
+    const char* value;
+    const char* expected;
+  } kCases[] = {
+      {"SLURM_JOB_ID", "x", "SLURM_JOB_ID: 'x' is not a whole number from 1 to 4294967295"},
+      {"SLURM_JOB_ID", "0", "SLURM_JOB_ID: '0' is not a whole number from 1 to 4294967295"},
+      {"SLURM_JOB_ID", "35.0", "SLURM_JOB_ID: '35.0' is not"},
+      {"SLURM_JOB_ID", "99999999999999999999", "SLURM_JOB_ID: '99999999999999999999' is not"},
+      {"SLURM_STEP_ID", "batch", "SLURM_STEP_ID: 'batch' is not a whole number from 0 to 4294967295"},
+      {"SLURM_STEP_NODELIST", "", "SLURM_STEP_ID=0: there is a step, but no SLURM_STEP_NODELIST"},
+      {"SLURM_STEP_NODELIST", "node[1-", "SLURM_STEP_NODELIST=node[1-: not a host list: missing number at position 8"},
+      {"SLURM_STEP_NODELIST", "node[1-3]", "SLURM_STEP_NUM_NODES=2: but SLURM_STEP_NODELIST has 3 nodes"},
+      {"SLURM_STEP_NODELIST", "node[1-999999]", "the host list has more than 100000 hosts"},
+      {"SLURM_STEP_NODELIST", "n@1,node2", "SLURM_STEP_NODELIST=n@1,node2: 'n@1' is not"},
+      {"SLURM_STEP_NUM_NODES", "two", "SLURM_STEP_NUM_NODES: 'two' is not a whole number from 1 to 100000"},
+      {"SLURM_STEP_NUM_NODES", "0", "SLURM_STEP_NUM_NODES: '0' is not"},
+      {"SLURM_STEP_NUM_NODES", "3", "SLURM_STEP_NUM_NODES=3: but SLURM_STEP_NODELIST has 2 nodes"},
+      {"SLURM_STEP_TASKS_PER_NODE", "1(x2", "SLURM_STEP_TASKS_PER_NODE: '1(x2' is not a list of counts"},
+      {"SLURM_STEP_TASKS_PER_NODE", "1(x3)",
+       "SLURM_STEP_TASKS_PER_NODE=1(x3): it is for 3 nodes, but SLURM_STEP_NODELIST has 2 nodes"},
+      {"SLURM_NODEID", "-1", "SLURM_NODEID: '-1' is not a whole number from 0 to 100000"},
+      {"SLURM_NODEID", "2", "SLURM_NODEID=2: but there are only 2 nodes"},
+      {"SLURM_NNODES", "2.0", "SLURM_NNODES: '2.0' is not"},
+      {"SLURMD_NODENAME", "node 2", "SLURMD_NODENAME=node 2: 'node 2' is not"},
+      {"SLURM_RESTART_COUNT", "often", "SLURM_RESTART_COUNT: 'often' is not"},
+      {"SLURM_JOB_END_TIME", "tomorrow", "SLURM_JOB_END_TIME: 'tomorrow' is not"},
+      {"SLURM_GPUS_ON_NODE", "gpu:8", "SLURM_GPUS_ON_NODE: 'gpu:8' is not a whole number from 0 to 4096"},
+      {"SLURM_GPUS_ON_NODE", "5000", "SLURM_GPUS_ON_NODE: '5000' is not"},
+      {"SLURM_NODE_ALIASES", "node1:", "SLURM_NODE_ALIASES=node1:: '' is not"},
+      {"SLURM_NODE_ALIASES", "node1:[::1:x", "SLURM_NODE_ALIASES=node1:[::1:x: "},
+      {"SLURM_NODE_ALIASES", "node1:a b:c", "SLURM_NODE_ALIASES=node1:a b:c: 'a b' is not"},
+      {"SLURM_ARRAY_JOB_ID", "a", "SLURM_ARRAY_JOB_ID: 'a' is not"},
+      {"SLURM_ARRAY_TASK_ID", "a", "SLURM_ARRAY_TASK_ID: 'a' is not"},
+  };
+  for (const auto& c : kCases) {
+    const auto found = Detect(With(TwoNodes(), c.name, c.value));
+    ASSERT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument) << c.name << "=" << c.value;
+    EXPECT_TRUE(absl::StrContains(found.status().message(), c.expected)) << found.status();
+    EXPECT_TRUE(absl::EndsWith(found.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to ignore SLURM)"))
+        << found.status();
+  }
+}
+
+TEST(DetectSlurm, NoNodesAtAll_IsAnError) {
+  EXPECT_TRUE(absl::StrContains(Detect({{"SLURM_JOB_ID", "1"}}).status().message(), "SLURM_JOB_NODELIST"));
+}
+
+TEST(DetectSlurm, TopologyOfOnePart_IsAnErrorOnlyIfItShouldHaveMore) {
+  const Variables node = With(TwoNodes(), "SLURM_TOPOLOGY_ADDR", "node2");
+  EXPECT_TRUE(Detect(With(node, "SLURM_TOPOLOGY_ADDR_PATTERN", "node")).ok());
+  EXPECT_EQ(Detect(With(node, "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.node")).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DetectMpi, MalformedVariable_IsNamedInOneLine) {
+  const Variables good = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "1"}};
+  ASSERT_TRUE(Detect(good).ok());
+  const struct {
+    const char* name;
+    const char* value;
+    const char* expected;
+  } kCases[] = {
+      {"PMI_RANK", "2", "PMI_RANK: '2' is not a whole number from 0 to 1"},
+      {"PMI_RANK", "x", "PMI_RANK: 'x' is not"},
+      {"PMI_SIZE", "0", "PMI_SIZE: '0' is not"},
+      {"PMI_SIZE", "200000", "PMI_SIZE=200000: a job has at most 100000 nodes"},
+      {"MPI_LOCALNRANKS", "3", "MPI_LOCALNRANKS: '3' is not a whole number from 1 to 2"},
+      {"MASTER_PORT", "http", "MASTER_PORT: 'http' is not"},
+      {"MASTER_ADDR", "a:b", "MASTER_ADDR=a:b: "},
+  };
+  for (const auto& c : kCases) {
+    const auto found = Detect(With(good, c.name, c.value));
+    ASSERT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument) << c.name << "=" << c.value;
+    EXPECT_TRUE(absl::StrContains(found.status().message(), c.expected)) << found.status();
+  }
+}
+
+TEST(DetectKubernetes, MalformedVariable_IsNamedInOneLine) {
+  EXPECT_EQ(Detect({{"JOB_COMPLETION_INDEX", "first"}}).status().message(),
+            "JOB_COMPLETION_INDEX: 'first' is not a whole number from 0 to 99999");
+  EXPECT_TRUE(absl::StartsWith(Detect({{"JOB_COMPLETION_INDEX", "1"}, {"HOSTNAME", "a b"}}).status().message(),
+                               "HOSTNAME=a b: 'a b' is not"));
+  EXPECT_TRUE(Detect({{"JOB_COMPLETION_INDEX", "1"}}).ok());
+}
+
+TEST(DetectCluster, RandomBytes_AnswerOrOneLine) {
+  const unsigned seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  std::mt19937 random(seed);
+  constexpr absl::string_view kLikely = "0123456789[]-,()x:.node =\n\\\"#\t\xff";
+  const auto number = [&](int max) { return std::uniform_int_distribution<int>(0, max)(random); };
+  const auto bytes = [&] {
+    std::string text;
+    for (int length = number(30); length > 0; --length) {
+      text.push_back(number(9) == 0 ? static_cast<char>(number(255)) : kLikely[number(kLikely.size() - 1)]);
+    }
+    return text;
+  };
+  // A valid value with a few changed bytes gets further into the parsers than random bytes.
+  const auto spoilt = [&](std::string text) {
+    for (int changes = number(2); changes > 0 && !text.empty(); --changes) {
+      text[number(text.size() - 1)] = kLikely[number(kLikely.size() - 1)];
+    }
+    return text;
+  };
+  Variables all = TwoNodes();
+  for (const char* name :
+       {"SLURM_NODE_ALIASES", "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN", "SLURM_HET_SIZE",
+        "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "SLURM_CPUS_ON_NODE", "JOB_COMPLETION_INDEX",
+        "HOSTNAME", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MASTER_ADDR"}) {
+    all[name] = "node1:2:3";
+  }
+  int answers = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    Variables variables = number(3) == 0 ? Variables() : TwoNodes();
+    for (const auto& [name, value] : all) {
+      if (number(5) == 0) variables[name] = number(1) == 0 ? bytes() : spoilt(value);
+    }
+    const auto found = Detect(variables, bytes());
+    if (found.ok()) {
+      ++answers;
+    } else {
+      ASSERT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
+      ASSERT_FALSE(absl::StrContains(found.status().message(), '\n')) << found.status();
+    }
+    ParseSlurmConf(absl::StrCat(bytes(), "KillWait=", bytes()));
+  }
+  EXPECT_GT(answers, 100);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

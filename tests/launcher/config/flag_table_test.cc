@@ -1,0 +1,77 @@
+#include "launcher/config/flag_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/match.h"
+#include "launcher/config/nearest_word.h"
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(FlagTable, Names_AreUniqueAndDashed) {
+  std::set<std::string> names = {"help", "version"};
+  std::set<std::string> short_names = {"h"};
+  for (const Flag& flag : Flags()) {
+    EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
+    EXPECT_EQ(std::string(flag.name).find('_'), std::string::npos) << flag.name;
+    EXPECT_NE(flag.help[0], '\0') << flag.name;
+    if (flag.short_name[0] == '\0') continue;
+    EXPECT_TRUE(short_names.insert(flag.short_name).second) << flag.name;
+  }
+}
+
+TEST(FlagTable, PetVariable_IsTorchruns) {
+  EXPECT_EQ(PetVariable(Flags()[1]), "PET_NPROC_PER_NODE");
+  EXPECT_EQ(PetVariable(Flags()[0]), "PET_NNODES");
+}
+
+TEST(UnknownFlagText, NearFlag_IsSuggested) {
+  EXPECT_EQ(UnknownFlagText("--nnode=2"), "unknown flag '--nnode': did you mean --nnodes?");
+  const std::pair<const char*, const char*> kNear[] = {{"--redirect", "--redirects?"},
+                                                       {"--rdzv_endpont=x", "--rdzv-endpoint?"},
+                                                       {"-nnodes", "--nnodes?"},
+                                                       {"--NNODES", "--nnodes?"}};
+  for (const auto& [flag, meant] : kNear) EXPECT_TRUE(absl::EndsWith(UnknownFlagText(flag), meant)) << flag;
+}
+
+TEST(UnknownFlagText, MovedFlag_NamesTheReplacement) {
+  EXPECT_EQ(UnknownFlagText("--node_cooldown=5"),
+            "unknown flag '--node_cooldown': --node-cooldown is now --rdzv-conf=node_cooldown=SECONDS");
+}
+
+TEST(CheckMovedVariables, VariableIsSet_NamesTheReplacement) {
+  const auto with = [](const std::string& set) {
+    return CheckMovedVariables([=](const std::string& name) -> std::optional<std::string> {
+      return name == set ? std::make_optional<std::string>("1") : std::nullopt;
+    });
+  };
+  EXPECT_EQ(with("PET_NODE_COOLDOWN").message(),
+            "unknown variable PET_NODE_COOLDOWN: --node-cooldown is now --rdzv-conf=node_cooldown=SECONDS");
+  for (const Flag& flag : Flags()) EXPECT_TRUE(with(PetVariable(flag)).ok()) << flag.name;
+}
+
+TEST(UnknownFlagText, NothingNear_PointsToHelp) {
+  EXPECT_TRUE(absl::StrContains(UnknownFlagText("--learning-rate=0.1"), "'--learning-rate': see ddprun --help"));
+  EXPECT_FALSE(UnknownFlagText("---").empty());
+  EXPECT_FALSE(UnknownFlagText("-").empty());
+}
+
+const std::vector<std::string> kWords = {"nnodes", "nproc-per-node", "node-rank", "redirects", "role"};
+
+TEST(NearestWord, SmallMistakes_AreFound) {
+  EXPECT_EQ(NearestWord("nnode", kWords), "nnodes");
+  EXPECT_EQ(NearestWord("nodes", kWords), "nnodes");
+  EXPECT_EQ(NearestWord("nproc-pre-node", kWords), "nproc-per-node");
+  EXPECT_EQ(NearestWord("redirect", kWords), "redirects");
+  EXPECT_EQ(NearestWord("nproc", kWords), "nproc-per-node");  // an abbreviation
+  EXPECT_EQ(NearestWord("role", kWords), "role");
+  for (const std::string& far :
+       {std::string("learning-rate"), std::string(), std::string("xy"), std::string(1000, 'n')})
+    EXPECT_EQ(NearestWord(far, kWords), std::nullopt) << far;
+  EXPECT_EQ(NearestWord("nnodes", {}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

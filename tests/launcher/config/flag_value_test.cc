@@ -1,0 +1,137 @@
+#include "launcher/config/flag_value.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/signal_name.h"
+#include "launcher/config/node_count.h"
+#include "launcher/config/signal_list.h"
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(ParseInteger, InRange_IsRead) {
+  EXPECT_EQ(*ParseInteger("0", 0, 10), 0);
+  EXPECT_EQ(*ParseInteger("10", 0, 10), 10);
+  EXPECT_EQ(*ParseInteger("-3", -5, 5), -3);
+}
+
+TEST(ParseInteger, AnythingElse_NamesTheRange) {
+  for (const char* bad : {"", " 1", "1 ", "11", "-1", "x", "1x", "0x1", "1.0", "99999999999999999999", "1\n"}) {
+    const absl::StatusOr<int64_t> number = ParseInteger(bad, 0, 10);
+    ASSERT_FALSE(number.ok()) << bad;
+    EXPECT_NE(number.status().message().find("is not a whole number from 0 to 10"), absl::string_view::npos);
+  }
+}
+
+TEST(ParseSeconds, Numbers_AreRead) {
+  EXPECT_EQ(*ParseSeconds("0"), absl::ZeroDuration());
+  EXPECT_EQ(*ParseSeconds("30"), absl::Seconds(30));
+  EXPECT_EQ(*ParseSeconds("0.5"), absl::Milliseconds(500));
+  EXPECT_EQ(*ParseSeconds(".25"), absl::Milliseconds(250));
+  EXPECT_EQ(*ParseSeconds("0.33333333333"), absl::Nanoseconds(333'333'333));
+}
+
+TEST(ParseSeconds, AnythingElse_IsRefused) {
+  for (const char* bad : {"", ".", "1e3", "inf", "nan", "10s", "1,5", " 1", "0x10", "1.2.3", "--1"}) {
+    EXPECT_FALSE(ParseSeconds(bad).ok()) << bad;
+  }
+  EXPECT_NE(ParseSeconds("-1").status().message().find("negative"), absl::string_view::npos);
+  EXPECT_NE(ParseSeconds("1000000000000").status().message().find("too long"), absl::string_view::npos);
+}
+
+TEST(ParsePositiveSeconds, Zero_IsRefused) {
+  EXPECT_FALSE(ParsePositiveSeconds("0").ok());
+  EXPECT_FALSE(ParsePositiveSeconds("0.0").ok());
+  EXPECT_EQ(*ParsePositiveSeconds("0.001"), absl::Milliseconds(1));
+}
+
+TEST(ParseBool, Words_AreRead) {
+  for (const char* yes : {"1", "true", "True", "TRUE", "t", "yes", "y"}) EXPECT_TRUE(*ParseBool(yes)) << yes;
+  for (const char* no : {"0", "false", "False", "f", "no", "N"}) EXPECT_FALSE(*ParseBool(no)) << no;
+  for (const char* bad : {"", "2", "on", "truth", " 1"}) EXPECT_FALSE(ParseBool(bad).ok()) << bad;
+}
+
+TEST(ParseName, OddNames_AreRefused) {
+  EXPECT_EQ(*ParseName("job 7/ü"), "job 7/ü");
+  EXPECT_EQ(*ParseName(std::string(256, 'x')), std::string(256, 'x'));
+  for (const std::string& bad : {std::string(), std::string(257, 'x'), std::string("a\nb"), std::string("a\xff"),
+                                 std::string(" a"), std::string("a\0b", 3)}) {
+    EXPECT_FALSE(ParseName(bad).ok()) << bad;
+  }
+}
+
+TEST(SignalName, EverySignalOfTheSystem_HasItsName) {
+  for (int signal = 1; signal < 32; ++signal) {
+    ASSERT_NE(sigabbrev_np(signal), nullptr);
+    // glibc says POLL for SIGIO.
+    const std::string expected = signal == SIGIO ? "SIGIO" : std::string("SIG") + sigabbrev_np(signal);
+    EXPECT_EQ(SignalName(signal), expected);
+    EXPECT_EQ(SignalNumber(SignalName(signal)), signal);
+  }
+}
+
+TEST(SignalName, OtherNumbers_AreNamedToo) {
+  EXPECT_EQ(SignalName(SIGRTMIN), "SIGRTMIN");
+  EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
+  EXPECT_EQ(SignalName(0), "signal 0");
+  EXPECT_EQ(SignalName(200), "signal 200");
+}
+
+TEST(SignalNumber, NameWithAndWithoutSig_IsKnown) {
+  EXPECT_EQ(SignalNumber("SIGTERM"), SIGTERM);
+  EXPECT_EQ(SignalNumber("TERM"), SIGTERM);
+  for (const char* other : {"term", "", "SIG"}) EXPECT_EQ(SignalNumber(other), std::nullopt) << other;
+}
+
+TEST(ParseSignals, Names_AreRead) {
+  EXPECT_EQ(*ParseSignals("SIGTERM"), std::vector<int>({SIGTERM}));
+  EXPECT_EQ(*ParseSignals("SIGTERM, USR1,SIGTERM"), std::vector<int>({SIGTERM, SIGUSR1}));
+  EXPECT_EQ(SignalNames(*ParseSignals("SIGTERM,USR1")), "SIGTERM,SIGUSR1");
+}
+
+TEST(ParseSignals, AnythingElse_IsRefused) {
+  for (const char* bad : {"", ",", "SIGTERM,", "15", "SIGFOO", "SIGKILL", "SIGSTOP", "SIGCHLD", "SIGSEGV", "SIGABRT"}) {
+    EXPECT_FALSE(ParseSignals(bad).ok()) << bad;
+  }
+}
+
+TEST(ParseNodeCount, NumberAndRange_AreRead) {
+  EXPECT_EQ(*ParseNodeCount("1"), (NodeCount{1, 1}));
+  EXPECT_EQ(*ParseNodeCount("12"), (NodeCount{12, 12}));
+  EXPECT_EQ(*ParseNodeCount("1:4"), (NodeCount{1, 4}));
+  EXPECT_EQ(*ParseNodeCount("3:3"), (NodeCount{3, 3}));
+  EXPECT_EQ(*ParseNodeCount("100000"), (NodeCount{100000, 100000}));
+}
+
+TEST(ParseNodeCount, AnythingElse_IsRefused) {
+  for (const char* bad :
+       {"", "0", "-1", "x", "1:", ":2", "0:2", "4:1", "1:2:3", "1-2", "1.5", "1 :2", "1000001", ":"}) {
+    EXPECT_FALSE(ParseNodeCount(bad).ok()) << bad;
+  }
+}
+
+TEST(ParseProcessCount, NumberAndWords_AreRead) {
+  EXPECT_EQ(*ParseProcessCount("8"), (ProcessCount{ProcessCount::Kind::kNumber, 8}));
+  using Kind = ProcessCount::Kind;
+  const std::pair<const char*, Kind> kWords[] = {{"cpu", Kind::kCpu}, {"gpu", Kind::kGpu}, {"auto", Kind::kAuto}};
+  for (const auto& [word, kind] : kWords) EXPECT_EQ(ParseProcessCount(word)->kind, kind) << word;
+  for (const char* bad : {"", "0", "-2", "xpu", "GPU", "8.0", "10001", "cpu "}) {
+    EXPECT_FALSE(ParseProcessCount(bad).ok()) << bad;
+  }
+}
+
+TEST(CountProcesses, Devices_AreCounted) {
+  const struct {
+    const char* count;
+    int cpus, gpus, expected;
+  } kCases[] = {{"3", 8, 2, 3},    {"cpu", 8, 2, 8},  {"gpu", 8, 2, 2},
+                {"auto", 8, 2, 2}, {"auto", 8, 0, 8}, {"cpu", 0, 0, 1}};
+  for (const auto& c : kCases) EXPECT_EQ(*CountProcesses(*ParseProcessCount(c.count), c.cpus, c.gpus), c.expected);
+  EXPECT_EQ(CountProcesses(*ParseProcessCount("gpu"), 8, 0).status().message(),
+            "this node has no GPU: give a number, or cpu");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

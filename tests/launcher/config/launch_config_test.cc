@@ -1,0 +1,311 @@
+#include "launcher/config/launch_config.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "absl/strings/match.h"
+#include "launcher/config/parse_options.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+HostFacts Facts() { return HostFacts{.cpus = 4, .gpus = 2, .random_id = "fresh"}; }
+
+LaunchConfig MustResolve(Words flags, const HostFacts& facts = Facts(), Words script = {"train.py", "--lr", "1"}) {
+  flags.insert(flags.end(), script.begin(), script.end());
+  const absl::StatusOr<ParseResult> parsed = ParseOptions(flags, [](const std::string&) { return std::nullopt; });
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  if (!parsed.ok()) return LaunchConfig();
+  const absl::StatusOr<LaunchConfig> config = Resolve(std::get<ParsedOptions>(*parsed).options, facts);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.value_or(LaunchConfig());
+}
+
+TEST(Resolve, OneNodeWithoutEndpoint_MeetsInProcess) {
+  for (const Words& flags : {Words{}, Words{"--standalone"}, Words{"--nnodes=1:1", "--rdzv-backend=c10d"},
+                             Words{"--rdzv-endpoint=localhost:0"}, Words{"--standalone", "--rdzv-endpoint=h:1"},
+                             Words{"--master-port=29501"}, Words{"--node-rank=0", "--master-addr=127.0.0.1"}}) {
+    const LaunchConfig config = MustResolve(flags);
+    EXPECT_EQ(config.server_place, ServerPlace::kInProcess);
+    EXPECT_EQ(config.job_id, "fresh");
+    EXPECT_EQ(config.settings.max_nodes(), 1);
+  }
+}
+
+TEST(Resolve, JobId_IsKeptIfGiven) {
+  EXPECT_EQ(MustResolve({"--rdzv-id=j"}).job_id, "j");
+  EXPECT_EQ(MustResolve({"--standalone", "--rdzv-id=j"}).job_id, "j");
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h"}).job_id, "none");
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=j"}).job_id, "j");
+}
+
+// A launcher that hosts the server passes its settings without encoding, which would drop fractions of nanoseconds.
+TEST(Resolve, DurationsWithManyDigits_HaveWholeNanoseconds) {
+  const std::string third = "3.33333333333333";
+  const rendezvous::JobSettings settings =
+      MustResolve({"--rdzv-conf=restart_window=" + third + ",restart_backoff=" + third + ",node_cooldown=" + third +
+                   ",join_timeout=" + third + ",last_call_timeout=" + third + ",keep_alive_interval=" + third +
+                   ",reconnect_grace=" + third})
+          .settings;
+  for (const absl::Duration duration :
+       {ToDuration(settings.restart_window()), ToDuration(settings.restart_backoff()),
+        ToDuration(settings.node_cooldown()), ToDuration(settings.join_timeout()), ToDuration(settings.last_call()),
+        ToDuration(settings.heartbeat_timeout()) / 3, ToDuration(settings.reconnect_grace())}) {
+    EXPECT_EQ(duration, absl::Seconds(3) + absl::Nanoseconds(333'333'333));
+  }
+}
+
+TEST(Resolve, Endpoint_IsHostedByWhomItBelongsTo) {
+  const LaunchConfig config = MustResolve({"--nnodes=1:4", "--rdzv-endpoint=h"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"h", 29400}));
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.settings.min_nodes(), 1);
+  EXPECT_EQ(config.settings.max_nodes(), 4);
+  EXPECT_EQ(MustResolve({"--rdzv-endpoint=h:5"}).server_place, ServerPlace::kHereIfLocal) << "one node, given server";
+}
+
+TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
+  const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b:5,[::1]:6"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"a", 29400}));
+  EXPECT_EQ(config.more_endpoints, (std::vector<Endpoint>{{"b", 5}, {"::1", 6}}));
+  EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
+  EXPECT_EQ(ServersText(config), "a:29400,b:5,[::1]:6");
+  // Longer than a takeover by default.
+  EXPECT_EQ(ToDuration(config.settings.heartbeat_timeout()), absl::Seconds(10));
+  EXPECT_EQ(ToDuration(MustResolve({"--nnodes=2", "--rdzv-endpoint=a"}).settings.heartbeat_timeout()),
+            absl::Seconds(3));
+  EXPECT_EQ(ToDuration(MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b", "--rdzv-conf=heartbeat_timeout=3"})
+                           .settings.heartbeat_timeout()),
+            absl::Seconds(3));
+  EXPECT_EQ(config.reconnect_timeout, std::nullopt);
+}
+
+TEST(Resolve, IsHost_Decides) {
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=1"}).server_place, ServerPlace::kHere);
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=0"}).server_place,
+            ServerPlace::kElsewhere);
+}
+
+TEST(Resolve, StaticStyle_MeetsAtTheMaster) {
+  LaunchConfig config = MustResolve({"--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.1"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 29500}));
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.node_rank, 0);
+  EXPECT_TRUE(config.notes.empty());
+
+  config = MustResolve({"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=1234"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 1234}));
+  EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
+  EXPECT_EQ(config.node_rank, 1);
+
+  config = MustResolve({"--nnodes=2", "--master-port=1234"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"127.0.0.1", 1234}));
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.node_rank, std::nullopt);
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_TRUE(absl::StrContains(config.notes[0], "127.0.0.1:1234"));
+}
+
+TEST(Resolve, EndpointAndNodeRank_IsOnlyAWish) {
+  const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--node-rank=1", "--master-addr=m"});
+  EXPECT_EQ(config.endpoint.host, "h");
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.node_rank, 1);
+  EXPECT_EQ(config.notes.size(), 1) << "--master-addr has no effect";
+}
+
+TEST(Resolve, Master_OfOneNode_IsWhereTheStoreIs) {
+  for (const Words& flags : {Words{}, Words{"--standalone"}, Words{"--rdzv-endpoint=localhost:0"}}) {
+    Words all = flags;
+    all.insert(all.end(), {"--master-addr=node0", "--master-port=1234"});
+    const LaunchConfig config = MustResolve(all);
+    EXPECT_EQ(config.store_host, "node0");
+    EXPECT_EQ(config.store_port, 1234);
+    EXPECT_TRUE(config.notes.empty());
+  }
+  EXPECT_EQ(MustResolve({"--master-port=0"}).store_port, 0);
+  EXPECT_EQ(MustResolve({}).store_host, "");
+}
+
+TEST(Resolve, MasterPort_BesideAnEndpoint_IsTheStores) {
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h:29400", "--master-port=29500"}).store_port, 29500);
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h:29400", "--master-port=29400"}).store_port, 0);
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--master-addr=h", "--master-port=29500"}).store_port, 0) << "the server's";
+}
+
+TEST(Resolve, NumaBinding_GivesEachWorkerItsCpus) {
+  HostFacts facts = Facts();
+  facts.topology = CpuTopology{.cpus = {{0, {.node = 0}}, {1, {.node = 1}}}};
+  EXPECT_TRUE(MustResolve({"--nproc-per-node=2"}, facts).cpus.empty());
+  EXPECT_EQ(MustResolve({"--numa-binding=node", "--nproc-per-node=2"}, facts).cpus,
+            (std::vector<std::vector<int>>{{0}, {1}}));
+  facts.topology = absl::UnavailableError("why");
+  Options options{.cpu_binding = CpuBinding::kNode, .script = {"x.py"}};
+  EXPECT_EQ(Resolve(options, facts, {}).status().message(), "--numa-binding: why");
+}
+
+TEST(Resolve, Script_FromStandardInput) {
+  HostFacts facts = Facts();
+  const LaunchConfig config = MustResolve({}, facts, {"-", "a"});
+  EXPECT_EQ(config.command.arguments, (Words{"-u", "-", "a"}));
+  EXPECT_EQ(config.command.script, "");
+  EXPECT_TRUE(config.runs_python);
+  EXPECT_TRUE(config.notes.empty());
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts, {"-"}).notes.size(), 1);
+}
+
+TEST(Resolve, NodeRank_BeatsTheRankOfRdzvConf) {
+  EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1"}).node_rank, 1);
+  EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1", "--node-rank=2"}).node_rank, 2);
+}
+
+TEST(Resolve, JobSettings_AreFilled) {
+  const LaunchConfig config = MustResolve(
+      {"--nnodes=2:3", "--rdzv-endpoint=h", "--max-restarts=5", "--local-addr=10.0.0.9", "--role=trainer",
+       "--rdzv-conf=join_timeout=1,last_call_timeout=2,heartbeat_timeout=3,reconnect_grace=4,reconnect_timeout=5,"
+       "restart_window=6,restart_backoff=7,max_failures_at_step=8,node_cooldown=9"});
+  rendezvous::JobSettings expected = rendezvous::DefaultSettings();
+  expected.set_min_nodes(2);
+  expected.set_max_nodes(3);
+  expected.set_max_restarts(5);
+  *expected.mutable_restart_window() = FromDuration(absl::Seconds(6));
+  *expected.mutable_restart_backoff() = FromDuration(absl::Seconds(7));
+  expected.set_max_failures_at_step(8);
+  *expected.mutable_node_cooldown() = FromDuration(absl::Seconds(9));
+  *expected.mutable_join_timeout() = FromDuration(absl::Seconds(1));
+  *expected.mutable_last_call() = FromDuration(absl::Seconds(2));
+  *expected.mutable_heartbeat_timeout() = FromDuration(absl::Seconds(3));
+  *expected.mutable_reconnect_grace() = FromDuration(absl::Seconds(4));
+  EXPECT_EQ(config.settings, expected);
+  EXPECT_EQ(config.reconnect_timeout, absl::Seconds(5));
+  EXPECT_EQ(config.local_addr, "10.0.0.9");
+  EXPECT_EQ(config.role, "trainer");
+}
+
+TEST(Resolve, Defaults_AreThoseOfTheProtocol) { EXPECT_EQ(MustResolve({}).settings, rendezvous::DefaultSettings()); }
+
+TEST(Resolve, Slots_AreCounted) {
+  EXPECT_EQ(MustResolve({}).slots, 1);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}).slots, 4);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=gpu"}).slots, 2);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=auto"}).slots, 2);
+}
+
+TEST(Resolve, Script_IsRunByPython) {
+  LaunchConfig config = MustResolve({});
+  EXPECT_EQ(config.command.programs, (Words{"python3", "python"}));
+  EXPECT_EQ(config.command.arguments, (Words{"-u", "train.py", "--lr", "1"}));
+  EXPECT_EQ(config.entrypoint, "train.py");
+  EXPECT_TRUE(config.runs_python);
+
+  HostFacts facts = Facts();
+  facts.python.python_exec = "nsys profile python3";
+  config = MustResolve({}, facts);
+  EXPECT_EQ(config.command.programs, Words{"nsys"});
+  EXPECT_EQ(config.command.arguments, (Words{"profile", "python3", "-u", "train.py", "--lr", "1"}));
+  facts.python.python_exec = "python3 '";
+  EXPECT_EQ(Resolve(Options{.script = {"train.py"}}, facts, {}).status().message(),
+            "PYTHON_EXEC=python3 ': unterminated quote");
+}
+
+TEST(Resolve, ModuleAndProgram_AreRunAsSuch) {
+  EXPECT_EQ(MustResolve({"-m"}, Facts(), {"pkg.train", "-x"}).command.arguments,
+            (Words{"-u", "-m", "pkg.train", "-x"}));
+  const LaunchConfig config = MustResolve({"--no-python"}, Facts(), {"./train", "-x", ""});
+  EXPECT_EQ(config.command.programs, Words{"./train"});
+  EXPECT_EQ(config.command.arguments, (Words{"-x", ""}));
+  EXPECT_EQ(config.entrypoint, "./train");
+}
+
+TEST(Resolve, ScriptThatIsAProgram_IsRunAsOne) {
+  HostFacts facts = Facts();
+  facts.script = {"#!/bin/sh\n", true};
+  LaunchConfig config = MustResolve({}, facts, {"./train", "-x"});
+  EXPECT_EQ(config.command.programs, Words{"./train"});
+  EXPECT_EQ(config.command.arguments, Words{"-x"});
+  EXPECT_EQ(config.command.script, "");
+  EXPECT_EQ(MustResolve({}, facts, {"train"}).command.programs, Words{"./train"}) << "the one here, not one of PATH";
+  EXPECT_EQ(MustResolve({"--no-python"}, facts, {"train"}).command.programs, Words{"train"});
+  EXPECT_EQ(MustResolve({"-m"}, facts, {"train"}).command.arguments, (Words{"-u", "-m", "train"}));
+  EXPECT_EQ(MustResolve({}, facts, {"train.py"}).command.script, "train.py");
+}
+
+TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
+  HostFacts facts = Facts();
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts).devices, Words{});
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"0", "1"}));
+  facts.visible_devices = "3, GPU-5,6";
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"3", "GPU-5", "6"}));
+  facts.visible_devices = "3";
+  const absl::Status few =
+      Resolve(Options{.nproc_per_node = {.number = 2}, .virtual_local_rank = true}, facts).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(few));
+  EXPECT_NE(few.message().find("CUDA_VISIBLE_DEVICES=3 has 1 device for 2 workers"), std::string::npos) << few;
+}
+
+TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {
+  EXPECT_EQ(MustResolve({"--tee=3", "--duplicate-stdout-filters=x", "--local-ranks-filter=0"}).notes, Words{});
+  EXPECT_EQ(MustResolve({"--duplicate-stderr-filters=x"}).notes.size(), 1u);
+  EXPECT_EQ(MustResolve({"--local-ranks-filter=1,2"}).notes.size(), 1u) << "one worker, whose local rank is 0";
+  EXPECT_EQ(MustResolve({"--run-path", "--logs-specs=x"}).notes.size(), 2u);
+}
+
+TEST(Resolve, PortRange_IsKept) {
+  EXPECT_EQ(MustResolve({}).port_range, std::nullopt);
+  EXPECT_EQ(MustResolve({"--port-range=20000:20100"}).port_range, (PortRange{20000, 20100}));
+  const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--port-range=1-9"});
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal) << "another host may serve at any port";
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckHostedPort(config)));
+}
+
+TEST(Resolve, Output_IsKept) {
+  LaunchConfig config = MustResolve({"--log-dir=/logs", "-r", "0:3,7:1", "-t", "2"});
+  EXPECT_EQ(config.output.log_dir, "/logs");
+  EXPECT_FALSE(config.output.no_files);
+  EXPECT_EQ(config.output.redirects.For(0), (StdStreams{true, true}));
+  EXPECT_EQ(config.output.tee.For(0), (StdStreams{false, true}));
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_TRUE(absl::StrContains(config.notes[0], "local rank 7"));
+
+  config = MustResolve({"--log-dir=/dev/null", "-r3"});
+  EXPECT_TRUE(config.output.no_files);
+  EXPECT_EQ(config.output.log_dir, "");
+  EXPECT_EQ(config.notes.size(), 1);
+}
+
+TEST(Resolve, Warnings_AreThoseThatDoNotStopTheJob) {
+  EXPECT_EQ(MustResolve({}).warning_signals, (std::vector<int>{SIGUSR1, SIGUSR2}));
+  EXPECT_EQ(MustResolve({"--signals-to-handle=SIGTERM,SIGUSR1"}).warning_signals, std::vector<int>{SIGUSR2});
+}
+
+LaunchConfig ResolveInBatch(absl::Duration kill_wait, std::optional<absl::Duration> shutdown_timeout = std::nullopt) {
+  Options options;
+  options.script = {"train.py"};
+  options.shutdown_timeout = shutdown_timeout;
+  ClusterEnvironment cluster;
+  cluster.batch = BatchSystem{.job = "7", .kill_wait = kill_wait};
+  return Resolve(options, Facts(), cluster).value();
+}
+
+TEST(Resolve, ShutdownTimeout_UnderABatchSystem_EndsBeforeItsSigkill) {
+  EXPECT_EQ(MustResolve({}).shutdown_timeout, absl::Seconds(30));
+  const std::pair<double, double> kCases[] = {{30, 27}, {8, 7}, {1, 0.5}, {0, 0}, {600, 30}};
+  for (const auto& [kill_wait, expected] : kCases) {
+    EXPECT_EQ(ResolveInBatch(absl::Seconds(kill_wait)).shutdown_timeout, absl::Seconds(expected)) << kill_wait;
+  }
+}
+
+TEST(Resolve, ShutdownTimeout_GivenUnderABatchSystem_IsTakenWithANoteIfItIsTooLong) {
+  LaunchConfig config = ResolveInBatch(absl::Seconds(30), absl::Seconds(30));
+  EXPECT_EQ(config.shutdown_timeout, absl::Seconds(30));
+  EXPECT_TRUE(config.notes.empty());
+  config = ResolveInBatch(absl::Seconds(30), absl::Seconds(60));
+  EXPECT_EQ(config.shutdown_timeout, absl::Seconds(60));
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_TRUE(absl::StrContains(config.notes[0], "--shutdown-timeout=60 is longer")) << config.notes[0];
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,92 @@
+#include "launcher/config/output_filter.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/config/line_prefix.h"
+#include "launcher/config/std_streams.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+TEST(ParseLocalRanks, List_IsASet) {
+  EXPECT_EQ(*ParseLocalRanks("0"), std::set<int32_t>{0});
+  EXPECT_EQ(*ParseLocalRanks("12,0, 3,0"), (std::set<int32_t>{0, 3, 12}));
+}
+
+TEST(ParseLocalRanks, WhatIsNone_IsNamed) {
+  for (const char* text : {"", ",", "0,", "one", "-1", "0-3", "1.5", "99999999999"}) {
+    const absl::Status status = ParseLocalRanks(text).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
+    EXPECT_NE(status.message().find("is not a list of local ranks such as 0,1"), absl::string_view::npos) << status;
+  }
+}
+
+TEST(ParseLineFilters, Commas_SeparateAndTwoAreOne) {
+  EXPECT_EQ(ParseLineFilters("apple"), Texts{"apple"});
+  EXPECT_EQ(ParseLineFilters("apple,a pear"), (Texts{"apple", "a pear"}));
+  EXPECT_EQ(ParseLineFilters("a,,b,c"), (Texts{"a,b", "c"}));
+  EXPECT_EQ(ParseLineFilters(",,,"), Texts{","});
+  EXPECT_EQ(ParseLineFilters(""), Texts{});
+  EXPECT_EQ(ParseLineFilters("a,"), Texts{"a"});
+}
+
+constexpr StdStreams kNone{false, false}, kOut{true, false}, kErr{false, true}, kBoth{true, true};
+
+TEST(ParseStreamChoice, OneDigit_HoldsForAllRanks) {
+  EXPECT_EQ(ParseStreamChoice("0")->For(5), kNone);
+  EXPECT_EQ(ParseStreamChoice("1")->For(5), kOut);
+  EXPECT_EQ(ParseStreamChoice("2")->For(0), kErr);
+  EXPECT_EQ(ParseStreamChoice("3")->For(123), kBoth);
+  EXPECT_FALSE(ParseStreamChoice("0")->any());
+  EXPECT_TRUE(ParseStreamChoice("2")->any());
+  EXPECT_EQ(ParseStreamChoice("3")->MaxNamedRank(), -1);
+}
+
+TEST(ParseStreamChoice, Map_HoldsForTheNamedRanks) {
+  const absl::StatusOr<StreamChoice> choice = ParseStreamChoice("0:1,12:3,3:0");
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  const std::pair<int, StdStreams> kExpected[] = {{0, kOut}, {12, kBoth}, {3, kNone}, {1, kNone}};
+  for (const auto& [rank, streams] : kExpected) EXPECT_EQ(choice->For(rank), streams) << rank;
+  EXPECT_EQ(choice->MaxNamedRank(), 12);
+  EXPECT_TRUE(choice->any());
+  EXPECT_FALSE(ParseStreamChoice("0:0")->any());
+}
+
+TEST(ParseStreamChoice, AnythingElse_IsRefused) {
+  for (const char* bad : {"", "4", "-1", "00", "x", "0:", ":1", "0:4", "0:1,", ",0:1", "0:1,0:2", "0:1;1:2", "a:1",
+                          "0:1,2", "-1:1", "0:1 ,1:2", "10000:1", "1:2:3", "0=1"}) {
+    const absl::StatusOr<StreamChoice> choice = ParseStreamChoice(bad);
+    ASSERT_FALSE(choice.ok()) << bad;
+    EXPECT_EQ(choice.status().message().find('\n'), absl::string_view::npos);
+  }
+}
+
+TEST(StdStreams, Or_Unites) {
+  EXPECT_EQ(kOut | kErr, kBoth);
+  EXPECT_EQ(kNone | kErr, kErr);
+}
+
+const LinePrefixValues kValues{"trainer", 3, 11, "node-b"};
+
+TEST(ExpandLinePrefix, Default_IsTorchruns) { EXPECT_EQ(ExpandLinePrefix(kDefaultLinePrefix, kValues), "[trainer3]:"); }
+
+TEST(ExpandLinePrefix, EveryMacro_WithAndWithoutBraces) {
+  EXPECT_EQ(ExpandLinePrefix("${hostname} ${rank} ${local_rank} ${role_name}|", kValues), "node-b 11 3 trainer|");
+  EXPECT_EQ(ExpandLinePrefix("$hostname/$rank.$local_rank:$role_name", kValues), "node-b/11.3:trainer");
+}
+
+TEST(ExpandLinePrefix, Time_StaysForTheLine) {
+  EXPECT_EQ(ExpandLinePrefix("$time ${time} $rank", kValues), "${time} ${time} 11");
+}
+
+TEST(ExpandLinePrefix, AllElse_StaysAsInPython) {
+  for (const char* text :
+       {"", "plain", "$", "${", "${}", "$ {rank}", "${rank", "$ranks", "${other}", "$other!", "{rank}"})
+    EXPECT_EQ(ExpandLinePrefix(text, kValues), text);
+  EXPECT_EQ(ExpandLinePrefix("$$rank $$$rank", kValues), "$rank $11");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

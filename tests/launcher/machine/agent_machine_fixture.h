@@ -1,0 +1,164 @@
+#ifndef DDPRUN_TESTS_LAUNCHER_MACHINE_AGENT_MACHINE_FIXTURE_H_
+#define DDPRUN_TESTS_LAUNCHER_MACHINE_AGENT_MACHINE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/machine/agent_machine.h"
+#include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
+
+// A launcher of two workers in a job of two nodes. Its effects are read as words.
+namespace ddprun::launcher {
+
+// One or two words per effect, so that a test reads as a list of the launcher's actions. Log lines are left out.
+inline std::string Render(const AgentMachine::Effects& effects) {
+  std::vector<std::string> words;
+  for (const AgentEffect& e : effects) {
+    if (const auto* send = std::get_if<effect::Send>(&e)) {
+      if (const auto* m = std::get_if<rendezvous::Join>(&send->message)) {
+        static const char* const kPhases[] = {"", "idle", "running", "succeeded", "stopping"};
+        words.push_back(absl::StrCat("join ", m->incarnation(), " ", kPhases[static_cast<int>(m->phase())]));
+      } else if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) {
+        words.push_back("heartbeat");
+      } else if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&send->message)) {
+        words.push_back(absl::StrCat("failed ", m->round(), " rank ", m->failure().rank()));
+      } else if (const auto* m = std::get_if<rendezvous::GroupSucceeded>(&send->message)) {
+        words.push_back(absl::StrCat("succeeded ", m->round()));
+      } else if (const auto* m = std::get_if<rendezvous::Ready>(&send->message)) {
+        words.push_back(absl::StrCat("ready ", m->left_round()));
+      } else {
+        words.push_back("leave");
+      }
+    } else if (std::holds_alternative<effect::ResetConnection>(e)) {
+      words.push_back("reset");
+    } else if (std::holds_alternative<effect::OpenStore>(e)) {
+      words.push_back("store");
+    } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
+      words.push_back(absl::StrCat("spawn ", spawn->assignment.round()));
+    } else if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
+      if (signal->signal != SIGCONT) words.push_back(absl::StrCat("signal ", signal->signal));
+    } else if (std::holds_alternative<effect::KillWorkers>(e)) {
+      words.push_back("kill");
+    } else if (std::holds_alternative<effect::SweepOrphans>(e)) {
+      words.push_back("sweep");
+    } else if (std::holds_alternative<effect::ReportMissingRanks>(e)) {
+      words.push_back("missing");
+    } else if (const auto* exit = std::get_if<effect::Exit>(&e)) {
+      words.push_back(absl::StrCat("exit ", exit->code));
+    }
+  }
+  return absl::StrJoin(words, ", ");
+}
+
+inline std::string Printed(const AgentMachine::Effects& effects) {
+  std::string text;
+  for (const AgentEffect& e : effects) {
+    if (const auto* print = std::get_if<effect::Print>(&e)) absl::StrAppend(&text, print->text, "\n");
+  }
+  return text;
+}
+
+class AgentMachineTest : public ::testing::Test {
+ protected:
+  AgentMachineTest() : AgentMachineTest(Settings()) {}
+  explicit AgentMachineTest(AgentSettings settings) : machine_(std::move(settings), now_) {
+    machine_.Start(now_, &effects_);
+    EXPECT_EQ(Take(), "store");
+  }
+
+  static AgentSettings Settings() {
+    AgentSettings settings;
+    settings.join.set_job_id("job");
+    settings.join.set_node_id("node");
+    settings.join.set_host("here");
+    settings.join.set_address("10.0.0.2");
+    settings.join.set_slots(2);
+    settings.join.mutable_settings()->set_max_nodes(2);
+    settings.join.mutable_settings()->set_min_nodes(2);
+    settings.server = "10.0.0.1:29400";
+    settings.warning_signals = {SIGUSR1};
+    return settings;
+  }
+
+  static rendezvous::Assignment Round(uint64_t round) {
+    return TextProto<rendezvous::Assignment>(absl::StrCat("group_world_size: 2 world_size: 4 round: ", round));
+  }
+
+  static rendezvous::WorkerFailure Failure(int rank) {
+    return TextProto(
+        absl::StrCat("host: 'here' signal: 9 message: 'killed by SIGKILL' rank: ", rank, " local_rank: ", rank),
+        rendezvous::NewFailure());
+  }
+
+  static rendezvous::Verdict Failed(int code) { return rendezvous::NewVerdict(false, "", Failure(0), code); }
+
+  // Opens the store on request, as the shell does.
+  std::string Take() {
+    for (size_t i = 0; i < effects_.size(); ++i) {
+      if (std::holds_alternative<effect::OpenStore>(effects_[i])) machine_.OnStoreOpened({++port_}, now_, &effects_);
+    }
+    const std::string text = Render(effects_);
+    printed_ = Printed(effects_);
+    effects_.clear();
+    return text;
+  }
+  // The Leave among the effects, if any.
+  std::optional<rendezvous::Leave> LeaveSaid() const {
+    for (const AgentEffect& e : effects_) {
+      const auto* send = std::get_if<effect::Send>(&e);
+      if (send == nullptr) continue;
+      if (const auto* leave = std::get_if<rendezvous::Leave>(&send->message)) return *leave;
+    }
+    return std::nullopt;
+  }
+  std::string Connect() {
+    machine_.OnConnected(now_, &effects_);
+    return Take();
+  }
+  std::string Say(rendezvous::ServerMessage message) {
+    machine_.OnServerMessage(message, now_, &effects_);
+    return Take();
+  }
+  std::string End(std::vector<WorkerEnd> ends) {
+    machine_.OnWorkersEnded(ends, now_, &effects_);
+    return Take();
+  }
+  std::string Signal(int number, bool from_batch_system = false) {
+    machine_.OnSignal({number, absl::StrCat("signal ", number), from_batch_system, absl::Seconds(61)}, now_, &effects_);
+    return Take();
+  }
+  std::string Lose(bool permanent = false) {
+    machine_.OnDisconnected("connection refused", permanent, now_, now_, &effects_);
+    return Take();
+  }
+  // Advances the time to the next deadline and handles it.
+  std::string Due() {
+    now_ = machine_.NextDeadline();
+    machine_.OnDeadline(now_, &effects_);
+    return Take();
+  }
+  void Run(uint64_t round = 1) {
+    Connect();
+    Say(WelcomeEvery(absl::InfiniteDuration()));
+    ASSERT_EQ(Say(rendezvous::NewAssign(Round(round))), absl::StrCat("spawn ", round));
+    ASSERT_EQ(machine_.state(), AgentMachine::State::kRunning);
+  }
+
+  SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
+  AgentMachine machine_;
+  AgentMachine::Effects effects_;
+  std::string printed_;
+  int port_ = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_TESTS_LAUNCHER_MACHINE_AGENT_MACHINE_FIXTURE_H_

@@ -1,0 +1,350 @@
+#include "launcher/machine/agent_machine.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <optional>
+#include <string>
+
+#include "tests/launcher/machine/agent_machine_fixture.h"
+#include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::Assignment;
+using rendezvous::Join;
+using rendezvous::Verdict;
+using rendezvous::WorkerFailure;
+using State = AgentMachine::State;
+
+TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
+  EXPECT_EQ(Connect(), "join 1 idle");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(1))), "spawn 1");
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "a running job must not wake up";
+  EXPECT_EQ(End({{0, std::nullopt}}), "");
+  EXPECT_EQ(End({{1, std::nullopt}}), "sweep, succeeded 1");
+  EXPECT_EQ(Say(rendezvous::NewFinish(TextProto<Verdict>("succeeded: true"))), "sweep, exit 0");
+  EXPECT_EQ(machine_.state(), State::kDone);
+}
+
+TEST_F(AgentMachineTest, OnWorkersEnded_OneFailed_ReportsItAtOnceAndStopsTheOther) {
+  Run();
+  EXPECT_EQ(End({{0, Failure(0)}}), "failed 1 rank 0, signal 15");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "rank 0 failed", std::nullopt)), "");
+  EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1") << "what we killed ourselves is no failure";
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(2))), "spawn 2");
+}
+
+TEST_F(AgentMachineTest, OnWorkersEnded_AllFailedAtOnce_TheCauseIsReportedTheOthersAreSiblings) {
+  Run();
+  WorkerFailure lost_peer = Failure(0);
+  lost_peer.set_signal(SIGPIPE);
+  EXPECT_EQ(End({{0, lost_peer}, {1, Failure(1)}}), "failed 1 rank 1, sweep, store, ready 1");
+  machine_.OnServerMessage(rendezvous::NewFinish(Failed(137)), now_, &effects_);
+  const auto& exit = std::get<effect::Exit>(effects_.back());
+  EXPECT_EQ(exit.code, 137);
+  ASSERT_EQ(exit.siblings.size(), 1u);
+  EXPECT_EQ(exit.siblings[0].rank(), 0);
+}
+
+TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGraceAndAbandonedAfterAnother) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b joined", std::nullopt)), "signal 15");
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
+  EXPECT_EQ(Due(), "kill");
+  EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
+}
+
+TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
+  Run();
+  End({{0, std::nullopt}});
+  machine_.OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
+  ASSERT_EQ(effects_.size(), 4u);
+  EXPECT_EQ(std::get<effect::NotifyStop>(effects_[1]).ranks, LocalRanks({1}));
+  EXPECT_EQ(std::get<effect::SignalWorkers>(effects_[2]).ranks, LocalRanks({1}));
+  Take();
+  now_ = machine_.NextDeadline();
+  machine_.OnDeadline(now_, &effects_);
+  EXPECT_EQ(std::get<effect::KillWorkers>(effects_.at(0)).ranks, LocalRanks({1}));
+}
+
+// The server receives the port at which the store listens.
+TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
+  machine_.OnConnected(now_, &effects_);
+  EXPECT_EQ(std::get<Join>(std::get<effect::Send>(effects_.at(0)).message).store_port(), 1);
+  Take();
+  Say(WelcomeEvery(absl::InfiniteDuration()));
+  Say(rendezvous::NewAssign(Round(1)));
+  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
+  EXPECT_EQ(Render(effects_), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
+  effects_.clear();
+  EXPECT_EQ(machine_.state(), State::kStopping);
+  machine_.OnStoreOpened({4711, "its secret"}, now_, &effects_);
+  ASSERT_EQ(effects_.size(), 1u);
+  EXPECT_EQ(std::get<rendezvous::Ready>(std::get<effect::Send>(effects_[0]).message),
+            (rendezvous::NewReady(1, 4711, "its secret")));
+  EXPECT_EQ(machine_.state(), State::kIdle);
+}
+
+TEST_F(AgentMachineTest, OnSignal_WhileTheStoreIsBeingOpened_Exits) {
+  Run();
+  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
+  effects_.clear();
+  EXPECT_EQ(Signal(SIGTERM), "leave, sweep, exit 143");
+}
+
+TEST_F(AgentMachineTest, OnConnected_WhileTheStoreIsBeingOpened_ReadyFollows) {
+  Run();
+  Lose();
+  machine_.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now_, &effects_);
+  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
+  effects_.clear();
+  EXPECT_EQ(Connect(), "join 2 stopping");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "failed 1 rank 0");
+  machine_.OnStoreOpened({2}, now_, &effects_);
+  EXPECT_EQ(Take(), "ready 1");
+}
+
+TEST_F(AgentMachineTest, OnStopRound_AfterSuccess_GoesIdleAtOnce) {
+  Run();
+  End({{0, std::nullopt}, {1, std::nullopt}});
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "rank 3 failed", std::nullopt)), "sweep, store, ready 1");
+}
+
+TEST_F(AgentMachineTest, OnStopRound_OfAnOldRoundOrWithoutOne_IsIgnored) {
+  Connect();
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "", std::nullopt)), "");
+  Say(WelcomeEvery(absl::InfiniteDuration()));
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(5))), "spawn 5");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(4, "", std::nullopt)), "");
+  EXPECT_EQ(machine_.state(), State::kRunning);
+}
+
+TEST_F(AgentMachineTest, OnAssign_OfTheSameOrAnOlderRound_IsIgnored) {
+  Run(5);
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(6))), "") << "workers run: only a StopRound may end them";
+  Say(rendezvous::NewStopRound(5, "", std::nullopt));
+  End({{0, Failure(0)}, {1, Failure(1)}});
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(5))), "");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(6))), "spawn 6");
+}
+
+TEST_F(AgentMachineTest, OnSpawnFailed_SomeStarted_StopsThemAndReports) {
+  Run();
+  WorkerFailure missing = Failure(1);
+  missing.set_restartable(false);
+  machine_.OnSpawnFailed({1}, missing, now_, &effects_);
+  EXPECT_EQ(Take(), "failed 1 rank 1, signal 15");
+  EXPECT_EQ(Say(rendezvous::NewFinish(Failed(127))), "");
+  EXPECT_EQ(End({{0, Failure(0)}}), "sweep, exit 127");
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhereItStands) {
+  Run();
+  EXPECT_EQ(Lose(), "");
+  EXPECT_NE(printed_.find("workers run on"), std::string::npos) << printed_;
+  EXPECT_EQ(Connect(), "join 2 running");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "");
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkersAndSaysWhy) {
+  Run();
+  Lose();
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Minutes(30));
+  EXPECT_EQ(Due(), "signal 15");
+  EXPECT_NE(
+      printed_.find("no rendezvous server at 10.0.0.1:29400 for 30m; here (10.0.0.2): connection refused; start it"),
+      std::string::npos)
+      << printed_;
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 1");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_AfterAFailureThatWasNeverHeardOf_ReportsItBeforeReady) {
+  Run();
+  Lose();
+  EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "sweep, store") << "nobody to tell";
+  EXPECT_EQ(Connect(), "join 2 stopping");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "failed 1 rank 0, ready 1");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_AfterSuccessWithoutServer_JoinTellsIt) {
+  Run();
+  Lose();
+  EXPECT_EQ(End({{0, std::nullopt}, {1, std::nullopt}}), "sweep");
+  EXPECT_EQ(Connect(), "join 2 succeeded");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
+  Run();
+  Lose();
+  EXPECT_EQ(Connect(), "join 2 running");
+  EXPECT_EQ(End({{0, std::nullopt}, {1, std::nullopt}}), "sweep");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "succeeded 1");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b was lost", std::nullopt)), "signal 15");
+  Lose();
+  EXPECT_EQ(Connect(), "join 2 stopping");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, store");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "ready 1");
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTimeout) {
+  EXPECT_EQ(Lose(), "");
+  EXPECT_EQ(Due(), "");
+  EXPECT_NE(printed_.find("waiting for the rendezvous server at 10.0.0.1:29400; here (10.0.0.2): connection refused"),
+            std::string::npos)
+      << printed_;
+  std::string last;
+  for (int i = 0; i < 20 && machine_.state() != State::kDone; ++i) last = Due();
+  EXPECT_EQ(last, "sweep, exit 1");
+  EXPECT_EQ(now_, SteadyTime::FromStart(absl::Seconds(1000) + absl::Minutes(10)));
+}
+
+TEST_F(AgentMachineTest, OnRejected_ExitsWithUsage) {
+  Connect();
+  EXPECT_EQ(Say(rendezvous::NewRejected("--nnodes is 2 on a but 3 on b")), "sweep, exit 2");
+  EXPECT_EQ(printed_, "--nnodes is 2 on a but 3 on b\n");
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_Permanent_ExitsWithOne) { EXPECT_EQ(Lose(true), "sweep, exit 1"); }
+
+TEST_F(AgentMachineTest, OnDeadline_Heartbeats_AreSentAndASilentServerIsLeft) {
+  Connect();
+  Say(WelcomeEvery(absl::Milliseconds(500)));
+  EXPECT_EQ(Due(), "heartbeat");
+  Say(rendezvous::HeartbeatAck{});
+  std::string due;
+  do {
+    due = Due();
+  } while (due == "heartbeat" || due.empty());
+  EXPECT_EQ(due, "reset");
+  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Seconds(15.5)) << "15 s after the last answer";
+}
+
+TEST_F(AgentMachineTest, OnConnected_ServerNeverAnswers_ConnectsAnew) {
+  Connect();
+  std::string due;
+  do {
+    due = Due();
+  } while (due.empty());
+  EXPECT_EQ(due, "reset");
+  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Seconds(15));
+}
+
+TEST_F(AgentMachineTest, OnRanksJoined_SomeMissingAfterTenSeconds_AreReportedUntilAllHaveCome) {
+  Run();
+  machine_.OnRanksJoined(3, now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(10));
+  EXPECT_EQ(Due(), "missing");
+  EXPECT_EQ(Due(), "missing");
+  machine_.OnRanksJoined(4, now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
+  Connect();
+  Say(WelcomeEvery(absl::InfiniteDuration()));
+  Assignment second = Round(1);
+  second.set_group_rank(1);
+  second.set_master_addr("fd77::1");
+  second.set_master_port(41141);
+  second.set_master_host("head");
+  Say(rendezvous::NewAssign(second));
+  machine_.OnRegistering(now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
+  EXPECT_EQ(Due(), "");
+  EXPECT_EQ(printed_.find("here (10.0.0.2) can't reach the store of round 1 at [fd77::1]:41141 on head: no answer for "
+                          "5s; its workers can't either: set --local-addr on head "),
+            0u)
+      << printed_;
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+  machine_.OnStoreReached(absl::UnavailableError("connection timed out"), now_, &effects_);
+  EXPECT_TRUE(effects_.empty()) << "it has been said";
+}
+
+TEST_F(AgentMachineTest, OnStoreReached_InTimeOrRoundOver_NothingIsSaid) {
+  Connect();
+  Say(WelcomeEvery(absl::InfiniteDuration()));
+  Assignment second = Round(1);
+  second.set_group_rank(1);
+  Say(rendezvous::NewAssign(second));
+  machine_.OnRegistering(now_, &effects_);
+  machine_.OnStoreReached(absl::OkStatus(), now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+  End({{0, Failure(0)}, {1, Failure(1)}});
+  second.set_round(2);
+  Say(rendezvous::NewAssign(second));
+  machine_.OnRegistering(now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
+  machine_.OnStoreReached(absl::UnavailableError("connection refused"), now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(1)) << "the round may be over";
+  End({{0, Failure(0)}, {1, Failure(1)}});
+  EXPECT_GT(machine_.NextDeadline() - now_, absl::Seconds(5));
+}
+
+TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
+  machine_.OnServing("this node serves at 127.0.0.1:29400");
+  Connect();
+  Say(WelcomeEvery(absl::InfiniteDuration()));
+  auto waiting = TextProto<rendezvous::Waiting>("nodes_joined: 1 min_nodes: 2 max_nodes: 2 hosts: 'here'");
+  *waiting.mutable_remaining() = FromDuration(absl::InfiniteDuration());
+  Say(waiting);
+  Due();
+  EXPECT_EQ(printed_, "waiting for 1 more node; 1 of 2 joined (joined: here); this node serves at 127.0.0.1:29400\n");
+  Say(rendezvous::NewFinish(Failed(1)));
+  EXPECT_EQ(printed_, "this node serves at 127.0.0.1:29400\n");
+}
+
+TEST_F(AgentMachineTest, OnRanksJoined_NobodyComes_NothingIsReported) {
+  Run();
+  machine_.OnRanksJoined(0, now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "workers need not use the store";
+}
+
+TEST_F(AgentMachineTest, OnFatal_Running_LeavesStopsAndExitsWithOne) {
+  Run();
+  machine_.OnFatal("no port for the store", now_, &effects_);
+  EXPECT_EQ(Take(), "leave, signal 15");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 1");
+}
+
+class OtherSettingsTest : public AgentMachineTest {
+ protected:
+  OtherSettingsTest()
+      : AgentMachineTest([] {
+          AgentSettings settings = Settings();
+          settings.shutdown_timeout = absl::ZeroDuration();
+          settings.expected_hosts = {"node1", "node2", "node3"};
+          return settings;
+        }()) {}
+};
+
+TEST_F(OtherSettingsTest, Stop_WithoutGrace_KillsAtOnce) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "")), "kill");
+}
+
+TEST_F(OtherSettingsTest, ExpectedHosts_WaitAndItsEnd_NameThoseThatHaveNotCome) {
+  Connect();
+  Say(WelcomeEvery(absl::InfiniteDuration()));
+  const auto waiting = TextProto<rendezvous::Waiting>(
+      "nodes_joined: 2 min_nodes: 3 max_nodes: 3 hosts: ['node1', 'node2'] remaining { seconds: 60 }");
+  machine_.OnServerMessage(waiting, now_, &effects_);
+  ASSERT_EQ(effects_.size(), 1u);
+  EXPECT_EQ(std::get<effect::ShowStatus>(effects_[0]).text,
+            "waiting for node3; 2 of 3 joined (joined: node1, node2); timing out in 1m0s");
+  Take();
+  EXPECT_EQ(Say(rendezvous::NewFinish(rendezvous::NewVerdict(false, "only 2 of 3 nodes joined", std::nullopt, 1))),
+            "sweep, exit 1");
+  EXPECT_EQ(printed_, "timed out waiting for node3\n");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,105 @@
+#include "launcher/machine/round_failures.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/testing/text_proto.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr SteadyTime kNow = SteadyTime::FromStart(absl::Seconds(1000));
+constexpr absl::Duration kHold = absl::Milliseconds(250);
+
+FailureEvidence Evidence(absl::string_view text) { return {.failure = TextProto(text, rendezvous::NewFailure())}; }
+
+FailureEvidence BySignal(int rank, int signal) { return Evidence(absl::StrCat("rank: ", rank, " signal: ", signal)); }
+FailureEvidence Crash(int rank) { return BySignal(rank, SIGSEGV); }
+FailureEvidence LostPeer(int rank) { return BySignal(rank, SIGPIPE); }
+FailureEvidence OwnError(int rank) {
+  return Evidence(absl::StrCat("exit_code: 1 traceback: 'Traceback' rank: ", rank));
+}
+
+std::vector<int> Ranks(const std::vector<rendezvous::WorkerFailure>& failures) {
+  std::vector<int> ranks;
+  for (const auto& failure : failures) ranks.push_back(failure.rank());
+  return ranks;
+}
+
+TEST(RoundFailuresTest, NothingHeldBack_TheFirstCauseIsToldAtOnce) {
+  RoundFailures failures(absl::ZeroDuration());
+  EXPECT_FALSE(failures.Take(kNow));
+  failures.Add({LostPeer(0), OwnError(1), LostPeer(2)}, kNow);
+  ASSERT_TRUE(failures.Take(kNow));
+  EXPECT_EQ(failures.cause().rank(), 1);
+  EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0, 2}));
+  EXPECT_FALSE(failures.Take(kNow)) << "once";
+}
+
+TEST(RoundFailuresTest, HeldBack_ACrashIsToldAtOnceAnErrorLater) {
+  RoundFailures crash(kHold), error(kHold);
+  crash.Add({Crash(0)}, kNow);
+  EXPECT_TRUE(crash.Take(kNow));
+  error.Add({OwnError(0)}, kNow);
+  EXPECT_FALSE(error.Take(kNow));
+  EXPECT_EQ(error.NextDeadline(), kNow + kHold);
+  EXPECT_TRUE(error.Take(kNow + kHold));
+}
+
+// The whole node may be killed: the launcher may be next.
+TEST(RoundFailuresTest, HeldBack_AKillIsToldAMomentLater) {
+  RoundFailures kill(kHold), alone(absl::ZeroDuration());
+  kill.Add({BySignal(0, SIGKILL)}, kNow);
+  EXPECT_FALSE(kill.Take(kNow));
+  EXPECT_EQ(kill.NextDeadline(), kNow + absl::Milliseconds(50));
+  kill.Add({BySignal(1, SIGKILL)}, kNow + absl::Milliseconds(20));
+  EXPECT_TRUE(kill.Take(kNow + absl::Milliseconds(50))) << "counted from the first";
+  alone.Add({BySignal(0, SIGKILL)}, kNow);
+  EXPECT_TRUE(alone.Take(kNow)) << "no batch system";
+}
+
+TEST(RoundFailuresTest, HeldBack_AKilledWorkerAfterALostPeer_CutsTheWaitShort) {
+  RoundFailures failures(kHold);
+  failures.Add({LostPeer(0)}, kNow);
+  failures.Add({BySignal(1, SIGKILL)}, kNow + absl::Milliseconds(10));
+  EXPECT_TRUE(failures.Take(kNow + absl::Milliseconds(60)));
+  EXPECT_EQ(failures.cause().rank(), 1);
+}
+
+TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
+  RoundFailures failures(kHold);
+  failures.Add({LostPeer(0)}, kNow);
+  failures.Add({OwnError(1)}, kNow + absl::Milliseconds(100));
+  failures.Add({OwnError(2)}, kNow + absl::Milliseconds(200));
+  EXPECT_EQ(failures.NextDeadline(), kNow + kHold) << "the wait is counted from the first";
+  ASSERT_TRUE(failures.Take(kNow + kHold));
+  EXPECT_EQ(failures.cause().rank(), 1) << "of equals the one that was found first";
+  EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0, 2}));
+}
+
+TEST(RoundFailuresTest, HeldBack_ACrashAfterALostPeer_IsToldAtOnce) {
+  RoundFailures failures(kHold);
+  failures.Add({LostPeer(0)}, kNow);
+  failures.Add({Crash(1)}, kNow);
+  ASSERT_TRUE(failures.Take(kNow));
+  EXPECT_EQ(failures.cause().rank(), 1);
+}
+
+TEST(RoundFailuresTest, Forget_NothingIsTold) {
+  RoundFailures failures(kHold);
+  failures.Add({LostPeer(0)}, kNow);
+  failures.Forget();
+  EXPECT_FALSE(failures.Take(kNow + kHold));
+  EXPECT_EQ(failures.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST(RoundFailuresTest, Clear_TheSiblingsOfTheRoundBeforeAreGone) {
+  RoundFailures failures(kHold);
+  failures.Add({Crash(0), Crash(1)}, kNow);
+  failures.Clear();
+  EXPECT_TRUE(failures.siblings().empty());
+  EXPECT_FALSE(failures.Take(kNow));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

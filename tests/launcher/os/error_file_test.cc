@@ -1,0 +1,114 @@
+#include "launcher/os/error_file.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/launcher/os/process_testing.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::launcher {
+namespace {
+
+void RunInShell(const std::string& command, const std::string& error_file) {
+  SpawnRequest request = RequestFor({"/bin/sh", "-c", command});
+  request.environment.push_back("TORCHELASTIC_ERROR_FILE=" + error_file);
+  const Child child = MustSpawn(request);
+  EXPECT_TRUE(WaitFor(child).ok());
+}
+
+TEST(ErrorFileTest, InMemory_WorkerWritesByName_IsRead) {
+  const auto file = ErrorFile::CreateInMemory();
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->Read(), "");
+  RunInShell("echo a longer first one > $TORCHELASTIC_ERROR_FILE", file->path());
+  RunInShell("echo '{}' > $TORCHELASTIC_ERROR_FILE", file->path());  // truncates, as Python's open(.., "w")
+  EXPECT_EQ(file->Read(), "{}\n");
+}
+
+TEST(ErrorFileTest, InMemory_EachHasItsOwn) {
+  const auto a = ErrorFile::CreateInMemory(), b = ErrorFile::CreateInMemory();
+  RunInShell("echo a > $TORCHELASTIC_ERROR_FILE", a->path());
+  EXPECT_EQ(a->Read(), "a\n");
+  EXPECT_EQ(b->Read(), "");
+}
+
+TEST(ErrorFileTest, InMemory_HugeReport_IsReadInPart) {
+  const auto file = ErrorFile::CreateInMemory();
+  RunInShell("head -c 5000000 /dev/zero > $TORCHELASTIC_ERROR_FILE", file->path());
+  EXPECT_EQ(file->Read().size(), ErrorFile::kMaxRead);
+}
+
+TEST(ErrorFileTest, AtPath_OldOneIsRemovedAndTheNewOneRead) {
+  const testing::TempDir dir;
+  const std::string path = dir.File("error.json");
+  std::ofstream(path) << "of an earlier run";
+  const auto file = ErrorFile::AtPath(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->path(), path);
+  EXPECT_EQ(file->Read(), "");
+  RunInShell("echo '{}' > $TORCHELASTIC_ERROR_FILE", path);
+  EXPECT_EQ(file->Read(), "{}\n");
+}
+
+TEST(ErrorFileTest, AtPath_FifoInItsPlace_DoesNotWait) {
+  const testing::TempDir dir;
+  const auto file = ErrorFile::AtPath(dir.File("error.json"));
+  ASSERT_EQ(mkfifo(file->path().c_str(), 0600), 0);
+  EXPECT_EQ(file->Read(), "");
+}
+
+TEST(ErrorFileTest, AtPath_FolderInItsPlace_SaysSo) {
+  const auto file = ErrorFile::AtPath("/usr");
+  EXPECT_THAT(std::string(file.status().message()), ::testing::HasSubstr("can't replace the error file '/usr'"));
+}
+
+TEST(ErrorFolderTest, IsUsableAndLeavesNothingButWhatOthersPutThere) {
+  testing::TempDir dir;
+  setenv("TMPDIR", dir.path().c_str(), 1);
+  std::string kept;
+  {
+    ErrorFolder folder("id1");
+    EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "made on demand";
+    const std::string first = folder.For(0, 0);
+    EXPECT_EQ(folder.For(0, 0), first) << "the next round of the attempt";
+    EXPECT_NE(folder.For(0, 1), first);
+    std::ofstream(first + "/error.json") << "{}";
+    kept = folder.For(1, 0);
+    std::ofstream(kept + "/error.json") << "{}";
+    std::ofstream(kept + "/notes") << "a worker's own";
+    EXPECT_EQ(std::filesystem::path(first).parent_path().filename(), "attempt_0");
+  }
+  EXPECT_TRUE(std::filesystem::exists(kept + "/notes"));
+  EXPECT_FALSE(std::filesystem::exists(kept + "/error.json"));
+  std::filesystem::remove_all(std::filesystem::path(kept).parent_path());
+  { ErrorFolder("id2").For(0, 0); }
+  ErrorFolder killed("id3");
+  std::ofstream(killed.For(0, 0) + "/error.json") << "{}";
+  ErrorFolder::Remove("id3");
+  ErrorFolder::Remove("none");
+  int left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) left += entry.exists();
+  EXPECT_EQ(left, 1) << "that in which something was";
+  setenv("TMPDIR", "/no/such/folder", 1);
+  EXPECT_EQ(ErrorFolder("id4").For(0, 0), "");
+}
+
+TEST(WriteErrorFileTest, ReplacesWhatIsThere_OrSaysWhyNot) {
+  testing::TempDir dir;
+  const std::string path = dir.File("error.json");
+  std::ofstream(path) << "something longer";
+  ASSERT_TRUE(WriteErrorFile(path, "{}").ok());
+  EXPECT_EQ(ErrorFile::AtPath(dir.File("other"))->Read(), "");
+  std::ifstream in(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "{}");
+  EXPECT_THAT(std::string(WriteErrorFile("/no/such/file", "{}").message()), ::testing::HasSubstr("'/no/such/file'"));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,118 @@
+#include "tests/rendezvous/core/render.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+struct Renderer {
+  std::string operator()(const Welcome& m) const {
+    return absl::StrCat("welcome, beat every ", absl::FormatDuration(ToDuration(m.heartbeat_interval())));
+  }
+  std::string operator()(const HeartbeatAck&) const { return "ack"; }
+  std::string operator()(const Waiting& m) const {
+    std::string text = m.spare() ? "waiting as a spare:" : m.last_call() ? "waiting, last call:" : "waiting:";
+    absl::StrAppend(&text, " ", m.nodes_joined(), " of ", m.min_nodes(), ":", m.max_nodes(), " nodes [",
+                    absl::StrJoin(m.hosts(), " "), "]");
+    if (!m.spare()) absl::StrAppend(&text, ", ", absl::FormatDuration(ToDuration(m.remaining())), " left");
+    if (!m.reason().empty()) absl::StrAppend(&text, " (", m.reason(), ")");
+    return text;
+  }
+  std::string operator()(const Assign& m) const {
+    const Assignment& a = m.assignment();
+    return absl::StrCat(
+        "assign round=", a.round(), " group=", a.group_rank(), "/", a.group_world_size(), " base=", a.base_rank(), "/",
+        a.world_size(), " role=", a.base_role_rank(), "/", a.role_world_size(), " master=", a.master_addr(), ":",
+        a.master_port(), " restarts=", a.restart_count(), " (", a.reason(), ")",
+        a.keeps_workers() ? " keeps workers" : "",
+        a.has_state_source()
+            ? absl::StrCat(" state of rank ", a.state_source(), " at step ", (a.has_state_step() ? a.state_step() : -1))
+            : "",
+        a.has_server_node() ? absl::StrCat(" server in node ", a.server_node()) : "");
+  }
+  std::string operator()(const StopRound& m) const {
+    return absl::StrCat("stop_round: leave round ", m.round(), m.at_step_end() ? " at its step's end" : "", " (",
+                        m.reason(), ")", m.has_first_cause() ? " with cause" : "",
+                        m.keep_workers() ? "" : ", keep no worker");
+  }
+  std::string operator()(const Finish& m) const {
+    const Verdict& v = m.verdict();
+    return absl::StrCat("finish ", v.succeeded() ? "succeeded" : "failed", ", exit ", v.exit_code(), " (", v.reason(),
+                        ")", v.has_first_cause() ? absl::StrCat(" cause on ", v.first_cause().host()) : "");
+  }
+  std::string operator()(const ExcludedFromRound& m) const {
+    return absl::StrCat("excluded_from_round: ", m.round(), " (", m.reason(), ")");
+  }
+  std::string operator()(const Rejected& m) const { return absl::StrCat("rejected: ", m.reason()); }
+};
+
+absl::string_view Name(NodeView::State state) {
+  switch (state) {
+    case NodeView::State::kIdle: return "idle";
+    case NodeView::State::kRunning: return "running";
+    case NodeView::State::kSucceeded: return "succeeded";
+    case NodeView::State::kStopping: return "stopping";
+    case NodeView::State::kSpare: return "spare";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string Render(const ServerMessage& message) { return std::visit(Renderer{}, message); }
+
+namespace {
+
+std::string To(const std::string& job_id, const std::string& node_id, uint64_t incarnation, const std::string& home) {
+  return absl::StrCat(job_id == home ? "" : absl::StrCat(job_id, "/"), node_id,
+                      incarnation == 1 ? "" : absl::StrCat("#", incarnation), " <- ");
+}
+
+struct EffectRenderer {
+  const std::string& home;
+
+  std::string operator()(const Tell& tell) const {
+    return To(tell.job_id, tell.node_id, tell.incarnation, home) + Render(tell.message);
+  }
+  std::string operator()(const Close& close) const {
+    return To(close.job_id, close.node_id, close.incarnation, home) + "closed";
+  }
+  std::string operator()(const Persist& persist) const {
+    const JobRecord& record = *persist.record;
+    return absl::StrCat(record.job_id == home ? "" : absl::StrCat(record.job_id, " "), "kept: round ",
+                        record.round.number, record.round.leave_reason.empty() ? "" : " left", ", restarts ",
+                        record.restarts_charged, record.verdict ? ", ended" : "");
+  }
+  std::string operator()(const Report& report) const {
+    const Event& event = report.event;
+    return absl::StrCat(event.job_id.empty() || event.job_id == home ? "" : absl::StrCat(event.job_id, " "), "event ",
+                        Name(event.kind), event.round == 0 ? "" : absl::StrCat(" round=", event.round),
+                        event.host.empty() ? "" : absl::StrCat(" host=", event.host),
+                        event.actor.empty() ? "" : absl::StrCat(" by ", event.actor),
+                        event.nodes == 0 ? "" : absl::StrCat(" nodes=", event.nodes, " workers=", event.workers),
+                        event.max_nodes == 0 ? "" : absl::StrCat(" size=", event.min_nodes, ":", event.max_nodes),
+                        event.exit_code ? absl::StrCat(" exit=", *event.exit_code) : "", " (", event.detail, ")",
+                        event.failure ? " with cause" : "");
+  }
+};
+
+}  // namespace
+
+std::string Render(const Effect& effect, const std::string& home) { return std::visit(EffectRenderer{home}, effect); }
+
+std::string Render(const JobView& view) {
+  std::string text = absl::StrCat("job ", view.job_id, ": ", Name(view.state), ", round ", view.round, ", restarts ",
+                                  view.restart_count, ", nodes ", view.node_count, ", world ", view.world_size,
+                                  ", age ", absl::FormatDuration(view.age));
+  if (!view.owner.empty()) absl::StrAppend(&text, ", owner ", view.owner);
+  if (view.verdict) absl::StrAppend(&text, ", exit ", view.verdict->exit_code());
+  if (!view.reason.empty()) absl::StrAppend(&text, " (", view.reason, ")");
+  for (const NodeView& node : view.nodes) {
+    absl::StrAppend(&text, "\n  ", node.node_id, ": ", Name(node.state), ", group rank ", node.group_rank, ", ",
+                    node.slots, " slots", node.connected ? "" : ", not connected");
+  }
+  return text;
+}
+
+}  // namespace ddprun::rendezvous

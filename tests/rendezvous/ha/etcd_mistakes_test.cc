@@ -1,0 +1,180 @@
+// Mistakes of operators with etcd: one line names each and says what to do. With a real etcd and real servers.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/ha/etcd_problem.h"
+#include "tests/e2e/launch.h"
+#include "tests/rendezvous/ha/etcd_cluster.h"
+#include "tests/security/certificates.h"
+
+namespace ddprun::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+class EtcdMistakesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
+  }
+
+  void StartEtcd(const Strings& more = {}, const std::string& scheme = "http") {
+    etcd_ = std::make_unique<Process>(EtcdCluster::SoleMember(address_, dir_.File("etcd"), more, scheme));
+    ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << etcd_->Err();
+  }
+  void Ctl(Strings arguments) {
+    arguments.insert(arguments.begin(), {"/usr/bin/etcdctl", "--command-timeout=30s"});
+    Process ctl(arguments, {{"ETCDCTL_API", "3"}, {"ETCDCTL_ENDPOINTS", address_}});
+    EXPECT_EQ(ctl.Wait(), 0) << ctl.Err();
+  }
+  std::unique_ptr<Process> Server(Strings more = {}, std::map<std::string, std::string> environment = {}) {
+    more.insert(more.begin(), {"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--lease-ttl=2"});
+    if (!absl::StrContains(more.back(), "--etcd=")) more.push_back("--etcd=" + address_);
+    auto server = std::make_unique<Process>(more, environment);
+    EXPECT_TRUE(server->WaitForOut("listening on")) << server->Err();
+    return server;
+  }
+  // Expects that the server logs the line and keeps running.
+  void ExpectLine(Process* server, const std::string& line) {
+    EXPECT_TRUE(server->WaitForErr(line)) << line << "\n" << server->Err();
+    EXPECT_TRUE(Alive(server->pid()));
+  }
+  static std::string AddressOf(Process& server) {
+    const std::string sign = "listening on ", out = server.Out();
+    const size_t at = out.find(sign) + sign.size();
+    return out.substr(at, out.find('\n', at) - at);
+  }
+
+  const TempDir dir_;
+  const int port_ = FreePort();
+  const std::string address_ = absl::StrCat("127.0.0.1:", port_);
+  std::unique_ptr<Process> etcd_;
+};
+
+TEST(EtcdProblemTest, SaysWhatToDo) {
+  const auto describe = [](const char* text) { return rendezvous::DescribeEtcdProblem(text, false); };
+  EXPECT_EQ(describe("DNS resolution failed for x:2379: C-ares status is not ARES_SUCCESS"),
+            "the host name does not resolve; check --etcd");
+  EXPECT_EQ(describe("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to "
+                     "remote host: No route to host"),
+            "No route to host");
+  EXPECT_TRUE(absl::StartsWith(describe("Ssl handshake failed: SSL routines::certificate verify failed"),
+                               "etcd's certificate is not valid here; check --etcd-cacert"));
+  EXPECT_EQ(describe("etcdserver: no leader"), "no leader");
+  // gRPC reports one of these, depending on the progress of the other side.
+  for (const char* text : {"Ssl handshake failed: wrong version number", "Handshake read failed"}) {
+    EXPECT_TRUE(absl::StartsWith(rendezvous::DescribeEtcdProblem(text, true), "the TLS handshake failed; ")) << text;
+  }
+}
+
+TEST_F(EtcdMistakesTest, OneMemberIsMisspelt_IsNamed_TheOthersAreUsed) {
+  StartEtcd();
+  Ctl({"put", "ready", "yes"});
+  const auto server = Server({"--etcd=" + address_ + ",no-such-host.invalid:2379"});
+  ExpectLine(server.get(), "a member of etcd does not answer: no-such-host.invalid:2379: ");
+  ExpectLine(server.get(), "leads since revision");
+}
+
+TEST_F(EtcdMistakesTest, NobodyListens) {
+  const auto server = Server();
+  ExpectLine(server.get(), absl::StrCat("can't use etcd: ", address_, ": connection refused; check --etcd, and that "));
+  Process ctl({"ddprunctl/ddprunctl", "--server=" + AddressOf(*server), "jobs"});
+  EXPECT_EQ(ctl.Wait(), 1);
+  EXPECT_TRUE(absl::StrContains(ctl.Err(), "a follower that cannot determine the leader: can't use etcd: "))
+      << ctl.Err();
+  StartEtcd();
+  ExpectLine(server.get(), "etcd answers again");
+  ExpectLine(server.get(), "leads since revision");
+}
+
+TEST_F(EtcdMistakesTest, TlsOnOneSideOnly) {
+  TestCa ca(NewFolder("ca")), other(NewFolder("other"));
+  ca.Issue("etcd", "IP:127.0.0.1");
+  StartEtcd();
+  const auto server = Server({"--etcd-cacert=" + ca.ca()});
+  ExpectLine(server.get(), "the TLS handshake failed; check --etcd-cacert");
+  etcd_->Signal(SIGKILL);
+  etcd_->Wait();
+  StartEtcd({"--cert-file=" + ca.cert("etcd"), "--key-file=" + ca.key("etcd")}, "https");
+  ExpectLine(server.get(), "leads since revision");
+  ExpectLine(Server().get(), "etcd closed the connection; if it uses TLS, give --etcd-cacert");
+  ExpectLine(Server({"--etcd-cacert=" + other.ca()}).get(), "; check --etcd-cacert");
+}
+
+TEST_F(EtcdMistakesTest, UserPasswordAndPermissions) {
+  StartEtcd();
+  ExpectLine(Server({}, {{"DDPRUN_ETCD_USER", "reader:r"}}).get(), "unset DDPRUN_ETCD_USER");
+  for (const char* user : {"root:x", "reader:r", "owner:o"}) Ctl({"user", "add", user});
+  for (const char* role : {"reader", "owner"}) Ctl({"role", "add", role});
+  Ctl({"role", "grant-permission", "reader", "read", "--prefix=true", "/ddprun/"});
+  Ctl({"role", "grant-permission", "owner", "readwrite", "--prefix=true", "/mine/"});
+  Ctl({"user", "grant-role", "root", "root"});
+  for (const char* user : {"reader", "owner"}) Ctl({"user", "grant-role", user, user});
+  Ctl({"auth", "enable"});
+  ExpectLine(Server().get(), "etcd asks for a user; set DDPRUN_ETCD_USER");
+  ExpectLine(Server({}, {{"DDPRUN_ETCD_USER", "owner:wrong"}}).get(), "wrong user or password; check DDPRUN_ETCD_USER");
+  ExpectLine(Server({}, {{"DDPRUN_ETCD_USER", "owner:o"}}).get(), "permission denied; grant the user of ");
+  const auto reader = Server({}, {{"DDPRUN_ETCD_USER", "reader:r"}});
+  const auto owner = Server({"--etcd-prefix=/mine/"}, {{"DDPRUN_ETCD_USER", "owner:o"}});
+  ExpectLine(owner.get(), "leads since revision");
+  ExpectLine(reader.get(), "This server can't lead; retrying");
+  const auto reader_again = Server({}, {{"DDPRUN_ETCD_USER", "reader:r"}});
+  ExpectLine(reader_again.get(), "This server can't lead; retrying");
+  // The first server has retried since then.
+  EXPECT_EQ(Count(reader->Err(), "permission denied"), 1) << reader->Err();
+}
+
+TEST_F(EtcdMistakesTest, TwoServersAdvertiseOneAddress) {
+  StartEtcd();
+  const std::string flag = absl::StrCat("--advertise=127.0.0.1:", FreePort());
+  const auto leader = Server({flag});
+  ExpectLine(leader.get(), "leads since revision");
+  const auto other = Server({flag});
+  ExpectLine(other.get(), "give each server its own --advertise address");
+}
+
+TEST_F(EtcdMistakesTest, RequestsAreLimited_JobThatIsTooLargeSaysSo_OthersRun) {
+  StartEtcd({"--max-request-bytes=650"});
+  const auto server = Server();
+  ExpectLine(server.get(), "leads since revision");
+  const auto job = [&](const std::string& id) {
+    return std::make_unique<Launcher>(Strings{"--nnodes=1", "--nproc-per-node=1", "--rdzv-conf=is_host=false",
+                                              "--rdzv-endpoint=" + AddressOf(*server), "--rdzv-id=" + id, "--no-python",
+                                              "sh", "-c", "echo ran"});
+  };
+  const auto large = job(std::string(250, 'x'));
+  ASSERT_TRUE(server->WaitForErr("raise etcd's --max-request-bytes")) << server->Err();
+  const auto small = job("small");
+  EXPECT_EQ(small->Wait(), 0) << small->Err();
+  EXPECT_EQ(small->Out(), "ran\n");
+  EXPECT_TRUE(large->WaitForErr("raise etcd's --max-request-bytes")) << large->Err();
+  EXPECT_EQ(large->Out(), "");
+  large->Signal(SIGTERM);
+  EXPECT_EQ(large->Wait(), 143) << large->Err();
+  EXPECT_FALSE(absl::StrContains(small->Err(), "max-request-bytes")) << small->Err();
+}
+
+TEST_F(EtcdMistakesTest, RequestsAreLimited_JobWithALongTracebackStillEnds) {
+  StartEtcd({"--max-request-bytes=4000"});
+  const auto server = Server();
+  ExpectLine(server.get(), "leads since revision");
+  const std::string error =
+      absl::StrCat(R"({"message": {"message": "lost the data set", "extraInfo": {"py_callstack": ")",
+                   std::string(10'000, 'x'), R"(", "timestamp": "1"}}})");
+  Launcher launcher(Strings{"--nnodes=1", "--nproc-per-node=1", "--rdzv-conf=is_host=false",
+                            "--rdzv-endpoint=" + AddressOf(*server), "--no-python", "sh", "-c",
+                            "echo '" + error + "' >$TORCHELASTIC_ERROR_FILE; exit 7"});
+  EXPECT_EQ(launcher.Wait(), 7) << launcher.Err();
+  EXPECT_TRUE(absl::StrContains(launcher.Err(), std::string(8'000, 'x'))) << "it is told the whole traceback";
+  EXPECT_FALSE(absl::StrContains(server->Err(), "can't keep")) << server->Err();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

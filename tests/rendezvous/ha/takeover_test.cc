@@ -1,0 +1,248 @@
+// Several rendezvousd on a real etcd, with real launchers and workers, while leaders are killed, paused and cut off,
+// and members of etcd die. In every case all launchers exit with the job's code, round numbers only grow, no restart is
+// lost or counted twice, and no worker of a round starts before all workers of the previous one have ended.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/launch.h"
+#include "tests/rendezvous/ha/etcd_cluster.h"
+#include "tests/rendezvous/ha/servers.h"
+#include "tests/rendezvous/http/http_client.h"
+#include "tests/rendezvous/server/tcp_proxy.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr int kNodes = 2;
+constexpr int kServers = 3;
+
+// Scripts of the workers. A worker runs until the file $GO exists; Say writes a line to the job's file.
+constexpr char kUntilTold[] = "while [ ! -e $GO ]; do sleep 0.05; done; Say stop; exit 0";
+// Rank 0 fails in its first two attempts, once $GO.0 and $GO.1 exist.
+constexpr char kFailsTwice[] =
+    "if [ $RANK = 0 ] && [ $ATTEMPT -lt 2 ]; then while [ ! -e $GO.$ATTEMPT ]; do sleep 0.05; done; Say fail; "
+    "Say stop; exit 3; fi; while [ ! -e $GO ]; do sleep 0.05; done; Say stop; exit 0";
+
+class Job {
+ public:
+  Job(const std::string& name, const std::string& endpoints, const TempDir& dir, const std::string& script)
+      : out_(dir.File(name)), go_(dir.File(name + ".go")) {
+    const std::string whole = absl::StrCat("ATTEMPT=$TORCHELASTIC_RESTART_COUNT; GO=", go_,
+                                           "; Say() { echo $1 $RANK $DDPRUN_ROUND $ATTEMPT >>", out_,
+                                           "; }; trap 'Say stop; exit 143' TERM; Say start; ", script);
+    for (int node = 0; node < kNodes; ++node) {
+      launchers_.push_back(std::make_unique<Launcher>(std::vector<std::string>{
+          absl::StrCat("--nnodes=", kNodes), "--nproc-per-node=1", "--rdzv-endpoint=" + endpoints, "--rdzv-id=" + name,
+          "--max-restarts=2", "--no-python", "sh", "-c", whole}));
+    }
+  }
+
+  void Tell(const std::string& suffix = "") { EXPECT_EQ(std::system(absl::StrCat("touch ", go_, suffix).c_str()), 0); }
+  int Said(const std::string& what) const { return Count(ReadFile(out_), what); }
+  bool AwaitSaid(const std::string& what, int count) {
+    return Eventually([&] { return Said(what) >= count; });
+  }
+  // Waits until both launchers have reached a leader after each loss.
+  bool AwaitConnected(int times) {
+    return Eventually([&] {
+      for (const auto& launcher : launchers_) {
+        if (Count(launcher->Err(), "reached the rendezvous server") < times) return false;
+      }
+      return true;
+    });
+  }
+  std::string Logs() {
+    return absl::StrCat(launchers_[0]->Err(), "\n--\n", launchers_[1]->Err(), "\n--\n", ReadFile(out_));
+  }
+
+  // Waits for the end of the job and checks its workers' lines.
+  void Check(int exit_code) {
+    for (const auto& launcher : launchers_) EXPECT_EQ(launcher->Wait(), exit_code);
+    SCOPED_TRACE(Logs());
+    std::map<int, std::set<int>> running;   // ranks, by round
+    std::set<std::pair<int, int>> started;  // round, rank
+    std::map<int, int> attempts;            // by round
+    std::set<int> failed;                   // rounds
+    std::istringstream lines(ReadFile(out_));
+    std::string what;
+    int rank = 0, round = 0, attempt = 0;
+    while (lines >> what >> rank >> round >> attempt) {
+      if (what == "stop") running[round].erase(rank);
+      if (what == "fail") failed.insert(round);
+      if (what != "start") continue;
+      EXPECT_TRUE(started.insert({round, rank}).second) << "round " << round << " started twice";
+      running[round].insert(rank);
+      EXPECT_EQ(attempts.try_emplace(round, attempt).first->second, attempt);
+      for (const auto& [other, ranks] : running) {
+        EXPECT_TRUE(other == round || ranks.empty()) << "rounds " << other << " and " << round << " at once";
+        EXPECT_LE(other, round) << "an older round began again";
+      }
+    }
+    for (const auto& [number, charged] : attempts) {
+      EXPECT_EQ(charged, std::distance(failed.begin(), failed.lower_bound(number))) << "restarts at round " << number;
+    }
+    rounds_ = static_cast<int>(attempts.size());
+  }
+  int rounds() const { return rounds_; }
+
+ private:
+  const std::string out_;
+  const std::string go_;
+  std::vector<std::unique_ptr<Launcher>> launchers_;
+  int rounds_ = 0;
+};
+
+class TakeoverTest : public ServersTest {
+ protected:
+  TakeoverTest() : ServersTest(kServers) {}
+
+  std::unique_ptr<Job> NewJob(const std::string& name, const std::string& script) {
+    return std::make_unique<Job>(name, servers_->Endpoints(), dir_, script);
+  }
+};
+
+TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsForm) {
+  servers_->StartAll();
+  const auto steady = NewJob("steady", kUntilTold);
+  const auto failing = NewJob("failing", kFailsTwice);
+  ASSERT_TRUE(steady->AwaitSaid("start", 2)) << steady->Logs();
+  ASSERT_TRUE(failing->AwaitSaid("start", 2)) << failing->Logs();
+  (*servers_)[0].Signal(SIGKILL);
+  failing->Tell(".0");  // while no server leads
+  const int second = servers_->AwaitLeaderAfter(0);
+  ASSERT_TRUE(failing->AwaitSaid("start", 4)) << failing->Logs();
+  servers_->Start(0);
+  failing->Tell(".1");
+  ASSERT_TRUE(failing->AwaitSaid("fail", 2)) << failing->Logs();
+  ASSERT_TRUE(steady->AwaitConnected(1)) << steady->Logs();
+  (*servers_)[second].Signal(SIGKILL);
+  servers_->AwaitLeaderAfter(second);
+  const auto late = NewJob("late", kUntilTold);
+  for (Job* job : {late.get(), failing.get(), steady.get()}) {
+    const int starts = job == failing.get() ? 6 : 2;
+    ASSERT_TRUE(job->AwaitSaid("start", starts)) << job->Logs();
+    job->Tell();
+    job->Check(0);
+  }
+  EXPECT_EQ(steady->rounds(), 1) << steady->Logs();
+  EXPECT_EQ(failing->rounds(), 3) << failing->Logs();
+}
+
+TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
+  servers_->Start(0);
+  ASSERT_TRUE(servers_->AwaitLead(0));
+  Process follower({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--etcd=" + etcd_->Endpoints(),
+                    "--lease-ttl=2", "--http=127.0.0.1:0"});
+  constexpr char kPort[] = "HTTP on port ";
+  ASSERT_TRUE(follower.WaitForOut(kPort)) << follower.Err();
+  const int port = std::stoi(follower.Out().substr(follower.Out().find(kPort) + sizeof kPort - 1));
+  const auto await_answer = [&](const std::string& status, const std::string& text) {
+    std::string answer;
+    const bool came = Eventually([&] {
+      answer = HttpClient(port).Get("/readyz");
+      return absl::StartsWith(answer, absl::StrCat("HTTP/1.1 ", status, " ")) && absl::EndsWith(answer, text);
+    });
+    EXPECT_TRUE(came) << answer << follower.Err();
+  };
+  await_answer("503", absl::StrCat("\r\n\r\nthis server is not the leader; ", servers_->Address(0), " is\n"));
+  (*servers_)[0].Signal(SIGTERM);
+  await_answer("200", "\r\n\r\nready\n");
+}
+
+TEST_F(TakeoverTest, LeaderIsStopped_ASuccessorLeads_AndTheOldOneCanDoNoHarm) {
+  servers_->StartAll();
+  const auto job = NewJob("job", kFailsTwice);
+  ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
+  (*servers_)[0].Signal(SIGSTOP);
+  const int second = servers_->AwaitLeaderAfter(0);
+  ASSERT_TRUE(job->AwaitConnected(1)) << job->Logs();
+  job->Tell(".0");
+  ASSERT_TRUE(job->AwaitSaid("fail", 1)) << job->Logs();
+  const std::string epoch = etcd_->Get("/ddprun/epoch");
+  (*servers_)[0].Signal(SIGCONT);
+  EXPECT_EQ((*servers_)[0].Wait(), 1) << (*servers_)[0].Err();
+  EXPECT_TRUE(absl::StrContains((*servers_)[0].Err(), "no longer the leader")) << (*servers_)[0].Err();
+  EXPECT_EQ(etcd_->Get("/ddprun/epoch"), epoch);
+  EXPECT_TRUE(Alive((*servers_)[second].pid()));
+  job->Tell(".1");
+  job->Tell();
+  job->Check(0);
+}
+
+TEST_F(TakeoverTest, LeaderIsCutOffFromEtcd_EndsAndAnotherLeads) {
+  auto proxy =
+      std::make_unique<rendezvous::TcpProxy>(std::stoi(etcd_->Endpoint(0).substr(etcd_->Endpoint(0).find(':') + 1)));
+  servers_->Start(0, absl::StrCat("127.0.0.1:", proxy->port()));
+  ASSERT_TRUE(servers_->AwaitLead(0));
+  servers_->Start(1);
+  servers_->Start(2);
+  const auto job = NewJob("job", kUntilTold);
+  ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
+  proxy = nullptr;
+  EXPECT_EQ((*servers_)[0].Wait(), 1) << (*servers_)[0].Err();
+  servers_->AwaitLeaderAfter(0);
+  job->Tell();
+  job->Check(0);
+}
+
+TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
+  servers_->StartAll();
+  const auto job = NewJob("job", kFailsTwice);
+  ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
+  const int first = etcd_->Leader();
+  etcd_->Kill(first);
+  const int other = etcd_->Leader();
+  job->Tell(".0");
+  ASSERT_TRUE(job->AwaitSaid("fail", 1)) << job->Logs();
+  etcd_->Kill(other);
+  // No server can lead: the leader exits.
+  ASSERT_TRUE(Eventually([&] {
+    for (int server = 0; server < kServers; ++server) {
+      if (!Alive((*servers_)[server].pid())) return true;
+    }
+    return false;
+  }));
+  etcd_->Restart(first);
+  etcd_->Restart(other);
+  for (int server = 0; server < kServers; ++server) {
+    if (Alive((*servers_)[server].pid())) continue;
+    (*servers_)[server].Wait();  // until then a thread of it may have the port
+    servers_->Start(server);
+  }
+  servers_->AwaitLeaderAfter(-1);
+  job->Tell(".1");
+  job->Tell();
+  job->Check(0);
+}
+
+TEST_F(TakeoverTest, Sigterm_HandsOverAtOnce_AndTheOnlyEndpointOfALauncherMayBeAFollower) {
+  servers_->StartAll();
+  Job job("job", servers_->Address(2), dir_, kUntilTold);  // a follower, which names the leader
+  ASSERT_TRUE(job.AwaitSaid("start", 2)) << job.Logs();
+  (*servers_)[0].Signal(SIGTERM);
+  EXPECT_EQ((*servers_)[0].Wait(), 0) << (*servers_)[0].Err();
+  const int leader = servers_->AwaitLeaderAfter(0);
+  ASSERT_TRUE(job.AwaitConnected(1)) << job.Logs();
+  for (const std::string& said : {absl::StrCat("lost the rendezvous server (", servers_->Address(0), ": "),
+                                  absl::StrCat("at ", servers_->Address(leader), ", which leads")}) {
+    EXPECT_TRUE(absl::StrContains(job.Logs(), said)) << job.Logs();
+  }
+  job.Tell();
+  job.Check(0);
+  EXPECT_EQ(job.rounds(), 1) << job.Logs();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,499 @@
+// The pure parts of rendezvous/http, and the answers to requests.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "rendezvous/daemon/rendezvousd_options.h"
+#include "rendezvous/http/api_json.h"
+#include "rendezvous/http/event_counter.h"
+#include "rendezvous/http/http_api.h"
+#include "rendezvous/http/http_message.h"
+#include "rendezvous/http/metrics_text.h"
+#include "rendezvous/http/server_sent_events.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::http {
+namespace {
+
+using nlohmann::json;
+using rendezvous::CheckRendezvousdOptions;
+using rendezvous::Event;
+using rendezvous::JobState;
+using rendezvous::JobView;
+using rendezvous::NodeView;
+
+constexpr char kToken[] = "0123456789abcdef+%";
+
+JobView SampleJob(const std::string& id, JobState state = JobState::kRunning) {
+  JobView job;
+  job.job_id = id;
+  job.state = state;
+  job.round = 3;
+  job.restart_count = 1;
+  job.node_count = 2;
+  job.world_size = 8;
+  job.age = absl::Seconds(90);
+  job.began = SteadyTime::FromStart(absl::Seconds(7));
+  *job.settings.mutable_join_timeout() = FromDuration(absl::InfiniteDuration());
+  job.nodes.push_back({.node_id = "secret-id", .host = "node-a", .slots = 4, .state = NodeView::State::kRunning});
+  return job;
+}
+
+TEST(HttpMessageTest, ParseTarget_Cases) {
+  Target target;
+  ASSERT_TRUE(ParseTarget("/api/v1/jobs/a%2fb%20c+d?after=x%26y&limit=1+0&limit=2&flag", &target));
+  EXPECT_EQ(target.path, "/api/v1/jobs/a/b c+d");
+  EXPECT_EQ(target.Query("after"), "x&y");
+  EXPECT_EQ(target.Query("limit"), "2");
+  EXPECT_EQ(target.Query("flag"), "");
+  for (const char* bad : {"", "jobs", "http://a/b", "*", "/%", "/%1", "/%zz", "/%00", "/a%0d%0ab", "/?x=%0a"}) {
+    EXPECT_FALSE(ParseTarget(bad, &target)) << bad;
+  }
+}
+
+TEST(HttpMessageTest, NamesLoopback_Cases) {
+  for (const char* host : {"localhost", "LocalHost:80", "127.0.0.1", "127.1.2.3:8080", "[::1]", "[::1]:80"}) {
+    EXPECT_TRUE(NamesLoopback(host)) << host;
+  }
+  for (const char* host : {"", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]",
+                           "[::1", "[127.0.0.1", "a.localhost", "localhost.localdomain", "::1", "::1:80", "127.0.0.1x",
+                           "0.0.0.0", "127.0.0.256", "127.0.1"}) {
+    EXPECT_FALSE(NamesLoopback(host)) << host;
+  }
+}
+
+TEST(HttpMessageTest, Cookie_IsFoundAmongOthers) {
+  const Request request{.headers = {{"host", "a"}, {"cookie", "a=1; ddprun_session=xyz==; b"}}};
+  EXPECT_EQ(request.Cookie("ddprun_session"), "xyz==");
+  EXPECT_EQ(request.Cookie("session"), "");
+}
+
+TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
+  std::vector<JobView> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", JobState::kLastCall),
+                               SampleJob("done", JobState::kFinished)};
+  jobs[1].training = rendezvous::TrainingView{.step = 12, .behind = 2, .loss = 0.5, .ago = absl::Seconds(1)};
+  jobs[1].goodput = rendezvous::GoodputView{
+      .waiting = absl::Seconds(1), .training = absl::Milliseconds(2500), .re_forming = absl::Seconds(3)};
+  const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
+  const std::string text =
+      MetricsText({.trouble = "disk full", .launchers = 4, .events_dropped = 6}, counts, {.cpu_seconds = 1.25}, jobs);
+  for (const char* line : {"\nddprun_leader 1\n",
+                           "\nddprun_ready 0\n",
+                           "\nddprun_state_store_healthy 0\n",
+                           "\nddprun_launchers_connected 4\n",
+                           "\nddprun_rounds_assigned_total 7\n",
+                           "\nddprun_restarts_total 3\n",
+                           "\nddprun_worker_failures_total{kind=\"signal\"} 2\n",
+                           "\nddprun_jobs{state=\"running\"} 1\n",
+                           "\nddprun_jobs{state=\"last_call\"} 1\n",
+                           "\nddprun_jobs{state=\"failed\"} 0\n",
+                           "\nddprun_nodes 4\n",
+                           "\nddprun_workers 8\n",
+                           "\nddprun_job_round{job_id=\"a\\\"b\\\\c\\nd\"} 3\n",
+                           "\nddprun_job_age_seconds{job_id=\"w\"} 90\n",
+                           "\nprocess_cpu_seconds_total 1.25\n",
+                           "\nddprun_job_step{job_id=\"w\"} 12\n",
+                           "\nddprun_job_loss{job_id=\"w\"} 0.5\n",
+                           "\nddprun_job_steps_behind{job_id=\"w\"} 2\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"waiting\"} 1\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"starting\"} 0\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"training\"} 2.5\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"re_forming\"} 3\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"lost\"} 0\n",
+                           "\nddprun_event_log_dropped_total 6\n"}) {
+    EXPECT_TRUE(absl::StrContains(text, line)) << line << "\nin\n" << text;
+  }
+  EXPECT_FALSE(absl::StrContains(text, "done"));
+  EXPECT_FALSE(absl::StrContains(text, "ddprun_job_samples{"));
+}
+
+TEST(MetricsTextTest, SeriesAreBounded) {
+  std::vector<JobView> jobs;
+  for (int i = 0; i < 1000; ++i) jobs.push_back(SampleJob(absl::StrCat("job", i)));
+  const std::string text = MetricsText({}, {}, {}, jobs);
+  EXPECT_TRUE(absl::StrContains(text, "\nddprun_jobs_without_series 800\n"));
+  EXPECT_TRUE(absl::StrContains(text, "{job_id=\"job199\"}"));
+  EXPECT_FALSE(absl::StrContains(text, "{job_id=\"job200\"}"));
+}
+
+// Names of ddprun_* and process_* metrics in `text`.
+std::set<std::string> MetricNamesIn(const std::string& text) {
+  std::set<std::string> names;
+  const std::regex name("(ddprun|process)_[a-z0-9_]+");
+  for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) names.insert(it->str());
+  return names;
+}
+
+TEST(MetricsTextTest, AlertsAndDashboard_UseExportedNames) {
+  const std::set<std::string> exported = MetricNamesIn(MetricsText({}, EventCounter().counts(), {}, {SampleJob("j")}));
+  for (const char* file : {"packaging/monitoring/alerts.yaml", "packaging/monitoring/dashboard.json"}) {
+    const std::set<std::string> used = MetricNamesIn(testing::ReadFile(file));
+    EXPECT_GT(used.size(), 8) << file;
+    for (const std::string& name : used) EXPECT_TRUE(exported.count(name) > 0) << file << " names " << name;
+  }
+  EXPECT_TRUE(json::parse(testing::ReadFile("packaging/monitoring/dashboard.json"), nullptr, false).is_object());
+}
+
+TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
+  JobView job = SampleJob("j");
+  job.owner = "alice";
+  job.reason = "bad \xff bytes";
+  job.verdict = [&] {
+    rendezvous::Verdict m;
+    m.set_reason("r");
+    *m.mutable_first_cause() = [&] {
+      rendezvous::WorkerFailure m = rendezvous::NewFailure();
+      m.set_rank(5);
+      m.set_signal(9);
+      return m;
+    }();
+    return m;
+  }();
+  const std::string text = JobJson(job, absl::UnixEpoch());
+  EXPECT_FALSE(absl::StrContains(text, "secret-id"));
+  const json value = json::parse(text);
+  EXPECT_EQ(value["nodes"][0]["node_id"].get<std::string>().size(), 12);
+  EXPECT_EQ(value["nodes"][0]["state"], "running");
+  EXPECT_EQ(value["owner"], "alice");
+  EXPECT_EQ(value["state"], "running");
+  EXPECT_EQ(value["age_seconds"], 90);
+  EXPECT_EQ(value["begin"], "1970-01-01T00:00:07.000Z");
+  EXPECT_FALSE(value.contains("end"));
+  job.ended = SteadyTime::FromStart(absl::Seconds(97));
+  EXPECT_EQ(json::parse(JobJson(job, absl::UnixEpoch()))["end"], "1970-01-01T00:01:37.000Z");
+  EXPECT_TRUE(value["settings"]["join_timeout_seconds"].is_null());
+  EXPECT_EQ(value["verdict"]["first_cause"]["signal"], 9);
+  EXPECT_FALSE(value.contains("goodput"));
+}
+
+TEST(ApiJsonTest, Goodput_IsSeconds) {
+  JobView job = SampleJob("j");
+  job.goodput = rendezvous::GoodputView{.waiting = absl::Seconds(1),
+                                        .starting = absl::Seconds(2),
+                                        .training = absl::Milliseconds(2500),
+                                        .re_forming = absl::Seconds(4),
+                                        .lost = absl::Seconds(5)};
+  EXPECT_EQ(json::parse(JobJson(job, absl::UnixEpoch()))["goodput"],
+            json::parse(R"({"waiting_seconds": 1, "starting_seconds": 2,
+      "training_seconds": 2.5, "re_forming_seconds": 4, "lost_seconds": 5})"));
+}
+
+Event RoundEvent(Event::Kind kind, const std::string& job, uint64_t round, int restarts) {
+  return {.kind = kind, .job_id = job, .round = round, .restart_count = restarts};
+}
+
+TEST(EventCounterTest, CountsKindsFailuresAndRestarts) {
+  EventCounter counter;
+  EXPECT_EQ(counter.counts().events.at("host.drained"), 0);
+  counter.Add(RoundEvent(Event::Kind::kJobCreated, "a", 0, 0));
+  counter.Add(RoundEvent(Event::Kind::kRoundStopped, "a", 1, 1));
+  counter.Add(RoundEvent(Event::Kind::kRoundAssigned, "a", 2, 1));
+  counter.Add({.kind = Event::Kind::kNodeLost, .job_id = "old"});
+  counter.Add(RoundEvent(Event::Kind::kRoundAssigned, "old", 9, 5));  // began under an earlier server
+  counter.Add(RoundEvent(Event::Kind::kRoundStopped, "old", 9, 7));
+  EXPECT_EQ(counter.counts().restarts, 3);
+  counter.Add(RoundEvent(Event::Kind::kJobFailed, "old", 9, 7));
+  counter.Add(RoundEvent(Event::Kind::kJobCreated, "old", 0, 0));
+  counter.Add(RoundEvent(Event::Kind::kRoundStopped, "old", 1, 1));
+  EXPECT_EQ(counter.counts().restarts, 4);
+  EXPECT_EQ(counter.counts().events.at("round.assigned"), 2);
+  const auto failed = [](int pid, int exit_code, int signal = 0, bool oom_killed = false) {
+    rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+    failure.set_pid(pid);
+    failure.set_exit_code(exit_code);
+    failure.set_signal(signal);
+    failure.set_oom_killed(oom_killed);
+    return failure;
+  };
+  const std::pair<rendezvous::WorkerFailure, std::string> failures[] = {{failed(1, 2), "exit"},
+                                                                        {failed(1, 0, 9), "signal"},
+                                                                        {failed(1, 0, 9, true), "oom"},
+                                                                        {failed(0, 127), "start"},
+                                                                        {failed(1, 0), "report"}};
+  for (const auto& [failure, kind] : failures) {
+    counter.Add({.kind = Event::Kind::kWorkerFailed, .job_id = "a", .failure = failure});
+    EXPECT_EQ(counter.counts().failures.at(kind), 1) << kind;
+  }
+}
+
+class EventStreamTest : public ::testing::Test {
+ protected:
+  void Append(const std::string& job, uint64_t round) {
+    log_.Append({.kind = Event::Kind::kRoundAssigned,
+                 .job_id = job,
+                 .round = round,
+                 .node_id = "secret-id",
+                 .time = absl::FromUnixSeconds(1'700'000'000)});
+  }
+  std::string Next(const EventStream::Options& options) { return EventStream(&log_, "s", options).Next(); }
+
+  rendezvous::EventLog log_{4};
+};
+
+TEST_F(EventStreamTest, SendsWhatIsNew) {
+  Append("a", 1);
+  EventStream stream(&log_, "s", {});
+  EXPECT_EQ(stream.Next(), "");
+  Append("a", 2);
+  const std::string part = stream.Next();
+  EXPECT_TRUE(absl::StartsWith(part, "id: s-2\ndata: {")) << part;
+  EXPECT_TRUE(absl::EndsWith(part, "}\n\n")) << part;
+  EXPECT_TRUE(absl::StrContains(part, "\"kind\":\"round.assigned\"")) << part;
+  EXPECT_TRUE(absl::StrContains(part, "\"time\":\"2023-11-14T22:13:20.000Z\"")) << part;
+  EXPECT_FALSE(absl::StrContains(part, "secret-id")) << part;
+  EXPECT_EQ(stream.Next(), "");
+}
+
+TEST_F(EventStreamTest, GoesOnBehindTheLastId) {
+  for (int round = 1; round <= 3; ++round) Append(round == 2 ? "b" : "a", round);
+  EXPECT_EQ(Next({.last_id = "s-3"}), "");
+  EXPECT_TRUE(absl::StartsWith(Next({.last_id = "s-2"}), "id: s-3\n"));
+  EXPECT_TRUE(absl::StartsWith(Next({.job_id = "a", .last_id = "s-1"}), "id: s-3\n"));
+  EXPECT_FALSE(absl::StrContains(Next({.job_id = "a", .last_id = "s-0"}), "s-2"));
+}
+
+TEST_F(EventStreamTest, Backlog_IsOfTheJob) {
+  for (int round = 1; round <= 4; ++round) Append(round == 4 ? "b" : "a", round);
+  EXPECT_TRUE(absl::StartsWith(Next({.backlog = 1}), "id: s-4\n"));
+  EXPECT_TRUE(absl::StartsWith(Next({.job_id = "a", .backlog = 2}), "id: s-2\n"));
+  EXPECT_TRUE(absl::StartsWith(Next({.backlog = 100}), "id: s-1\n"));
+}
+
+TEST_F(EventStreamTest, AnotherServersId_Resets) {
+  Append("a", 1);
+  for (const char* id : {"old-1", "s-2", "s-x", "s-", "x"}) {
+    EXPECT_TRUE(absl::StartsWith(Next({.last_id = id, .backlog = 1}), "event: reset\ndata: {}\n\nid: s-1\n")) << id;
+  }
+}
+
+TEST_F(EventStreamTest, MissedEvents_AreCounted) {
+  EventStream stream(&log_, "s", {});
+  for (int round = 1; round <= 7; ++round) Append("a", round);
+  EXPECT_TRUE(absl::StartsWith(stream.Next(), "event: gap\ndata: {\"missing\":3}\n\nid: s-4\n"));
+}
+
+class HttpApiTest : public ::testing::Test {
+ protected:
+  HttpApi Api(const std::string& token = "", bool any_host = false) { return ApiWith({.token = token}, any_host); }
+  HttpApi ApiWith(const rendezvous::Credentials& credentials, bool any_host = false) {
+    Sources sources;
+    sources.list_jobs = [](absl::string_view after, size_t limit) {
+      std::vector<JobView> jobs;
+      for (const char* id : {"a", "b", "c"}) {
+        if (id > after && jobs.size() < limit) jobs.push_back(SampleJob(id));
+      }
+      return jobs;
+    };
+    sources.get_job = [](absl::string_view id) {
+      return id == "a/b" ? std::optional<JobView>(SampleJob("a/b")) : std::nullopt;
+    };
+    sources.server = [this] { return server_; };
+    sources.counts = [] { return EventCounts(); };
+    sources.events = &events_;
+    return HttpApi(sources, credentials, any_host);
+  }
+  static Request Get(const std::string& target) {
+    return {.method = "GET", .target = target, .headers = {{"host", "localhost:8080"}}};
+  }
+
+  ServerView server_;
+  rendezvous::EventLog events_;
+};
+
+TEST_F(HttpApiTest, Events_AreAStream) {
+  HttpApi api = Api();
+  events_.Append({.kind = Event::Kind::kJobCreated, .job_id = "a"});
+  const Response response = api.Handle(Get("/api/v1/events?backlog=5&job=a"));
+  EXPECT_EQ(response.type, "text/event-stream");
+  EXPECT_EQ(response.body, "retry: 1000\n\n");
+  ASSERT_TRUE(response.more != nullptr);
+  EXPECT_TRUE(absl::StrContains(response.more(), "\"kind\":\"job.created\""));
+  EXPECT_EQ(response.more(), "");
+  EXPECT_EQ(api.Handle(Get("/api/v1/events?backlog=1001")).status, 400);
+}
+
+TEST_F(HttpApiTest, Paths_WithoutToken) {
+  HttpApi api = Api();
+  const struct {
+    const char* method;
+    const char* target;
+    int status;
+    const char* text;
+  } cases[] = {
+      {"GET", "/", 200, "<!doctype html>"},
+      {"GET", "/page.js", 200, "use strict"},
+      {"GET", "/page.css", 200, ":root"},
+      {"GET", "/healthz", 200, "ok\n"},
+      {"GET", "/readyz", 200, "ready\n"},
+      {"GET", "/metrics", 200, "ddprun_leader 1\n"},
+      {"GET", "/api/v1/server", 200, "\"leads\":true"},
+      {"GET", "/api/v1/jobs", 200, "\"job_id\":\"c\""},
+      {"GET", "/api/v1/jobs?after=b", 200, "{\"jobs\":[{"},
+      {"GET", "/api/v1/jobs?limit=2", 200, "\"next\":\"b\""},
+      {"GET", "/api/v1/jobs?limit=3", 200, "\"jobs\""},
+      {"GET", "/api/v1/jobs?limit=0", 400, "limit must be a number from 1 to 1000"},
+      {"GET", "/api/v1/jobs?limit=1001", 400, "limit must"},
+      {"GET", "/api/v1/jobs?limit=-1", 400, "limit must"},
+      {"GET", "/api/v1/jobs/a%2Fb", 200, "\"job_id\":\"a/b\""},
+      {"GET", "/api/v1/jobs/none", 404, "job none not found"},
+      {"GET", "/api/v1/jobs/", 404, "not found"},
+      {"GET", "/favicon.ico", 404, "no such path"},
+      {"GET", "/../etc/passwd", 404, "no such path"},
+      {"GET", "nonsense", 400, "malformed path"},
+      {"POST", "/api/v1/jobs", 405, "only GET"},
+      {"DELETE", "/api/v1/jobs/a%2Fb", 405, "only GET"},
+      {"GET", "/login", 404, "no such path"},
+      {"POST", "/login", 400, "token=TOKEN"},
+  };
+  for (const auto& c : cases) {
+    Request request = Get(c.target);
+    request.method = c.method;
+    const Response response = api.Handle(request);
+    EXPECT_EQ(response.status, c.status) << c.method << " " << c.target;
+    EXPECT_TRUE(absl::StrContains(response.body, c.text)) << c.target << ": " << response.body.substr(0, 300);
+  }
+}
+
+TEST_F(HttpApiTest, OtherHostNames_AreRefusedWithoutToken) {
+  Request request = Get("/api/v1/jobs");
+  request.headers = {{"host", "rebound.example"}};
+  EXPECT_EQ(Api().Handle(request).status, 421);
+  EXPECT_EQ(Api("", true).Handle(request).status, 200);
+  EXPECT_EQ(Api(kToken).Handle(request).status, 401);
+  request.target = "/healthz";  // a probe names the pod
+  EXPECT_EQ(Api().Handle(request).status, 200);
+}
+
+TEST_F(HttpApiTest, Token_IsNeededForAllButProbesAndThePage) {
+  HttpApi api = Api(kToken);
+  for (const char* target :
+       {"/metrics", "/api/v1/jobs", "/api/v1/jobs/a%2Fb", "/api/v1/events", "/api/v1/server", "/x"}) {
+    Request request = Get(target);
+    EXPECT_EQ(api.Handle(request).status, 401) << target;
+    request.headers.emplace_back("authorization", "Bearer wrong");
+    EXPECT_EQ(api.Handle(request).status, 401) << target;
+    request.headers.back().second = absl::StrCat("Bearer ", kToken);
+    EXPECT_NE(api.Handle(request).status, 401) << target;
+  }
+  for (const char* target : {"/", "/page.js", "/page.css", "/healthz", "/readyz"}) {
+    EXPECT_EQ(api.Handle(Get(target)).status, 200) << target;
+  }
+}
+
+TEST_F(HttpApiTest, Token_SchemeInAnyCase) {
+  HttpApi api = Api(kToken);
+  Request request = Get("/api/v1/jobs");
+  request.headers.emplace_back("authorization", "");
+  for (const char* scheme : {"Bearer ", "bearer ", "BEARER "}) {
+    request.headers.back().second = absl::StrCat(scheme, kToken);
+    EXPECT_EQ(api.Handle(request).status, 200) << scheme;
+    request.headers.back().second = absl::StrCat(scheme, "wrong");
+    EXPECT_EQ(api.Handle(request).status, 401) << scheme;
+  }
+}
+
+// A browser shares cookies among all ports of a host.
+TEST_F(HttpApiTest, Login_ServersAtOneHostName_HaveCookiesOfTheirOwn) {
+  HttpApi a = Api(kToken), b = Api(kToken);
+  std::map<std::string, std::string> jar;
+  const auto cookies = [&jar] { return absl::StrJoin(jar, "; ", absl::PairFormatter("=")); };
+  for (const auto& [api, host] : {std::pair(&a, "localhost:8080"), std::pair(&b, "localhost:8081")}) {
+    Request login{.method = "POST", .target = "/login", .body = "token=0123456789abcdef%2B%25"};
+    login.headers = {{"host", host}};
+    const Response response = api->Handle(login);
+    ASSERT_EQ(response.status, 204) << response.body;
+    const std::string cookie = response.headers[0].second;
+    jar[cookie.substr(0, cookie.find('='))] =
+        cookie.substr(cookie.find('=') + 1, cookie.find(';') - cookie.find('=') - 1);
+  }
+  for (const auto& [api, host] : {std::pair(&a, "localhost:8080"), std::pair(&b, "localhost:8081")}) {
+    Request request = Get("/api/v1/jobs");
+    request.headers = {{"host", host}, {"cookie", cookies()}};
+    EXPECT_EQ(api->Handle(request).status, 200) << host << " " << cookies();
+  }
+}
+
+TEST_F(HttpApiTest, TokenOfAnyRole_MaySeeAll) {
+  const testing::TempDir folder;
+  std::ofstream(folder.File("token")) << "read:a token-of-the-page\nlauncher:a token-of-launchers\n";
+  HttpApi api = ApiWith({.token_file = folder.File("token")});
+  for (const char* token :
+       {"token-of-the-page", "token-of-launchers", "read:a token-of-the-page", "no-token-of-ours"}) {
+    Request request = Get("/api/v1/jobs");
+    request.headers.emplace_back("authorization", absl::StrCat("Bearer ", token));
+    EXPECT_EQ(api.Handle(request).status, absl::StartsWith(token, "token-of-") ? 200 : 401) << token;
+  }
+}
+
+TEST_F(HttpApiTest, Login_GivesACookie) {
+  HttpApi api = Api(kToken);
+  Request login{.method = "POST", .target = "/login", .body = "token=0123456789abcdef%2B%25"};
+  login.headers = Get("/login").headers;
+  const Response response = api.Handle(login);
+  ASSERT_EQ(response.status, 204) << response.body;
+  const std::string cookie = response.headers[0].second;
+  EXPECT_TRUE(absl::StrContains(cookie, "; HttpOnly; SameSite=Strict")) << cookie;
+  EXPECT_FALSE(absl::StrContains(cookie, "0123456789abcdef+"));
+  Request request = Get("/api/v1/jobs");
+  request.headers.emplace_back("cookie", cookie.substr(0, cookie.find(';')));
+  EXPECT_EQ(api.Handle(request).status, 200);
+  EXPECT_EQ(Api(kToken).Handle(request).status, 401);  // another process
+  request.headers.back().second += "0";
+  EXPECT_EQ(api.Handle(request).status, 401);
+  login.body = "token=wrong";
+  EXPECT_EQ(api.Handle(login).status, 401);
+  login.body = "token=%";
+  EXPECT_EQ(api.Handle(login).status, 400);
+}
+
+TEST_F(HttpApiTest, Readiness_SaysWhyNot) {
+  HttpApi api = Api();
+  server_.trouble = "disk full";
+  EXPECT_EQ(api.Handle(Get("/readyz")).body, "disk full\n");
+  server_ = {.leads = false, .leader = "b:29400"};
+  const Response response = api.Handle(Get("/readyz"));
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.body, "this server is not the leader; b:29400 is\n");
+  EXPECT_EQ(api.Handle(Get("/healthz")).status, 200);
+}
+
+TEST_F(HttpApiTest, Follower_NamesTheLeaderInPlaceOfJobs) {
+  HttpApi api = Api();
+  server_ = {.leads = false, .leader = "b:29400"};
+  for (const char* path : {"/api/v1/jobs", "/api/v1/jobs/c", "/api/v1/events"}) {
+    const Response response = api.Handle(Get(path));
+    EXPECT_EQ(response.status, 503) << path;
+    EXPECT_EQ(json::parse(response.body)["leader"], "b:29400") << response.body;
+    EXPECT_EQ(json::parse(response.body)["error"], "this server is not the leader; b:29400 is") << response.body;
+  }
+  for (const char* path : {"/", "/metrics", "/api/v1/server"}) EXPECT_EQ(api.Handle(Get(path)).status, 200) << path;
+  server_.leads = true;
+  EXPECT_EQ(api.Handle(Get("/api/v1/jobs")).status, 200);
+}
+
+TEST(HttpOptionsTest, WithoutToken_OnlyTheLoopbackOrOpen) {
+  std::vector<std::string> warnings;
+  for (const char* address : {"127.0.0.1:0", "localhost:80", "[::1]:80"}) {
+    EXPECT_TRUE(CheckRendezvousdOptions({.http = address}, &warnings).ok()) << address;
+  }
+  for (const char* address : {"0.0.0.0:80", "[::]:80", "10.0.0.1:80", "head-node:80"}) {
+    const absl::Status status = CheckRendezvousdOptions({.http = address}, &warnings);
+    EXPECT_TRUE(absl::StrContains(status.message(), "--http-open")) << status;
+    EXPECT_TRUE(CheckRendezvousdOptions({.http = address, .http_open = true}, &warnings).ok()) << address;
+    EXPECT_TRUE(CheckRendezvousdOptions({.credentials = {.token = kToken}, .http = address}, &warnings).ok());
+  }
+  EXPECT_FALSE(rendezvous::ParseRendezvousdOptions({"--http=80"}).ok());
+}
+
+}  // namespace
+}  // namespace ddprun::http

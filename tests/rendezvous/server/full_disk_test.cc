@@ -1,0 +1,101 @@
+// A real rendezvousd whose state folder's disk is full for a while. The limit of a file's size (RLIMIT_FSIZE) stands
+// for the disk.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/client/grpc_client.h"
+#include "tests/rendezvous/server/test_launcher.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+class FullDiskTest : public ::testing::Test {
+ protected:
+  FullDiskTest() {
+    EXPECT_TRUE(server_.WaitForOut("\n")) << server_.Err();
+    const std::string line = server_.Out();
+    EXPECT_TRUE(absl::SimpleAtoi(line.substr(line.rfind(':') + 1), &port_)) << line;
+  }
+
+  std::unique_ptr<TestLauncher> Join(const std::string& job, const std::string& host, int nodes) {
+    auto launcher = std::make_unique<TestLauncher>(
+        [&](Client::Handler handler) {
+          return NewGrpcClient({"127.0.0.1", port_}, std::move(handler));
+        },
+        job, host, PatientSettings(nodes));
+    launcher->ConnectAndJoin();
+    return launcher;
+  }
+
+  // The log of the database can grow no more.
+  void FillDisk() {
+    rlimit limit = {};
+    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
+    limit.rlim_cur = std::filesystem::file_size(dir_.File("state/state.db-wal"));
+    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  }
+  void EmptyDisk() {
+    rlimit limit = {};
+    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  }
+
+  testing::TempDir dir_;
+  testing::Process server_{
+      {"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")}};
+  int port_ = 0;
+};
+
+// What the launcher is told that waits.
+std::string AwaitReason(TestLauncher* launcher) {
+  std::string reason;
+  while (!absl::StrContains(reason, "state directory") && !::testing::Test::HasFailure()) {
+    reason = launcher->Await<Waiting>().reason();
+  }
+  return reason;
+}
+
+TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
+  const auto running = Join("running", "node1", 1);
+  running->AwaitRound();
+  FillDisk();
+  // Nobody is given a round that a server started later would not know of; everybody hears why.
+  const auto first = Join("job", "node1", 2), second = Join("job", "node2", 2);
+  const std::string reason = AwaitReason(first.get());
+  EXPECT_TRUE(absl::StartsWith(reason, "the rendezvous server can't write to the state directory ")) << reason;
+  EXPECT_TRUE(absl::StrContains(reason, dir_.File("state"))) << reason;
+  EXPECT_EQ(AwaitReason(second.get()), reason);
+  const auto third = Join("job", "node3", 2);
+  EXPECT_EQ(AwaitReason(third.get()), reason) << "who comes later is told as well";
+  running->client().Send(Heartbeat{});
+  running->Await<HeartbeatAck>();
+  EmptyDisk();
+  EXPECT_EQ(first->AwaitRound().round(), 1);
+  EXPECT_EQ(second->AwaitRound().round(), 1);
+  running->Succeed();
+  EXPECT_TRUE(running->Await<Finish>().verdict().succeeded());
+
+  server_.Signal(SIGTERM);
+  EXPECT_EQ(server_.Wait(), 0);
+  const std::string log = server_.Err();
+  const size_t failed = log.find("can't write to the state directory"), again = log.find("is writable again");
+  EXPECT_NE(failed, std::string::npos) << log;
+  EXPECT_EQ(log.find("can't write to the state directory", failed + 1), std::string::npos) << log;
+  EXPECT_NE(again, std::string::npos) << log;
+  EXPECT_EQ(log.find("is writable again", again + 1), std::string::npos) << log;
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,200 @@
+#include "tests/rendezvous/server/raw_client.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include "absl/strings/str_cat.h"
+#include "proto/health.grpc.pb.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/wire/byte_buffer.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+grpc::ByteBuffer Buffer(const std::string& bytes) {
+  grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+std::string Bytes(const grpc::ByteBuffer& buffer) {
+  grpc::Slice slice;
+  if (!buffer.DumpToSingleSlice(&slice).ok()) return "";
+  return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
+}
+
+std::shared_ptr<grpc::Channel> NewChannel(int port) {
+  QuietGrpc();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // keeps the window small that a slow reader offers
+  return grpc::CreateCustomChannel(absl::StrCat("ipv4:127.0.0.1:", port), grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+}  // namespace
+
+struct RawClient::Impl {
+  explicit Impl(int port) : channel(NewChannel(port)), stub(channel) {}
+
+  // Waits for the one operation in flight.
+  bool Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  }
+
+  std::shared_ptr<grpc::Channel> channel;
+  grpc::GenericStub stub;
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
+};
+
+RawClient::RawClient(int port, const std::string& authorization) : impl_(std::make_unique<Impl>(port)) {
+  if (!authorization.empty()) impl_->context.AddMetadata("authorization", authorization);
+}
+
+RawClient::~RawClient() {
+  if (impl_->stream != nullptr) {
+    impl_->context.TryCancel();
+    Finish().IgnoreError();
+  }
+  impl_->queue.Shutdown();
+  impl_->Wait();
+}
+
+void RawClient::Open() {
+  if (impl_->stream != nullptr) return;
+  impl_->stream = impl_->stub.PrepareCall(&impl_->context, "/ddprun.v1.Rendezvous/Session", &impl_->queue);
+  impl_->stream->StartCall(nullptr);
+  impl_->Wait();
+}
+
+bool RawClient::WriteBytes(const std::string& message) {
+  Open();
+  impl_->stream->Write(Buffer(message), nullptr);
+  return impl_->Wait();
+}
+
+std::optional<v1::ServerMessage> RawClient::Read() {
+  Open();
+  grpc::ByteBuffer buffer;
+  impl_->stream->Read(&buffer, nullptr);
+  v1::ServerMessage message;
+  if (!impl_->Wait() || !message.ParseFromString(Bytes(buffer))) return std::nullopt;
+  return message;
+}
+
+void RawClient::HalfClose() {
+  Open();
+  impl_->stream->WritesDone(nullptr);
+  impl_->Wait();
+}
+
+absl::Status RawClient::Finish() {
+  Open();
+  while (Read().has_value()) {
+  }
+  grpc::Status status;
+  impl_->stream->Finish(&status, nullptr);
+  impl_->Wait();
+  impl_->stream.reset();
+  return FromGrpc(status);
+}
+
+absl::StatusOr<v1::ListJobsResponse> RawClient::ListJobs(int page_size, const std::string& page_token) {
+  grpc::ClientContext context;
+  v1::ListJobsRequest request;
+  request.set_page_size(page_size);
+  request.set_page_token(page_token);
+  v1::ListJobsResponse response;
+  const grpc::Status status = v1::Rendezvous::NewStub(impl_->channel)->ListJobs(&context, request, &response);
+  if (!status.ok()) return FromGrpc(status);
+  return response;
+}
+
+absl::StatusOr<v1::Job> RawClient::GetJob(const std::string& job_id) {
+  grpc::ClientContext context;
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  v1::Job response;
+  const grpc::Status status = v1::Rendezvous::NewStub(impl_->channel)->GetJob(&context, request, &response);
+  if (!status.ok()) return FromGrpc(status);
+  return response;
+}
+
+absl::StatusOr<std::string> RawClient::Health(const std::string& service) {
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status = grpc::health::v1::Health::NewStub(impl_->channel)->Check(&context, request, &response);
+  if (!status.ok()) return FromGrpc(status);
+  return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status());
+}
+
+absl::StatusOr<std::string> RawClient::WatchHealth(const std::string& service) {
+  grpc::ClientContext context;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::health::v1::HealthCheckResponse response;
+  const auto reader = grpc::health::v1::Health::NewStub(impl_->channel)->Watch(&context, request);
+  if (!reader->Read(&response)) return FromGrpc(reader->Finish());
+  context.TryCancel();
+  grpc::health::v1::HealthCheckResponse more;
+  while (reader->Read(&more)) {
+  }
+  reader->Finish().error_code();
+  return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status());
+}
+
+absl::StatusOr<std::string> RawClient::Reflect() {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto wait = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  const auto call =
+      impl_->stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  call->StartCall(nullptr);
+  wait();
+  call->Write(Buffer("\x3A\x01*"), nullptr);  // ServerReflectionRequest{list_services: "*"}
+  wait();
+  grpc::ByteBuffer answer;
+  call->Read(&answer, nullptr);
+  wait();
+  call->WritesDone(nullptr);
+  wait();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  wait();
+  queue.Shutdown();
+  wait();
+  if (!status.ok()) return FromGrpc(status);
+  return Bytes(answer);
+}
+
+absl::Status RawClient::CallUnknownMethod() {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = impl_->stub.PrepareUnaryCall(&context, "/ddprun.v1.Rendezvous/Nothing", Buffer(""), &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  queue.Shutdown();
+  queue.Next(&tag, &ok);
+  return FromGrpc(status);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,210 @@
+// Whole conversations of launchers with a server, over gRPC and in the server's own process.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/rendezvous/server/net_fixture.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+TEST(RoundsTest, TwoNodes_JoinAndSucceed_BothFinish) {
+  TestServer server;
+  TestLauncher a(server.Grpc(), "job", "node1", PatientSettings(2));
+  TestLauncher b(server.Grpc(), "job", "node2", PatientSettings(2));
+  a.ConnectAndJoin();
+  b.ConnectAndJoin();
+  const Assignment of_a = a.AwaitRound();
+  const Assignment of_b = b.AwaitRound();
+  EXPECT_EQ(of_a.round(), of_b.round());
+  EXPECT_EQ(of_a.group_rank(), 0);
+  EXPECT_EQ(of_b.group_rank(), 1);
+  EXPECT_EQ(of_b.base_rank(), 2);
+  EXPECT_EQ(of_b.world_size(), 4);
+  EXPECT_EQ(of_b.master_addr(), "node1.example");
+  EXPECT_EQ(of_b.master_port(), 40'000);
+  a.Succeed();
+  b.Succeed();
+  for (TestLauncher* launcher : {&a, &b}) {
+    const Verdict verdict = launcher->Await<Finish>().verdict();
+    EXPECT_TRUE(verdict.succeeded());
+    EXPECT_EQ(verdict.exit_code(), 0);
+    launcher->client().Close();
+  }
+  EXPECT_TRUE(server.driver().WaitUntilLaunchersLeft(SteadyNow() + kHang));
+}
+
+TEST(RoundsTest, ThreeNodes_WorkerFails_AllStopAndGetNextRound) {
+  TestServer server;
+  std::vector<std::unique_ptr<TestLauncher>> nodes;
+  for (int i = 0; i < 3; ++i) {
+    nodes.push_back(std::make_unique<TestLauncher>(i == 0 ? server.Local() : server.Grpc(), "job",
+                                                   absl::StrCat("node", i), PatientSettings(3)));
+    nodes.back()->ConnectAndJoin();
+  }
+  uint64_t round = 0;
+  for (auto& node : nodes) round = node->AwaitRound().round();
+  nodes[1]->FailWorker(7);
+  for (auto& node : nodes) node->GetReady();
+  for (auto& node : nodes) {
+    const Assignment next = node->AwaitRound();
+    EXPECT_GT(next.round(), round);
+    EXPECT_EQ(next.restart_count(), 1);
+    EXPECT_EQ(next.master_port(), 40'001);
+  }
+}
+
+TEST(RoundsTest, BudgetSpent_WorkerFails_AllFinishWithFirstCause) {
+  TestServer server;
+  TestLauncher a(server.Grpc(), "job", "node1", PatientSettings(2, /*max_restarts=*/0));
+  TestLauncher b(server.Local(), "job", "node2", PatientSettings(2, /*max_restarts=*/0));
+  a.ConnectAndJoin();
+  b.ConnectAndJoin();
+  a.AwaitRound();
+  b.AwaitRound();
+  b.FailWorker(42);
+  for (TestLauncher* launcher : {&a, &b}) {
+    const Verdict verdict = launcher->Await<Finish>().verdict();
+    EXPECT_FALSE(verdict.succeeded());
+    EXPECT_EQ(verdict.exit_code(), 42);
+    ASSERT_TRUE(verdict.has_first_cause());
+    EXPECT_EQ(verdict.first_cause().host(), "node2");
+  }
+}
+
+TEST(RoundsTest, LauncherDies_OtherIsToldToStop) {
+  TestServer server;
+  JobSettings settings = PatientSettings(2);
+  settings.set_min_nodes(1);
+  *settings.mutable_reconnect_grace() = FromDuration(absl::Milliseconds(80));
+  TestLauncher a(server.Grpc(), "job", "node1", settings);
+  TestLauncher b(server.Grpc(), "job", "node2", settings);
+  a.ConnectAndJoin();
+  b.ConnectAndJoin();
+  a.AwaitRound();
+  b.AwaitRound();
+  b.Disappear();  // without Close: as if the process had been killed
+  const StopRound stop = a.Await<StopRound>();
+  EXPECT_NE(stop.reason().find("node2"), std::string::npos) << stop.reason();
+}
+
+TEST(RoundsTest, SilentLauncher_IsLostAndItsStreamEnded) {
+  TestServer server;
+  JobSettings settings = PatientSettings(2);
+  settings.set_min_nodes(1);
+  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Milliseconds(300));
+  TestLauncher a(server.Local(), "job", "node1", settings);
+  TestLauncher b(server.Grpc(), "job", "node2", settings);
+  a.ConnectAndJoin();
+  b.ConnectAndJoin();
+  a.AwaitRound();
+  b.AwaitRound();
+  a.Await<StopRound>();  // b never beats
+  const Disconnected gone = b.Await<Disconnected>();
+  EXPECT_FALSE(gone.permanent) << gone.reason;
+  b.Await<Connected>();
+}
+
+TEST(RoundsTest, Leave_IsFlushedByClose_AndEndsStreamAtOnce) {
+  TestServer server;
+  TestLauncher a(server.Grpc(), "job", "node1", PatientSettings(2));
+  TestLauncher b(server.Local(), "job", "node2", PatientSettings(2));
+  a.ConnectAndJoin();
+  b.ConnectAndJoin();
+  a.AwaitRound();
+  b.AwaitRound();
+  a.client().Send(NewLeave("SIGTERM"));
+  a.client().Close();
+  a.Disappear();
+  b.Await<StopRound>();  // the reconnect grace is an hour: only the Leave can tell
+  EXPECT_TRUE(server.driver().WaitUntilLaunchersLeft(SteadyNow() + kHang));
+}
+
+TEST(RoundsTest, OtherSettings_AreRejectedForGood) {
+  TestServer server;
+  TestLauncher a(server.Local(), "job", "node1", PatientSettings(2));
+  a.ConnectAndJoin();
+  ASSERT_TRUE(std::holds_alternative<Welcome>(std::get<ServerMessage>(*a.log().Next())));
+  for (const auto& kind : {server.Grpc(), server.Local()}) {
+    TestLauncher b(kind, "job", "node2", PatientSettings(2, /*max_restarts=*/9));
+    b.ConnectAndJoin();
+    const Rejected rejected = b.Await<Rejected>();
+    EXPECT_NE(rejected.reason().find("node1"), std::string::npos) << rejected.reason();
+    const Disconnected gone = b.Await<Disconnected>();
+    EXPECT_TRUE(gone.permanent);
+    EXPECT_NE(gone.reason.find(rejected.reason()), std::string::npos) << gone.reason;
+  }
+}
+
+TEST(RoundsTest, ManyJobs_NeverMix) {
+  constexpr int kJobs = 20;
+  constexpr int kNodes = 4;
+  TestServer server;
+  std::vector<std::vector<std::unique_ptr<TestLauncher>>> jobs(kJobs);
+  for (int node = 0; node < kNodes; ++node) {  // node by node, so that all jobs form at the same time
+    for (int job = 0; job < kJobs; ++job) {
+      jobs[job].push_back(std::make_unique<TestLauncher>(server.Grpc(), absl::StrCat("job", job),
+                                                         absl::StrCat("j", job, "n", node), PatientSettings(kNodes)));
+    }
+  }
+  for (auto& nodes : jobs) {
+    for (auto& node : nodes) node->ConnectAndJoin();
+  }
+  const auto await_rounds = [&](int restarts) {
+    for (int job = 0; job < kJobs; ++job) {
+      std::set<int> ranks;
+      for (auto& node : jobs[job]) {
+        const Assignment assignment = node->AwaitRound();
+        ranks.insert(assignment.group_rank());
+        EXPECT_EQ(assignment.world_size(), 2 * kNodes);
+        EXPECT_EQ(assignment.master_addr(), absl::StrCat("j", job, "n0.example"));
+        EXPECT_EQ(assignment.restart_count(), job % 2 == 0 ? restarts : 0);
+      }
+      EXPECT_EQ(ranks.size(), kNodes);
+      if (restarts == 0) continue;
+      ++job;  // only even jobs restarted
+    }
+  };
+  await_rounds(0);
+  for (int job = 0; job < kJobs; job += 2) jobs[job][job % kNodes]->FailWorker(1);
+  for (int job = 0; job < kJobs; job += 2) {
+    for (auto& node : jobs[job]) node->GetReady();
+  }
+  await_rounds(1);
+  for (auto& nodes : jobs) {
+    for (auto& node : nodes) node->Succeed();
+  }
+  for (auto& nodes : jobs) {
+    for (auto& node : nodes) EXPECT_TRUE(node->Await<Finish>().verdict().succeeded());
+  }
+}
+
+// For the record, no limit: how long a Heartbeat and its answer take, and how long a first connection.
+TEST(RoundsTest, Latency_IsPrinted) {
+  TestServer server;
+  const SteadyTime begin = SteadyNow();
+  TestLauncher a(server.Grpc(), "job", "node1", PatientSettings(1));
+  a.ConnectAndJoin();
+  a.AwaitRound();
+  printf("connect, join and first assignment: %s\n", absl::FormatDuration(SteadyNow() - begin).c_str());
+  std::vector<absl::Duration> trips;
+  for (int i = 0; i < 500; ++i) {
+    const SteadyTime sent = SteadyNow();
+    a.client().Send(Heartbeat{});
+    ASSERT_TRUE(a.log().Next().has_value());
+    trips.push_back(SteadyNow() - sent);
+  }
+  std::sort(trips.begin(), trips.end());
+  printf("heartbeat and answer: median %s, 99 %% %s\n", absl::FormatDuration(trips[250]).c_str(),
+         absl::FormatDuration(trips[495]).c_str());
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

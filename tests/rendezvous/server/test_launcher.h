@@ -1,0 +1,204 @@
+#ifndef DDPRUN_TESTS_RENDEZVOUS_SERVER_TEST_LAUNCHER_H_
+#define DDPRUN_TESTS_RENDEZVOUS_SERVER_TEST_LAUNCHER_H_
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// Long enough that only a hang exceeds it.
+inline constexpr absl::Duration kHang = absl::Seconds(60);
+
+// What kind of event it is, and what it says.
+inline std::string Describe(const ClientEvent& event) {
+  if (const auto* gone = std::get_if<Disconnected>(&event)) {
+    return absl::StrCat("Disconnected(", gone->permanent ? "for good: " : "", gone->reason, ")");
+  }
+  if (std::holds_alternative<Connected>(event)) return "Connected";
+  const ServerMessage& message = std::get<ServerMessage>(event);
+  if (const auto* rejected = std::get_if<Rejected>(&message)) return absl::StrCat("Rejected(", rejected->reason(), ")");
+  if (const auto* finish = std::get_if<Finish>(&message))
+    return absl::StrCat("Finish(", finish->verdict().reason(), ")");
+  if (const auto* stop = std::get_if<StopRound>(&message)) return absl::StrCat("StopRound(", stop->reason(), ")");
+  if (const auto* without = std::get_if<ExcludedFromRound>(&message))
+    return "ExcludedFromRound(" + without->reason() + ")";
+  static constexpr const char* kNames[] = {"Welcome", "HeartbeatAck", "Waiting", "Assign"};
+  return kNames[message.index()];
+}
+
+// Collects the events of a client, for a test to await.
+class ClientLog {
+ public:
+  Client::Handler Handler() {
+    return [this](ClientEvent event) {
+      {
+        MutexLock lock(&mutex_);
+        events_.push_back(std::move(event));
+      }
+      changed_.NotifyAll();
+    };
+  }
+
+  // The next event; nullopt (and a failed test) if none comes.
+  std::optional<ClientEvent> Next() {
+    const SteadyTime deadline = SteadyNow() + kHang;
+    MutexLock lock(&mutex_);
+    while (events_.empty()) {
+      if (SteadyNow() >= deadline) {
+        ADD_FAILURE() << "no event";
+        return std::nullopt;
+      }
+      changed_.WaitUntil(&mutex_, deadline);
+    }
+    ClientEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+  // The next event that is not a mere notice (Welcome, HeartbeatAck, Waiting), which must be a T; fails the test else.
+  template <typename T>
+  T Await() {
+    while (std::optional<ClientEvent> event = Next()) {
+      if constexpr (std::is_same_v<T, Connected> || std::is_same_v<T, Disconnected>) {
+        if (auto* wanted = std::get_if<T>(&*event)) return std::move(*wanted);
+      } else if (auto* message = std::get_if<ServerMessage>(&*event)) {
+        if (auto* wanted = std::get_if<T>(message)) return std::move(*wanted);
+      }
+      if (IsNotice(*event)) continue;
+      ADD_FAILURE() << "unexpected " << Describe(*event);
+      break;
+    }
+    return T{};
+  }
+
+  // Passes over everything until a Connected: for clients that are given time to try.
+  void AwaitReconnected() {
+    while (std::optional<ClientEvent> event = Next()) {
+      if (std::holds_alternative<Connected>(*event)) return;
+    }
+  }
+
+  bool empty() {
+    MutexLock lock(&mutex_);
+    return events_.empty();
+  }
+
+ private:
+  static bool IsNotice(const ClientEvent& event) {
+    const auto* message = std::get_if<ServerMessage>(&event);
+    return message != nullptr &&
+           (std::holds_alternative<Welcome>(*message) || std::holds_alternative<HeartbeatAck>(*message) ||
+            std::holds_alternative<Waiting>(*message));
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<ClientEvent> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Settings that no slow machine trips over: nothing ends by time within a test.
+inline JobSettings PatientSettings(int nodes, int max_restarts = 3) {
+  JobSettings settings = DefaultSettings();
+  settings.set_min_nodes(nodes);
+  settings.set_max_nodes(nodes);
+  settings.set_max_restarts(max_restarts);
+  *settings.mutable_join_timeout() = FromDuration(absl::Hours(1));
+  *settings.mutable_last_call() = FromDuration(absl::Hours(1));
+  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Hours(1));
+  *settings.mutable_reconnect_grace() = FromDuration(absl::Hours(1));
+  return settings;
+}
+
+// A launcher without workers: the test says what happens to them. Every step is explicit, so that a test reads as
+// the conversation.
+class TestLauncher {
+ public:
+  using NewClient = std::function<std::unique_ptr<Client>(Client::Handler)>;
+
+  TestLauncher(const NewClient& new_client, const std::string& job, const std::string& host, JobSettings settings) {
+    join_.set_job_id(job);
+    join_.set_node_id(absl::StrCat(job, "/", host));
+    join_.set_host(host);
+    join_.set_address(absl::StrCat(host, ".example"));
+    join_.set_store_port(40'000);
+    join_.set_slots(2);
+    *join_.mutable_settings() = settings;
+    join_.set_session_secret(std::string(32, 's'));
+    join_.set_incarnation(0);
+    client_ = new_client(log_.Handler());
+  }
+
+  ClientLog& log() { return log_; }
+  Client& client() { return *client_; }
+  Join& join() { return join_; }
+  template <typename T>
+  T Await() {
+    return log_.Await<T>();
+  }
+
+  void ConnectAndJoin() {
+    log_.Await<Connected>();
+    SendJoin();
+  }
+
+  void SendJoin() {
+    join_.set_incarnation(join_.incarnation() + 1);
+    client_->Send(join_);
+  }
+
+  // Takes part in the round, which must be given out, with workers that run.
+  Assignment AwaitRound() {
+    const Assignment assignment = log_.Await<Assign>().assignment();
+    join_.set_phase(Join::PHASE_RUNNING);
+    *join_.mutable_current() = assignment;
+    return assignment;
+  }
+
+  void FailWorker(int exit_code) {
+    WorkerFailure failure = NewFailure();
+    failure.set_host(join_.host());
+    failure.set_rank(join_.current().base_rank());
+    failure.set_local_rank(0);
+    failure.set_pid(1234);
+    failure.set_exit_code(exit_code);
+    failure.set_message(absl::StrCat("exited with ", exit_code));
+    client_->Send(NewWorkerFailed(join_.current().round(), failure));
+  }
+
+  // Answers a StopRound: the workers are gone.
+  void GetReady() {
+    const StopRound stop = log_.Await<StopRound>();
+    join_.set_phase(Join::PHASE_IDLE);
+    join_.set_store_port(join_.store_port() + 1);
+    client_->Send(NewReady(stop.round(), join_.store_port()));
+  }
+
+  void Succeed() {
+    join_.set_phase(Join::PHASE_SUCCEEDED);
+    client_->Send(NewGroupSucceeded(join_.current().round()));
+  }
+
+  void Disappear() { client_.reset(); }
+
+ private:
+  ClientLog log_;
+  Join join_ = NewJoin();
+  std::unique_ptr<Client> client_;  // last: its handler uses the log
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_TESTS_RENDEZVOUS_SERVER_TEST_LAUNCHER_H_

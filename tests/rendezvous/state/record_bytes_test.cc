@@ -1,0 +1,125 @@
+#include "rendezvous/state/record_bytes.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "proto/state.pb.h"
+#include "tests/rendezvous/state/sample_records.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+TEST(RecordBytesTest, EveryFieldComesBack) {
+  for (const JobRecord& record : {LiveRecord("a", 5), EndedRecord("a", 5)}) {
+    const absl::StatusOr<JobRecord> back = RecordFromBytes(ToBytes(record));
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(*back, record);
+  }
+}
+
+// Of a server from before owners, and before what failures have cost was kept.
+TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
+  JobRecord older = LiveRecord("a", 5);
+  older.owner.clear();
+  older.restarts = RestartRecord();
+  older.cooldowns.clear();
+  older.failing_node.clear();
+  older.failing_rounds = 0;
+  older.goodput.reset();
+  older.events.clear();
+  v1::JobRecord proto;
+  ASSERT_TRUE(proto.ParseFromString(ToBytes(older)));
+  proto.clear_restarts();
+  const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, older);
+}
+
+// What an operator reads must not keep a server of before from its jobs.
+TEST(RecordBytesTest, EventOfANewerServer_IsLeftOut) {
+  v1::JobRecord proto;
+  ASSERT_TRUE(proto.ParseFromString(ToBytes(LiveRecord("a", 5))));
+  proto.mutable_events(1)->set_kind("node.teleported");
+  const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_EQ(back->events.size(), 2u);
+  EXPECT_EQ(back->events[1].kind, Event::Kind::kJobStopped);
+}
+
+TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
+  JobRecord record = LiveRecord("a", 5);
+  AddAge(absl::Seconds(10), &record);
+  EXPECT_EQ(record.age, absl::Seconds(100));
+  EXPECT_EQ(record.goodput->ago, absl::Seconds(10));
+  EXPECT_EQ(record.restarts.charge_ages[1], absl::Milliseconds(10'500));
+  EXPECT_EQ(record.restarts.last_age, absl::Milliseconds(10'500));
+  EXPECT_EQ(record.restarts.wait, absl::ZeroDuration());
+  EXPECT_EQ(record.cooldowns[0].remaining, absl::Seconds(90));
+  EXPECT_EQ(record.cooldowns[1].remaining, std::nullopt);
+}
+
+// Nothing of this says who belongs to which round.
+TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
+  JobRecord extreme = EndedRecord("a", 5);
+  extreme.age = 2 * kMaxDuration;
+  extreme.restarts_charged = INT32_MIN;
+  extreme.restarts.charge_ages = {-absl::Seconds(1), 2 * kMaxDuration};
+  extreme.restarts.series = extreme.restarts.failures_at_step = -1;
+  extreme.restarts.last_rank = -2;
+  extreme.cooldowns[0].times = extreme.failing_rounds = -1;
+  extreme.goodput->times.lost = absl::Seconds(1'750'284'837);
+  extreme.goodput->highest_step = INT64_MIN;
+  extreme.verdict->set_exit_code(-1);
+  extreme.kicked[0].actor = extreme.owner = "\xff";
+  for (WorkerFailure* failure : {&*extreme.round.leave_cause, &*extreme.events[1].failure}) {
+    *failure = [&] {
+      WorkerFailure m = NewFailure();
+      m.set_host(std::string(1000, 'x'));
+      m.set_rank(-7);
+      m.set_local_rank(1 << 30);
+      m.set_pid(-1);
+      m.set_signal(99);
+      return m;
+    }();
+    *failure->mutable_ran_for() = FromDuration(-absl::InfiniteDuration());
+    failure->set_step(-5);
+  }
+  const absl::StatusOr<JobRecord> back = RecordFromBytes(ToBytes(extreme));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->restarts.charge_ages, (std::vector<absl::Duration>{absl::ZeroDuration(), kMaxDuration}));
+  EXPECT_EQ(back->goodput->times.lost, kMaxDuration);
+  EXPECT_EQ(back->goodput->highest_step, -1);
+  EXPECT_EQ(back->restarts_charged, 0);
+  EXPECT_EQ(back->round.nodes, extreme.round.nodes);
+  EXPECT_EQ(ToBytes(*back), ToBytes(*RecordFromBytes(ToBytes(*back))));
+}
+
+TEST(JobRecordTest, AddAge_WallClockWasWrong_NoTimePasses) {
+  const JobRecord record = LiveRecord("a", 5);
+  for (const absl::Duration wrong : {-absl::Hours(1), absl::Seconds(1'795'458'271), absl::InfiniteDuration()}) {
+    JobRecord aged = record;
+    AddAge(wrong, &aged);
+    EXPECT_EQ(aged, record) << wrong;
+  }
+}
+
+TEST(RecordBytesTest, WhatIsNoRecordIsDataLoss) {
+  const std::string bytes = ToBytes(LiveRecord("a", 5));
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes("not a record").status()));
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes("").status()));
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(bytes.substr(0, bytes.size() / 2)).status()));
+  JobRecord wrong = LiveRecord("a", 5);
+  wrong.highest_round = 4;
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
+  wrong = LiveRecord("a", 5);
+  wrong.round.nodes.pop_back();
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
+  wrong = LiveRecord("a", 5);
+  wrong.earlier_verdict.reset();
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

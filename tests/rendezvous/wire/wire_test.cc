@@ -1,0 +1,418 @@
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/core/validate.h"
+#include "rendezvous/wire/envelope.h"
+#include "rendezvous/wire/job_wire.h"
+#include "tests/rendezvous/server/samples.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+template <typename Message>
+Message OverTheWire(const Message& message) {
+  auto proto = ToProto(message);
+  const std::string bytes = proto.SerializeAsString();
+  EXPECT_LE(bytes.size(), kMaxMessageBytes);
+  decltype(proto) received;
+  EXPECT_TRUE(received.ParseFromString(bytes));
+  const absl::StatusOr<Message> back = FromProto(received);
+  EXPECT_TRUE(back.ok()) << back.status();
+  return back.ok() ? *back : Message{};
+}
+
+RankProgress RankAt(int32_t local_rank, int64_t step) {
+  RankProgress rank;
+  rank.set_local_rank(local_rank);
+  rank.set_step(step);
+  rank.set_samples(3'000'000'000);
+  rank.set_phase("forward");
+  rank.set_loss(0.25);
+  *rank.mutable_ago() = FromDuration(absl::Seconds(1));
+  return rank;
+}
+
+Progress ProgressOf(const std::vector<RankProgress>& ranks) {
+  Progress progress;
+  progress.set_round(8);
+  progress.mutable_ranks()->Assign(ranks.begin(), ranks.end());
+  return progress;
+}
+
+TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
+  Join plain = NewJoin();  // only what is required
+  plain.set_job_id("j");
+  plain.set_node_id("n");
+  plain.set_host("h");
+  plain.set_address("::1");
+  plain.set_store_port(1);
+  plain.set_session_secret(std::string(16, 's'));
+  Join stopping = SampleJoin();
+  stopping.set_store_port(0);  // its store is being opened
+  stopping.set_node_rank(0);
+  stopping.set_phase(Join::PHASE_STOPPING);
+  WorkerFailure lost = NewFailure();
+  lost.set_host("node2");
+  const std::vector<LauncherMessage> messages = {
+      SampleJoin(),
+      plain,
+      stopping,
+      Heartbeat{},
+      NewWorkerFailed(8, SampleFailure()),
+      NewWorkerFailed(1, lost),
+      NewGroupSucceeded(9),
+      NewReady(8, 40002, "0f0f0f0f0f0f0f0f"),
+      NewReady(8, 40002, "", std::vector<Survivor>{NewSurvivor(1, 0), NewSurvivor(4095)}, true),
+      NewReady(8, 40002, "", std::vector<Survivor>(), false, true),
+      NewLeave("SIGTERM", true, 15),
+      ProgressOf({}),
+      ProgressOf({RankAt(4, 12), RankAt(4095, 0)})};
+  for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
+}
+
+TEST(LauncherWireTest, Progress_OutOfBounds_IsRefusedByName) {
+  struct Case {
+    Progress progress;
+    const char* problem;
+  };
+  const RankProgress good = RankAt(1, 5), negative = RankAt(1, -1);
+  for (const Case& c :
+       {Case{ProgressOf({negative}), "progress.step"}, Case{ProgressOf({good, good}), "progress.local_rank"},
+        Case{ProgressOf(std::vector<RankProgress>(300, good)), "progress.ranks: has 300 entries"}}) {
+    const auto read = FromProto(ToProto(LauncherMessage(c.progress)));
+    ASSERT_FALSE(read.ok());
+    EXPECT_NE(read.status().message().find(c.problem), std::string::npos) << read.status();
+  }
+}
+
+TEST(LauncherWireTest, RoundTrip_EveryPhase_IsUnchanged) {
+  for (const auto phase : {Join::PHASE_IDLE, Join::PHASE_RUNNING, Join::PHASE_SUCCEEDED, Join::PHASE_STOPPING}) {
+    LauncherMessage message = SampleJoin();
+    std::get<Join>(message).set_phase(phase);
+    EXPECT_EQ(OverTheWire(message), message);
+  }
+}
+
+TEST(LauncherWireTest, RoundTrip_Origin_IsNotSent) {
+  Join join = SampleJoin();
+  join.mutable_origin()->set_in_process(true);
+  EXPECT_FALSE(std::get<Join>(OverTheWire(LauncherMessage(join))).has_origin());
+}
+
+TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
+  Verdict success;
+  success.set_succeeded(true);
+  success.set_reason("all workers ended well");
+  Waiting until_forever = SampleWaiting();
+  *until_forever.mutable_remaining() = FromDuration(absl::InfiniteDuration());
+  Welcome full = NewWelcome(absl::Seconds(1), absl::Seconds(6));
+  full.set_by_launcher(true);
+  full.set_protocol_version(7);
+  full.set_missed_round(41);
+  full.set_server_process("boot 1 77");
+  const std::vector<ServerMessage> messages = {NewWelcome(absl::Seconds(1), absl::Seconds(6)),
+                                               NewWelcome(absl::InfiniteDuration(), absl::Seconds(6)),
+                                               full,
+                                               HeartbeatAck{},
+                                               SampleWaiting(),
+                                               until_forever,
+                                               NewAssign(SampleAssignment()),
+                                               NewStopRound(8, "rank 5 failed", SampleFailure()),
+                                               NewStopRound(8, "node2 was lost", std::nullopt, true, false),
+                                               NewStopRound(8, "node2 joined", std::nullopt, true, true),
+                                               NewFinish(SampleVerdict()),
+                                               NewFinish(success),
+                                               NewRejected("other settings"),
+                                               NewExcludedFromRound(9, "node2 is left out")};
+  for (const ServerMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
+}
+
+TEST(LauncherWireTest, ToProto_TextsTooLongOrNotUtf8_AreMadeToFit) {
+  WorkerFailed failed = NewWorkerFailed(1, SampleFailure());
+  failed.mutable_failure()->set_message(std::string(100'000, 'x'));
+  failed.mutable_failure()->set_traceback(std::string(100'000, '\xFF'));
+  failed.mutable_failure()->set_error_file("/tmp/\xC3");
+  const auto back = std::get<WorkerFailed>(OverTheWire(LauncherMessage(failed)));
+  EXPECT_EQ(back.failure().message().size(), kMaxTextBytes);
+  EXPECT_TRUE(absl::EndsWith(back.failure().message(), "x..."));
+  EXPECT_EQ(back.failure().traceback().size(), kMaxTracebackBytes);
+  EXPECT_EQ(back.failure().error_file(), "/tmp/?");
+}
+
+struct BadLauncherMessage {
+  const char* names;  // what the error must name
+  std::function<void(v1::LauncherMessage*)> spoil;
+};
+
+TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
+  const auto join = [](std::function<void(v1::Join*)> spoil) {
+    return [spoil](v1::LauncherMessage* message) { spoil(message->mutable_join()); };
+  };
+  const std::vector<BadLauncherMessage> cases = {
+      {"message", [](v1::LauncherMessage* m) { m->clear_message(); }},
+      {"join.job_id", join([](v1::Join* j) { j->clear_job_id(); })},
+      {"join.job_id", join([](v1::Join* j) { j->set_job_id(std::string(kMaxNameBytes + 1, 'a')); })},
+      {"join.job_id", join([](v1::Join* j) { j->set_job_id("two\nlines"); })},
+      {"join.node_id", join([](v1::Join* j) { j->clear_node_id(); })},
+      {"join.incarnation", join([](v1::Join* j) { j->set_incarnation(0); })},
+      {"join.host", join([](v1::Join* j) { j->set_host("\x1b[2J"); })},
+      {"join.address", join([](v1::Join* j) { j->clear_address(); })},
+      {"join.store_port", join([](v1::Join* j) {
+         j->set_phase(v1::Join::PHASE_IDLE);
+         j->set_store_port(0);
+       })},
+      {"join.store_port", join([](v1::Join* j) { j->set_store_port(65536); })},
+      {"join.store_secret", join([](v1::Join* j) { j->set_store_secret(std::string(kMaxSecretBytes + 1, 's')); })},
+      {"join.slots", join([](v1::Join* j) { j->set_slots(0); })},
+      {"join.slots", join([](v1::Join* j) { j->set_slots(1'000'000'000); })},
+      {"join.origin", join([](v1::Join* j) { j->mutable_origin()->set_in_process(true); })},
+      {"join.role", join([](v1::Join* j) { j->set_role("a\nb"); })},
+      {"join.node_rank", join([](v1::Join* j) { j->set_node_rank(-1); })},
+      {"join.topology", join([](v1::Join* j) { j->set_topology(std::string(kMaxTopologyBytes + 1, 't')); })},
+      {"join.settings: is missing", join([](v1::Join* j) { j->clear_settings(); })},
+      {"join.settings.min_nodes", join([](v1::Join* j) { j->mutable_settings()->set_min_nodes(0); })},
+      {"join.settings.min_nodes", join([](v1::Join* j) { j->mutable_settings()->set_min_nodes(5); })},
+      {"join.settings.max_nodes", join([](v1::Join* j) { j->mutable_settings()->set_max_nodes(kMaxNodes + 1); })},
+      {"join.settings.max_restarts", join([](v1::Join* j) { j->mutable_settings()->set_max_restarts(-1); })},
+      {"join.settings.join_timeout", join([](v1::Join* j) { j->mutable_settings()->clear_join_timeout(); })},
+      {"join.settings.join_timeout",
+       join([](v1::Join* j) { j->mutable_settings()->mutable_join_timeout()->set_seconds(-1); })},
+      {"join.settings.last_call",
+       join([](v1::Join* j) { j->mutable_settings()->mutable_last_call()->set_seconds(1LL << 62); })},
+      {"join.settings.last_call",
+       join([](v1::Join* j) { j->mutable_settings()->mutable_last_call()->set_nanos(1'000'000'000); })},
+      {"join.settings.reconnect_grace",
+       join([](v1::Join* j) { j->mutable_settings()->mutable_reconnect_grace()->set_nanos(-1); })},
+      {"join.settings.heartbeat_timeout",
+       join([](v1::Join* j) { j->mutable_settings()->mutable_heartbeat_timeout()->Clear(); })},
+      {"join.phase", join([](v1::Join* j) { j->clear_phase(); })},
+      {"join.protocol_version", join([](v1::Join* j) { j->clear_protocol_version(); })},
+      {"join.heartbeat_timeout", join([](v1::Join* j) { j->clear_heartbeat_timeout(); })},
+      {"join.settings.restart_window", join([](v1::Join* j) { j->mutable_settings()->clear_restart_window(); })},
+      {"join.session_secret", join([](v1::Join* j) { j->clear_session_secret(); })},
+      {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMinSecretBytes - 1, 'a')); })},
+      {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMaxSecretBytes + 1, 'a')); })},
+      {"join.current: is missing", join([](v1::Join* j) { j->clear_current(); })},
+      {"join.current.round", join([](v1::Join* j) { j->mutable_current()->set_round(0); })},
+      {"join.current.group_rank", join([](v1::Join* j) { j->mutable_current()->set_group_rank(3); })},
+      {"join.current.base_rank", join([](v1::Join* j) { j->mutable_current()->set_base_rank(-1); })},
+      {"join.current.role_world_size", join([](v1::Join* j) { j->mutable_current()->set_role_world_size(13); })},
+      {"join.current.master_port", join([](v1::Join* j) { j->mutable_current()->set_master_port(0); })},
+      {"join.survivors: has local rank 8", join([](v1::Join* j) { j->mutable_survivors(2)->set_local_rank(8); })},
+      {"join.survivors: has local rank 0 after 0",
+       join([](v1::Join* j) { j->mutable_survivors(1)->set_local_rank(0); })},
+      {"join.survivors: has step -1", join([](v1::Join* j) { j->mutable_survivors(1)->set_committed_step(-1); })},
+      {"join.current.state_source", join([](v1::Join* j) { j->mutable_current()->set_state_source(12); })},
+      {"join.current.state_step", join([](v1::Join* j) { j->mutable_current()->set_state_step(-1); })},
+      {"join.current.restart_count", join([](v1::Join* j) { j->mutable_current()->set_restart_count(-1); })},
+      {"worker_failed.failure: is missing", [](v1::LauncherMessage* m) { m->mutable_worker_failed(); }},
+      {"worker_failed.failure.traceback",
+       [](v1::LauncherMessage* m) {
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
+         m->mutable_worker_failed()->mutable_failure()->set_traceback(std::string(kMaxTracebackBytes + 1, 'x'));
+       }},
+      {"worker_failed.failure.exit_code",
+       [](v1::LauncherMessage* m) {
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
+         m->mutable_worker_failed()->mutable_failure()->set_exit_code(-1);
+       }},
+      {"worker_failed.failure.signal",
+       [](v1::LauncherMessage* m) {
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
+         m->mutable_worker_failed()->mutable_failure()->set_signal(65);
+       }},
+      {"worker_failed.failure.pid",
+       [](v1::LauncherMessage* m) {
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
+         m->mutable_worker_failed()->mutable_failure()->set_pid(1LL << 40);
+       }},
+      {"worker_failed.failure.at",
+       [](v1::LauncherMessage* m) {
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
+         m->mutable_worker_failed()->mutable_failure()->mutable_at()->set_seconds(-(1LL << 60));
+       }},
+      {"worker_failed.failure.step",
+       [](v1::LauncherMessage* m) {
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
+         m->mutable_worker_failed()->mutable_failure()->set_step(-1);
+       }},
+      {"ready.survivors",
+       [](v1::LauncherMessage* m) {
+         m->mutable_ready()->set_store_port(1);
+         m->mutable_ready()->add_survivors()->set_local_rank(kMaxSlots);
+       }},
+      {"ready.store_port", [](v1::LauncherMessage* m) { m->mutable_ready()->set_store_port(-1); }},
+      {"leave.reason",
+       [](v1::LauncherMessage* m) { m->mutable_leave()->set_reason(std::string(kMaxTextBytes + 1, 'x')); }},
+      {"leave.reason", [](v1::LauncherMessage* m) { m->mutable_leave()->set_reason("\xFF"); }},
+  };
+  for (const BadLauncherMessage& bad : cases) {
+    v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
+    ASSERT_TRUE(FromProto(message).ok());
+    bad.spoil(&message);
+    const absl::Status status = FromProto(message).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.names;
+    EXPECT_TRUE(absl::StartsWithIgnoreCase(status.message(), bad.names)) << status.message() << ", not " << bad.names;
+  }
+}
+
+TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
+  const auto code_and_text = [](const v1::ServerMessage& message) {
+    const absl::Status status = FromProto(message).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  v1::ServerMessage message;
+  EXPECT_EQ(code_and_text(message), "message: is missing");
+  message.mutable_assign();
+  EXPECT_EQ(code_and_text(message), "assign.assignment: is missing");
+  message.mutable_finish();
+  EXPECT_EQ(code_and_text(message), "finish.verdict: is missing");
+  message.mutable_welcome()->set_protocol_version(1);
+  message.mutable_welcome()->mutable_heartbeat_interval();
+  EXPECT_EQ(code_and_text(message), "welcome.heartbeat_interval: must be at least 1ms");
+  message = ToProto(ServerMessage(SampleWaiting()));
+  for (int i = 0; i <= kMaxHostsTold; ++i) message.mutable_waiting()->add_hosts("h");
+  EXPECT_EQ(code_and_text(message), "waiting.hosts: names 259, more than 256");
+  message = ToProto(ServerMessage(NewFinish(SampleVerdict())));
+  message.mutable_finish()->mutable_verdict()->set_exit_code(256);
+  EXPECT_EQ(code_and_text(message), "finish.verdict.exit_code: must be from 0 to 255, not 256");
+  message.mutable_finish()->mutable_verdict()->mutable_first_cause()->clear_ran_for();
+  EXPECT_EQ(code_and_text(message), "finish.verdict.first_cause.ran_for: is missing");
+}
+
+// Whatever bytes come: an error or a message that survives another trip, never a crash.
+// What a peer says can't forge a line of a log, or speak to a terminal.
+TEST(LauncherWireTest, FromProto_TextsForPeople_AreCleaned) {
+  v1::LauncherMessage leave = ToProto(LauncherMessage(NewLeave("x")));
+  leave.mutable_leave()->set_reason(
+      "gone\nddprun: all is well\x1b[2J\xC2\x9B"
+      "31m\r");
+  EXPECT_EQ(std::get<Leave>(FromProto(leave).value()).reason(), "gone ddprun: all is well?[2J?31m");
+  v1::LauncherMessage failed = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
+  failed.mutable_worker_failed()->mutable_failure()->set_message("a\nb\x1b");
+  failed.mutable_worker_failed()->mutable_failure()->set_error_file("/a\nb");
+  failed.mutable_worker_failed()->mutable_failure()->set_traceback("line 1\n\x1b[0mline 2");
+  const WorkerFailure read = std::get<WorkerFailed>(FromProto(failed).value()).failure();
+  EXPECT_EQ(read.message(), "a b?");
+  EXPECT_EQ(read.error_file(), "/a b");
+  EXPECT_EQ(read.traceback(), "line 1\n?[0mline 2");
+}
+
+TEST(LauncherWireTest, FromProto_NameWithC1Control_IsRefused) {
+  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
+  message.mutable_join()->set_host(
+      "node\xC2\x9B"
+      "1");
+  EXPECT_EQ(FromProto(message).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ServerWireTest, FromProto_TextsForPeople_AreCleaned) {
+  v1::ServerMessage message = ToProto(ServerMessage(NewRejected("x")));
+  message.mutable_rejected()->set_reason("no\nyes\x07");
+  EXPECT_EQ(std::get<Rejected>(FromProto(message).value()).reason(), "no yes?");
+}
+
+// Protocol 7.2: what an older side does not know.
+TEST(LauncherWireTest, FromProto_UnknownKind_Unimplemented) {
+  v1::LauncherMessage newer;
+  ASSERT_TRUE(newer.ParseFromString("\xFA\x01\x02hi"));
+  EXPECT_EQ(FromProto(newer).status().code(), absl::StatusCode::kUnimplemented) << FromProto(newer).status();
+  EXPECT_EQ(FromProto(v1::LauncherMessage()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ServerWireTest, FromProto_UnknownKind_Unimplemented) {
+  v1::ServerMessage newer;
+  ASSERT_TRUE(newer.ParseFromString("\xFA\x01\x02hi"));
+  EXPECT_EQ(FromProto(newer).status().code(), absl::StatusCode::kUnimplemented) << FromProto(newer).status();
+  EXPECT_EQ(FromProto(v1::ServerMessage()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Protocol 7.3.
+TEST(LauncherWireTest, FromProto_UnknownPhase_CountsAsRunning) {
+  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
+  message.mutable_join()->set_phase(static_cast<v1::Join::Phase>(99));
+  const absl::StatusOr<LauncherMessage> read = FromProto(message);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(std::get<Join>(*read).phase(), Join::PHASE_RUNNING);
+}
+
+TEST(LauncherWireTest, FromProto_BytesFlipped_NeverCrashes) {
+  google::protobuf::SetLogHandler(nullptr);  // it complains of every string that is not UTF-8
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::string good = ToProto(LauncherMessage(SampleJoin())).SerializeAsString();
+  int accepted = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes = good;
+    for (int flips = 1 + random() % 4; flips > 0; --flips) bytes[random() % bytes.size()] = static_cast<char>(random());
+    v1::LauncherMessage message;
+    if (!message.ParseFromString(bytes)) continue;
+    const absl::StatusOr<LauncherMessage> read = FromProto(message);
+    if (!read.ok()) continue;
+    ++accepted;
+    ASSERT_EQ(OverTheWire(*read), *read);
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST(JobWireTest, ToProto_EveryField_IsThere) {
+  JobView view;
+  view.job_id = "job-1";
+  view.state = JobState::kRunning;
+  view.reason = "all nodes are ready";
+  view.round = 3;
+  view.restart_count = 1;
+  view.settings = SampleSettings();
+  view.node_count = 1;
+  view.world_size = 8;
+  view.age = absl::Seconds(90);
+  view.began = SteadyTime::FromStart(absl::Seconds(7));
+  view.ended = SteadyTime::FromStart(absl::Seconds(97));
+  view.verdict = SampleVerdict();
+  NodeView node{"00ff", "node7", "10.0.0.7", 8, "trainer", NodeView::State::kSpare, -1, true, absl::Milliseconds(1500)};
+  view.nodes = {node};
+  const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
+  EXPECT_EQ(job.job_id(), "job-1");
+  EXPECT_EQ(job.state(), v1::Job::STATE_RUNNING);
+  EXPECT_EQ(job.reason(), "all nodes are ready");
+  EXPECT_EQ(job.round(), 3);
+  EXPECT_EQ(job.restart_count(), 1);
+  EXPECT_EQ(job.settings().max_nodes(), 4);
+  EXPECT_EQ(job.node_count(), 1);
+  EXPECT_EQ(job.world_size(), 8);
+  EXPECT_EQ(job.age().seconds(), 90);
+  EXPECT_EQ(job.begin().seconds(), 1007);
+  EXPECT_EQ(job.end().seconds(), 1097);
+  EXPECT_EQ(job.verdict().exit_code(), 137);
+  ASSERT_EQ(job.nodes_size(), 1);
+  EXPECT_EQ(job.nodes(0).state(), v1::Node::STATE_SPARE);
+  EXPECT_EQ(job.nodes(0).group_rank(), -1);
+  EXPECT_TRUE(job.nodes(0).connected());
+  EXPECT_EQ(job.nodes(0).last_heard().nanos(), 500'000'000);
+}
+
+// Who knows a node's id could try to join as that node.
+TEST(JobWireTest, ToProto_ShowsNoNodeIds) {
+  JobView view;
+  view.nodes.resize(2);
+  view.nodes[0].node_id = "the-id-of-a";
+  view.nodes[1].node_id = "the-id-of-b";
+  const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
+  ASSERT_EQ(job.nodes_size(), 2);
+  EXPECT_EQ(job.nodes(0).node_id().find("the-id"), std::string::npos);
+  EXPECT_NE(job.nodes(0).node_id(), job.nodes(1).node_id());
+  EXPECT_EQ(job.nodes(0).node_id(), ToProto(view, absl::FromUnixSeconds(1000)).nodes(0).node_id());
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
