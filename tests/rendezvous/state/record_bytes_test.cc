@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "proto/state.pb.h"
 #include "tests/rendezvous/state/sample_records.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -73,16 +74,11 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   extreme.goodput->highest_step = INT64_MIN;
   extreme.verdict->set_exit_code(-1);
   extreme.kicked[0].actor = extreme.owner = "\xff";
+  extreme.settings_host.clear();
+  extreme.round.master_host = std::string(1000, 'x');
   for (WorkerFailure* failure : {&*extreme.round.leave_cause, &*extreme.events[1].failure}) {
-    *failure = [&] {
-      WorkerFailure m = NewFailure();
-      m.set_host(std::string(1000, 'x'));
-      m.set_rank(-7);
-      m.set_local_rank(1 << 30);
-      m.set_pid(-1);
-      m.set_signal(99);
-      return m;
-    }();
+    *failure = TextProto("rank: -7 local_rank: 1073741824 pid: -1 signal: 99", NewFailure());
+    failure->set_host(std::string(1000, 'x'));
     *failure->mutable_ran_for() = FromDuration(-absl::InfiniteDuration());
     failure->set_step(-5);
   }
