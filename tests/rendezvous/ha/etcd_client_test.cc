@@ -80,6 +80,14 @@ TEST_F(EtcdClientTest, AwaitChange_ReturnsWhenTheKeyIsPutDeletedOrCompacted_OrAt
   EXPECT_TRUE(client_->AwaitChange(kKey, first, never).ok());
 }
 
+TEST_F(EtcdClientTest, NothingChanges_TheWatchAsksForProgress_OnItsOnlyStream) {
+  auto watch = Watch();
+  EXPECT_TRUE(Eventually([&] { return etcd_->Counter(0, "msg_received", "Watch") >= 3; }));
+  EXPECT_EQ(etcd_->Counter(0, "started", "Watch"), 1);
+  Put();
+  EXPECT_TRUE(watch.get().ok());
+}
+
 TEST_F(EtcdClientTest, MemberOfAWatchIsStopped_AnotherServesTheNext) {
   const int64_t revision = Read();
   auto watch = Watch();
