@@ -55,7 +55,7 @@ class EtcdClientTest : public ::testing::Test {
   void Put() {
     EXPECT_TRUE(Eventually([&] { return etcd_->Ctl({"put", kKey, "value"}).starts_with("OK"); }));
   }
-  // Watching goes on at another member, and misses no change since `revision`.
+  // Watching continues at another member, and misses no change since `revision`.
   void ExpectChangeIsSeen(int64_t revision) {
     Put();
     EXPECT_TRUE(Eventually([&] { return client_->AwaitChange(kKey, revision, SteadyTime::InfiniteFuture()).ok(); }));
