@@ -20,7 +20,7 @@ TEST(RecordBytesTest, EveryFieldComesBack) {
   }
 }
 
-// Of a server from before owners, and before what failures have cost was kept.
+// Older servers wrote neither owners nor the costs of failures.
 TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
   JobRecord older = LiveRecord("a", 5);
   older.owner.clear();
@@ -38,7 +38,7 @@ TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
   EXPECT_EQ(*back, older);
 }
 
-// What an operator reads must not keep a server of before from its jobs.
+// An unknown event kind must not keep an older server from restoring its jobs.
 TEST(RecordBytesTest, EventOfANewerServer_IsLeftOut) {
   v1::JobRecord proto;
   ASSERT_TRUE(proto.ParseFromString(ToBytes(LiveRecord("a", 5))));
@@ -61,7 +61,7 @@ TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
   EXPECT_EQ(record.cooldowns[1].remaining, std::nullopt);
 }
 
-// Nothing of this says who belongs to which round.
+// None of these fields determines the members of a round, so extreme values are clamped instead of refused.
 TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   JobRecord extreme = EndedRecord("a", 5);
   extreme.age = 2 * kMaxDuration;
