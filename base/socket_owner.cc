@@ -152,7 +152,7 @@ absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const Socke
   const auto* found = reinterpret_cast<const inet_diag_msg*>(NLMSG_DATA(header));
   // If there is no such connection, the kernel reports a matching listener.
   if (!IsTheSocket(*found, from, to)) return IsLoopback(peer) ? Closed() : NoSocket();
-  // A socket that is closed or in TIME_WAIT is reported as owned by root, whoever owned it.
+  // A socket that is closed or in TIME_WAIT is always reported as owned by root.
   if (found->idiag_inode == 0) return Closed();
   return found->idiag_uid;
 }

@@ -21,11 +21,11 @@ struct HostAddresses {
   std::string note;                  // anything unusual about them: "node1 is 127.0.1.1 here"; may be empty
 };
 
-// Resolves the names in `config`, on a thread, while the loop runs. Later steps use only these addresses, so that no name
-// server can block a running job. If the endpoint's name may become resolvable later, tries again for at most the join
-// timeout. `stopped` returns true if the launcher is to exit; the loop must then be told to quit. Replaces the loop's
-// timer. INVALID_ARGUMENT: a name does not resolve, or there is no route to the endpoint, and the message says what to
-// set; UNAVAILABLE: the same, after the join timeout; CANCELLED: stopped.
+// Resolves the names in `config`, on a thread, while the loop runs. Later steps use only these addresses, so that no
+// name server can block a running job. If the endpoint's name may become resolvable later, tries again for at most the
+// join timeout. `stopped` returns true if the launcher is to exit; the loop must then be told to quit. Replaces the
+// loop's timer. INVALID_ARGUMENT: a name does not resolve, or there is no route to the endpoint, and the message says
+// what to set; UNAVAILABLE: the same, after the join timeout; CANCELLED: stopped.
 absl::StatusOr<HostAddresses> FindHostAddresses(const LaunchConfig& config, EventLoop* loop,
                                                 const std::function<bool()>& stopped);
 

@@ -9,7 +9,8 @@ import sys
 
 # Files, what they must not include (a regular expression), and why.
 RULES = [
-    ("rendezvous/http/*", r"grpc|google/protobuf|rendezvous/wire/.*_wire|rendezvous/server/driver", "a page needs no gRPC"),
+    ("rendezvous/http/*", r"grpc|google/protobuf|rendezvous/wire/.*_wire|rendezvous/server/driver",
+     "a page needs no gRPC"),
     ("rendezvous/http/http_message.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
     ("rendezvous/http/metrics_text.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
     ("rendezvous/http/api_json.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
@@ -58,7 +59,8 @@ def main():
             problems.append(f"scripts/includes.py has a rule for {pattern}, which matches no file")
         problems += [f"{path} includes {name}: {why}"
                      for path in matching for name in read[path] if re.match(forbidden, name)]
-    loop = cycle({path: [name for name in names if name in read] for path, names in read.items() if path.endswith(".h")})
+    headers = {path: names for path, names in read.items() if path.endswith(".h")}
+    loop = cycle({path: [name for name in names if name in headers] for path, names in headers.items()})
     if loop:
         problems.append("headers include each other: " + " -> ".join(loop))
     print("\n".join(problems))

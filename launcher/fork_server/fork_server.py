@@ -45,7 +45,6 @@ import threading
 import time
 import traceback
 import types
-import _thread
 
 PR_SET_PDEATHSIG = 1
 MAX_MESSAGE = 8 << 20

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Addresses of this host, including the one at which others can reach it. All functions are thread-safe. Those that
+// Addresses of this host, including the one at which others can reach it. All functions are thread-safe. Functions that
 // resolve a name may block for as long as the system's resolver allows (often 5 to 30 s if the name server is down):
 // never call them on the loop's thread. Addresses, "localhost" and the host's own name are not sent to a name server.
 namespace ddprun::launcher {

@@ -39,9 +39,9 @@ class OrphanSweep {
   bool running() const { return deadline_ != SteadyTime::InfiniteFuture(); }
   SteadyTime deadline() const { return deadline_; }  // infinite: no sweep in progress
 
-  // Kills orphans: all children but the `known` ones; `workers` are the round's workers. The sweep is over when all have
-  // exited, or at the deadline: returns the number of those that survived, for a message, else 0. Later sweeps do not
-  // wait for these.
+  // Kills orphans: all children but the `known` ones; `workers` are the round's workers. The sweep is over when all
+  // have exited, or at the deadline: returns the number of those that survived, for a message, else 0. Later sweeps do
+  // not wait for these.
   size_t Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now);
 
  private:

@@ -12,14 +12,14 @@
 
 namespace ddprun::launcher {
 
-// PURE: the last progress report of each of this node's workers in the current round. What the launcher shows, and what
-// it sends to the server, is read from here. Thread-compatible.
+// PURE: the last progress report of each of this node's workers in the current round, as shown by the launcher and sent
+// to the server. Thread-compatible.
 class ProgressBoard {
  public:
   struct Rank {
     std::optional<ReportedProgress> last;  // unset: no report in this round
     std::optional<double> loss;            // the last one reported; most reports have none
-    SteadyTime moved;                      // when it entered its step and phase
+    SteadyTime moved;                      // time at which the rank entered its step and phase
     bool ended = false;
   };
 

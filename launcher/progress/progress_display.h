@@ -17,8 +17,8 @@ namespace ddprun::launcher {
 // thread.
 class ProgressDisplay {
  public:
-  // `workers_running` returns true while the round's workers are running: none has failed, and they are not being stopped.
-  // The board and the terminal's line outlive the display.
+  // `workers_running` returns true while the round's workers are running: none has failed, and they are not being
+  // stopped. The board and the terminal's line outlive the display.
   ProgressDisplay(ProgressMode mode, const ProgressBoard* board, TerminalLine* line,
                   std::function<bool()> workers_running);
 

@@ -40,7 +40,7 @@ class JoinWatch {
   void BeginRound(uint64_t round, int world_size);
   bool has_round() const { return round_.has_value(); }
 
-  // `address` is the address of this node's workers. The same registration may be repeated.
+  // `address` is the address of this node's workers. A registration may be repeated.
   //   kFailedPrecondition  no round yet, or another round
   //   kInvalidArgument     ranks outside of the world
   //   kAlreadyExists       another node has registered some of these ranks

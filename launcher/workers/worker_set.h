@@ -34,10 +34,9 @@ struct WorkerEnd {
 //                |           |   | Suspended  |
 //                +-------- kSuspended --------+
 //
-// A worker is aware if it can keep its process from round to round (docs/worker_protocol.md, section 5). That is
-// remembered for its local rank: a process that takes the place of an aware one counts as aware before it says so.
-// Whatever concerns some ranks names them; others are left as they are. Ranks to which a call does not apply are
-// ignored, so that each may be made at any time. Thread-compatible.
+// A worker is aware if it can keep its process from round to round (docs/worker_protocol.md, section 5). Awareness is
+// remembered per local rank: a process that replaces an aware one counts as aware before it connects. Calls ignore
+// ranks to which they do not apply, so each call may be made at any time. Thread-compatible.
 class WorkerSet {
  public:
   enum class State {

@@ -54,7 +54,7 @@ class Fields {
 
   // The field `name` of `message`, a Duration: at least zero and at most kMaxDuration, or infinite. It must be set.
   void Duration(absl::string_view name, google::protobuf::Message* message);
-  // The same without infinite ones.
+  // As Duration, and not infinite.
   void FiniteDuration(absl::string_view name, google::protobuf::Message* message);
 
   // A time in the years 1 to 9999; an unset one is the epoch.

@@ -18,7 +18,7 @@
 // fields (docs/protocol.md has the sections cited there). Here are their names, defaults and constructors.
 namespace ddprun::rendezvous {
 
-// What this build speaks (protocol 7). It grows when a message's meaning changes, not when something is added.
+// Protocol version of this build (protocol 7). It grows when a message's meaning changes, not when something is added.
 inline constexpr uint32_t kProtocolVersion = 1;
 
 using v1::Assign;
@@ -70,7 +70,7 @@ inline WorkerFailure NewFailure() {
   return failure;
 }
 
-// What a shell would report: the exit code, or 128 + signal; 1 if the worker lives.
+// Exit status as a shell reports it: the exit code, or 128 + signal; 1 if the worker lives.
 inline int32_t ExitStatus(const WorkerFailure& failure) {
   if (failure.signal() != 0) return 128 + failure.signal();
   return failure.exit_code() != 0 ? failure.exit_code() : 1;

@@ -201,7 +201,6 @@ void Registry::TellDrained(Event::Kind kind, const std::string& host, const std:
     host_history_.Add(event);
     auto record = std::make_shared<JobRecord>();
     record->job_id = kServerRecordId;
-    record->settings_host = "-";
     record->drained_hosts.assign(drained_.begin(), drained_.end());
     record->events = host_history_.events();
     effects->emplace_back(Persist{std::move(record), event.detail});

@@ -17,7 +17,7 @@ absl::Status Validate(ServerMessage* message);
 void FitTexts(LauncherMessage* message);
 void FitTexts(ServerMessage* message);
 
-// The same for parts of messages, in the mode of `fields`.
+// Check parts of messages in the mode of `fields`.
 void Check(JobSettings* settings, Fields fields);
 void Check(WorkerFailure* failure, Fields fields);
 void Check(Verdict* verdict, Fields fields);

@@ -66,6 +66,96 @@ std::chrono::system_clock::time_point WallDeadline(SteadyTime deadline) {
 
 }  // namespace
 
+// The context of a call, which Stop cancels.
+class EtcdClient::Context {
+ public:
+  explicit Context(EtcdClient* client) : client_(client) {
+    MutexLock lock(&client_->mutex_);
+    if (!client_->token_.empty()) context_.AddMetadata("token", client_->token_);
+    client_->under_way_.insert(&context_);
+    if (client_->stopped_) context_.TryCancel();
+  }
+  ~Context() {
+    MutexLock lock(&client_->mutex_);
+    client_->under_way_.erase(&context_);
+  }
+  grpc::ClientContext* get() { return &context_; }
+
+ private:
+  EtcdClient* const client_;
+  grpc::ClientContext context_;
+};
+
+// A bidirectional stream to one member. Thread-compatible; Stop ends it.
+template <typename Request, typename Response>
+class EtcdClient::Stream {
+ public:
+  // `start`: the stub's method, called with a context and a queue.
+  template <typename Start>
+  Stream(EtcdClient* client, Start start) : context_(client) {
+    context_.get()->set_initial_metadata_corked(true);  // the first request opens the stream
+    rpc_ = start(context_.get(), &queue_);
+  }
+  ~Stream() {
+    context_.get()->TryCancel();
+    queue_.Shutdown();
+    void* tag = nullptr;
+    for (bool ok = false; queue_.Next(&tag, &ok);) continue;
+  }
+
+  // REQUIRES: a message was received since the last Send.
+  void Send(const Request& request) {
+    write_.pending = true;
+    rpc_->Write(request, &write_);
+  }
+
+  // Waits for the next message.
+  //   DEADLINE_EXCEEDED  there is none yet.
+  //   others             the stream is over.
+  grpc::Status Receive(std::chrono::system_clock::time_point deadline, Response* response) {
+    if (!std::exchange(read_.pending, true)) rpc_->Read(&received_, &read_);
+    if (!Await(&write_, deadline) || !Await(&read_, deadline)) {
+      return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
+    }
+    if (read_.ok) {
+      *response = std::move(received_);
+      return grpc::Status::OK;
+    }
+    finish_.pending = true;
+    rpc_->Finish(&end_, &finish_);
+    if (!Await(&finish_, deadline) || end_.ok() || end_.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "etcd ended the stream");
+    }
+    return end_;
+  }
+
+ private:
+  struct Operation {
+    bool pending = false;
+    bool ok = false;
+  };
+
+  bool Await(const Operation* operation, std::chrono::system_clock::time_point deadline) {
+    while (operation->pending) {
+      void* tag = nullptr;
+      bool ok = false;
+      if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) return false;
+      *static_cast<Operation*>(tag) = {.pending = false, .ok = ok};
+    }
+    return true;
+  }
+
+  Context context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<Request, Response>> rpc_;
+  Operation write_, read_, finish_;
+  Response received_;
+  grpc::Status end_;
+};
+
+EtcdClient::EtcdClient(const EtcdOptions& options) : options_(options) {}
+EtcdClient::~EtcdClient() = default;
+
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Create(const EtcdOptions& options) {
   QuietGrpc();
   std::unique_ptr<EtcdClient> client(new EtcdClient(options));
@@ -88,7 +178,7 @@ absl::Status EtcdClient::Connect() {
   for (const std::string& endpoint : options_.endpoints) {
     const auto channel = grpc::CreateCustomChannel(endpoint, *credentials, arguments);
     members_.push_back(Member{endpoint, etcdserverpb::KV::NewStub(channel), etcdserverpb::Lease::NewStub(channel),
-                              etcdserverpb::Auth::NewStub(channel)});
+                              etcdserverpb::Watch::NewStub(channel), etcdserverpb::Auth::NewStub(channel)});
   }
   return absl::OkStatus();
 }
@@ -101,19 +191,10 @@ void EtcdClient::Stop() {
   for (grpc::ClientContext* context : under_way_) context->TryCancel();
 }
 
-grpc::Status EtcdClient::Try(const Member& member, SteadyTime deadline, const std::string& token, const Call& call) {
-  grpc::ClientContext context;
-  context.set_deadline(WallDeadline(deadline));
-  if (!token.empty()) context.AddMetadata("token", token);
-  {
-    MutexLock lock(&mutex_);
-    if (stopped_) return grpc::Status(grpc::StatusCode::CANCELLED, "stopped");
-    under_way_.insert(&context);
-  }
-  const grpc::Status status = call(member, &context);
-  MutexLock lock(&mutex_);
-  under_way_.erase(&context);
-  return status;
+grpc::Status EtcdClient::Try(const Member& member, SteadyTime deadline, const Call& call) {
+  Context context(this);
+  context.get()->set_deadline(WallDeadline(deadline));
+  return call(member, context.get());
 }
 
 absl::Status EtcdClient::Authenticate(const Member& member, SteadyTime deadline) {
@@ -123,7 +204,7 @@ absl::Status EtcdClient::Authenticate(const Member& member, SteadyTime deadline)
   etcdserverpb::AuthenticateResponse response;
   // etcd is slow at checking passwords.
   const SteadyTime until = std::min(deadline, SteadyNow() + std::max(options_.patience, kPasswordPatience));
-  const grpc::Status status = Try(member, until, "", [&](const Member& m, grpc::ClientContext* context) {
+  const grpc::Status status = Try(member, until, [&](const Member& m, grpc::ClientContext* context) {
     return m.auth->Authenticate(context, request, &response);
   });
   if (!status.ok()) {
@@ -145,7 +226,7 @@ std::vector<std::string> EtcdClient::FindSilentMembers() {
   std::vector<std::string> silent;
   for (const Member& member : members_) {
     const grpc::Status status =
-        Try(member, SteadyNow() + options_.patience, "",
+        Try(member, SteadyNow() + options_.patience,
             [&](const Member& m, grpc::ClientContext* context) { return m.kv->Range(context, request, &response); });
     if (!status.ok() && IsMemberError(status)) silent.push_back(Describe(member, status));
   }
@@ -170,7 +251,7 @@ absl::Status EtcdClient::Run(SteadyTime deadline, const Call& call) {
       token = token_;
     }
     if (options_.user.empty() || !token.empty()) {
-      const grpc::Status status = Try(member, std::min(deadline, SteadyNow() + options_.patience), token, call);
+      const grpc::Status status = Try(member, std::min(deadline, SteadyNow() + options_.patience), call);
       if (status.ok()) return absl::OkStatus();
       last = Describe(member, status);
       const bool old_token = !token.empty() && status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
@@ -180,10 +261,14 @@ absl::Status EtcdClient::Run(SteadyTime deadline, const Call& call) {
       MutexLock lock(&mutex_);
       if (old_token) token_.clear();
     }
-    MutexLock lock(&mutex_);
-    if (current_ == index) current_ = (index + 1) % members_.size();
+    LeaveMember(index);
   }
   return absl::UnavailableError(absl::StrCat("can't use etcd: ", last));
+}
+
+void EtcdClient::LeaveMember(size_t index) {
+  MutexLock lock(&mutex_);
+  if (current_ == index) current_ = (index + 1) % members_.size();
 }
 
 absl::Status EtcdClient::Range(const etcdserverpb::RangeRequest& request, SteadyTime deadline,
@@ -213,14 +298,27 @@ absl::Status EtcdClient::LeaseKeepAlive(int64_t lease, SteadyTime deadline) {
   etcdserverpb::LeaseKeepAliveRequest request;
   request.set_id(lease);
   etcdserverpb::LeaseKeepAliveResponse response;
+  std::unique_ptr<KeepAliveStream> stream;
+  {
+    MutexLock lock(&mutex_);
+    stream.swap(keep_alive_);
+  }
   const absl::Status status = Run(deadline, [&](const Member& member, grpc::ClientContext* context) {
-    const auto stream = member.lease->LeaseKeepAlive(context);
-    const bool answered = stream->Write(request) && stream->Read(&response);
-    context->TryCancel();  // one request per stream, so nothing is left to close
-    const grpc::Status end = stream->Finish();
-    if (answered) return grpc::Status::OK;
-    return end.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer") : end;
+    if (stream == nullptr) {
+      stream = std::make_unique<KeepAliveStream>(this, [&](grpc::ClientContext* c, grpc::CompletionQueue* queue) {
+        return member.lease->AsyncLeaseKeepAlive(c, queue, nullptr);
+      });
+    }
+    stream->Send(request);
+    const grpc::Status received = stream->Receive(context->deadline(), &response);
+    // A late answer must not be taken for the answer to a later request.
+    if (!received.ok()) stream.reset();
+    return received;
   });
+  {
+    MutexLock lock(&mutex_);
+    stream.swap(keep_alive_);
+  }
   if (status.ok() && response.ttl() <= 0) return absl::NotFoundError("the lease is gone");
   return status;
 }
@@ -232,6 +330,36 @@ absl::Status EtcdClient::LeaseRevoke(int64_t lease, SteadyTime deadline) {
   return Run(deadline, [&](const Member& member, grpc::ClientContext* context) {
     return member.lease->LeaseRevoke(context, request, &response);
   });
+}
+
+absl::Status EtcdClient::AwaitChange(const std::string& key, int64_t revision, SteadyTime deadline) {
+  size_t index = 0;
+  {
+    MutexLock lock(&mutex_);
+    index = current_;
+  }
+  WatchStream stream(this, [&](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+    context->AddMetadata("hasleader", "true");  // the member ends the stream when it has no leader
+    return members_[index].watch->AsyncWatch(context, queue, nullptr);
+  });
+  etcdserverpb::WatchRequest create, progress;
+  create.mutable_create_request()->set_key(key);
+  create.mutable_create_request()->set_start_revision(revision + 1);
+  progress.mutable_progress_request();
+  etcdserverpb::WatchResponse response;
+  for (stream.Send(create); stream.Receive(WallDeadline(SteadyNow() + options_.patience), &response).ok();
+       stream.Send(progress)) {
+    grpc::Status next;
+    while (next.ok()) {
+      if (response.events_size() > 0 || response.canceled()) return absl::OkStatus();
+      next = stream.Receive(WallDeadline(std::min(deadline, SteadyNow() + 2 * options_.patience)), &response);
+    }
+    if (SteadyNow() >= deadline) return absl::OkStatus();
+    if (next.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) break;
+  }
+  LeaveMember(index);
+  MutexLock lock(&mutex_);
+  return stopped_ ? absl::CancelledError("stopped") : absl::UnavailableError("the member does not serve the watch");
 }
 
 }  // namespace ddprun::rendezvous

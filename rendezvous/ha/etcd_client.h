@@ -34,6 +34,8 @@ struct EtcdOptions {
 // idempotent requests. Thread-safe; calls block, at most until their deadline or Stop.
 class EtcdClient {
  public:
+  ~EtcdClient();
+
   //   INVALID_ARGUMENT  a file can't be read, or there is no endpoint; the message names it.
   static absl::StatusOr<std::unique_ptr<EtcdClient>> Create(const EtcdOptions& options);
 
@@ -46,9 +48,16 @@ class EtcdClient {
                      etcdserverpb::RangeResponse* response);
   absl::Status Txn(const etcdserverpb::TxnRequest& request, SteadyTime deadline, etcdserverpb::TxnResponse* response);
   absl::Status LeaseGrant(absl::Duration ttl, SteadyTime deadline, etcdserverpb::LeaseGrantResponse* response);
+  // Renewals share one stream, which is reopened at another member when it fails.
   //   NOT_FOUND          the lease does not exist (any more).
   absl::Status LeaseKeepAlive(int64_t lease, SteadyTime deadline);
   absl::Status LeaseRevoke(int64_t lease, SteadyTime deadline);
+  // Watches the key at one member, without other requests than one for progress when the member has been silent for
+  // twice the patience. Returns OK at the deadline, or when the key has changed after the revision or may have (the
+  // revision is compacted).
+  //   UNAVAILABLE        the member does not answer, or it has no leader; later calls go to another one.
+  //   CANCELLED          Stop was called.
+  absl::Status AwaitChange(const std::string& key, int64_t revision, SteadyTime deadline);
 
   // Queries each member once. Returns those that do not answer, as "HOST:PORT: reason"; empty if none answers.
   std::vector<std::string> FindSilentMembers();
@@ -64,16 +73,24 @@ class EtcdClient {
     std::string endpoint;
     std::unique_ptr<etcdserverpb::KV::Stub> kv;
     std::unique_ptr<etcdserverpb::Lease::Stub> lease;
+    std::unique_ptr<etcdserverpb::Watch::Stub> watch;
     std::unique_ptr<etcdserverpb::Auth::Stub> auth;
   };
   using Call = std::function<grpc::Status(const Member& member, grpc::ClientContext* context)>;
+  class Context;
+  template <typename Request, typename Response>
+  class Stream;
+  using KeepAliveStream = Stream<etcdserverpb::LeaseKeepAliveRequest, etcdserverpb::LeaseKeepAliveResponse>;
+  using WatchStream = Stream<etcdserverpb::WatchRequest, etcdserverpb::WatchResponse>;
 
-  explicit EtcdClient(const EtcdOptions& options) : options_(options) {}
+  explicit EtcdClient(const EtcdOptions& options);
   absl::Status Connect();
   absl::Status Run(SteadyTime deadline, const Call& call);
   // One attempt at one member, until the deadline.
-  grpc::Status Try(const Member& member, SteadyTime deadline, const std::string& token, const Call& call);
+  grpc::Status Try(const Member& member, SteadyTime deadline, const Call& call);
   absl::Status Authenticate(const Member& member, SteadyTime deadline);
+  // Later calls go to another member, if they would go to this one.
+  void LeaveMember(size_t index);
   std::string Describe(const Member& member, const grpc::Status& status) const;
 
   const EtcdOptions options_;
@@ -83,6 +100,7 @@ class EtcdClient {
   std::string token_ ABSL_GUARDED_BY(mutex_);   // from etcd's authentication
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<KeepAliveStream> keep_alive_ ABSL_GUARDED_BY(mutex_);  // while no renewal is under way
 };
 
 }  // namespace ddprun::rendezvous

@@ -15,7 +15,8 @@ namespace ddprun::rendezvous {
 
 // Effects that the shell of a LeaderLease carries out: requests to etcd, one at a time, or changes of leadership.
 namespace lease {
-// Check whether there is a leader. Answered by OnObserved.
+// Check whether there is a leader. If there was one the last time, wait until that may have changed. Answered by
+// OnObserved.
 struct Observe {};
 // Grant a lease. Answered by OnGranted.
 struct Grant {};
@@ -97,7 +98,7 @@ class LeaderLease {
   SteadyTime valid_until() const { return state_ == State::kLeading ? valid_until_ : SteadyTime::InfinitePast(); }
   bool over() const { return state_ == State::kOver; }
 
-  // Intervals at which a follower checks for a leader, and a leader renews.
+  // Pause of a follower between two Observe, and interval at which a leader renews.
   absl::Duration observe_interval() const { return ttl_ / 15; }
   absl::Duration renew_interval() const { return ttl_ / 6; }
 

@@ -25,7 +25,7 @@ absl::StatusOr<LeaderView> AskForLeader(EtcdClient* client, const EtcdKeys& keys
   etcdserverpb::TxnResponse answer;
   if (absl::Status status = client->Txn(txn, deadline, &answer); !status.ok()) return status;
   if (answer.responses_size() != 2) return absl::InternalError("etcd answered a transaction in part");
-  LeaderView view;
+  LeaderView view{.revision = answer.header().revision()};
   for (const etcdserverpb::KeyValue& kv : answer.responses(0).response_range().kvs()) view.address = kv.value();
   for (const etcdserverpb::KeyValue& kv : answer.responses(1).response_range().kvs()) view.epoch = kv.mod_revision();
   return view;
@@ -46,6 +46,7 @@ void Leadership::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
+    if (observing_) client_->Stop();
   }
   wake_.NotifyAll();
   if (thread_.joinable()) thread_.join();
@@ -120,31 +121,38 @@ void Leadership::LogEtcdChange(const absl::Status& status, absl::string_view con
 }
 
 void Leadership::NoteLeader(const std::string& leader) {
-  if (leader != settings_.advertise) {
-    own_address_since_.reset();
-    own_address_noted_ = false;
-    return;
-  }
-  if (!own_address_since_) own_address_since_ = SteadyNow();
+  if (leader != settings_.advertise) return own_address_alarm_.reset();
   // Until then the lease may be that of this server's previous process.
-  if (SteadyNow() - *own_address_since_ < kOldLeaseGone * settings_.ttl || std::exchange(own_address_noted_, true)) {
-    return;
-  }
+  if (!own_address_alarm_) own_address_alarm_ = SteadyNow() + kOldLeaseGone * settings_.ttl;
+  if (SteadyNow() < *own_address_alarm_) return;
+  own_address_alarm_ = SteadyTime::InfiniteFuture();
   Log(LogLevel::kError, absl::StrCat("another server leads at ", leader,
                                      ", which is also this server's address; give each server its own --advertise "
                                      "address, at which launchers reach it"));
 }
 
 void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    observing_ = true;
+  }
+  if (!view_.address.empty()) {
+    // If the watch fails, reading says why.
+    const SteadyTime until = own_address_alarm_.value_or(SteadyTime::InfiniteFuture());
+    client_->AwaitChange(keys_.Leader(), view_.revision, until).IgnoreError();
+  }
   const absl::StatusOr<LeaderView> view = AskForLeader(client_, keys_, SteadyNow() + settings_.ttl);
   LogEtcdChange(view.status(), kNobodyLeads, &etcd_answers_);
   if (view.ok()) NoteLeader(view->address);
-  std::optional<bool> leader;
-  if (view.ok()) leader = !view->address.empty();
+  view_ = view.value_or(LeaderView());
   {
     MutexLock lock(&mutex_);
-    leader_ = view.ok() ? view->address : "";
+    leader_ = view_.address;
+    observing_ = false;
   }
+  std::optional<bool> leader;
+  if (view.ok()) leader = !view->address.empty();
   lease_.OnObserved(leader, SteadyNow(), more);
 }
 

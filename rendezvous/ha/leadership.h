@@ -19,15 +19,17 @@ namespace ddprun::rendezvous {
 
 // The leader according to etcd at one moment.
 struct LeaderView {
-  std::string address;  // HOST:PORT; empty: no leader
-  int64_t epoch = 0;    // of the latest leader, which may not lead any more; 0: there was none
+  std::string address;   // HOST:PORT; empty: no leader
+  int64_t epoch = 0;     // of the latest leader, which may not lead any more; 0: there was none
+  int64_t revision = 0;  // of etcd at that moment
 };
 
 // Queries etcd. The answer was true at some time after the call began.
 absl::StatusOr<LeaderView> AskForLeader(EtcdClient* client, const EtcdKeys& keys, SteadyTime deadline);
 
-// Carries out the effects of a LeaderLease: a dedicated thread calls etcd. Thread-safe. The client must outlive this
-// object.
+// Carries out the effects of a LeaderLease: a dedicated thread calls etcd. A follower watches the leader's key, so it
+// asks etcd only when the key changes. Thread-safe. The client must outlive this object and is not used by others,
+// because Stop may stop it.
 class Leadership {
  public:
   struct Settings {
@@ -76,15 +78,17 @@ class Leadership {
   const EtcdKeys keys_;
   const Settings settings_;
   const Events events_;
-  LeaderLease lease_;  // used by the thread only, like the next four
+  LeaderLease lease_;  // used by the thread only, like the next four members
   bool etcd_answers_ = true;
   bool can_campaign_ = true;
-  std::optional<SteadyTime> own_address_since_;  // since then another process has led at this server's address
-  bool own_address_noted_ = false;
+  LeaderView view_;  // the last one; empty: none, or etcd did not answer
+  // Set while another process leads at this server's address: when to report that. Infinite future: reported.
+  std::optional<SteadyTime> own_address_alarm_;
   std::atomic<int64_t> valid_until_ns_{INT64_MIN};  // on the steady clock
   mutable Mutex mutex_;
   CondVar wake_;
   std::string leader_ ABSL_GUARDED_BY(mutex_);
+  bool observing_ ABSL_GUARDED_BY(mutex_) = false;  // there is no lease to revoke, and Stop ends calls to etcd
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool fenced_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -51,7 +51,7 @@ RoundRecord FromProto(const v1::RoundRecord& proto, Fields fields) {
   fields.OptionalName("master_addr", kMaxNameBytes, &round.master_addr);
   round.master_port = fields.Number("master_port", proto.master_port(), 0, 65535);
   round.master_host = proto.master_host();
-  fields.OptionalName("master_host", kMaxNameBytes, &round.master_host);
+  Fields::Lenient().OptionalName("master_host", kMaxNameBytes, &round.master_host);
   round.store_secret = proto.store_secret();
   fields.Secret("store_secret", round.store_secret);
   round.reason = proto.reason();
@@ -147,7 +147,7 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
   record.settings = proto.settings();
   Check(&record.settings, fields.Inside("settings"));
   record.settings_host = proto.settings_host();
-  fields.Name("settings_host", kMaxNameBytes, &record.settings_host);
+  lenient.OptionalName("settings_host", kMaxNameBytes, &record.settings_host);
   record.owner = proto.owner();
   record.age = NearestDuration(proto.age());
   record.restarts_charged = lenient.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);

@@ -1,8 +1,8 @@
 """Runs programs of the PyTorch ecosystem under torchrun, `ddprun --preload=none` and `ddprun --preload=auto`.
 
-For each program: the results must be equal to the last bit, the environment equal variable by variable except for
-what EXPLAINED says, and in a second run, in which a worker is killed with SIGKILL after the third of six steps, the
-result after the restart must be that of the run without a kill. What torchrun does is shown, and fails nothing.
+For each program, results must be bitwise equal, and environments equal except for the variables in EXPLAINED. In a
+second run, in which a worker is killed with SIGKILL after the third of six steps, the result after the restart must
+equal that of the first run. Failures of torchrun's own runs are printed, but do not fail the test.
 
 The last line is "N passed, N failed", with ", N skipped" if any were; a program counts as one.
 """
@@ -64,7 +64,6 @@ VARYING = (
     (re.compile(r"\d+(\.\d+)?(e-\d+)?"), "N"),
     (re.compile(r"/\S+"), "PATH"),
 )
-# The launcher's.
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT\S+Z (INFO|WARNING|ERROR) ")
 
 

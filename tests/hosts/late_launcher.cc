@@ -18,8 +18,9 @@ int Main(char** argv) {
   InitLog("ddprun", LogLevel::kWarning);
   LaunchConfig config;
   config.job_id = "job";
-  config.settings.min_nodes = config.settings.max_nodes = 2;
-  config.settings.join_timeout = absl::Seconds(atoi(argv[2]));
+  config.settings.set_min_nodes(2);
+  config.settings.set_max_nodes(2);
+  *config.settings.mutable_join_timeout() = FromDuration(absl::Seconds(atoi(argv[2])));
   config.role = "default";
   config.server_place = ServerPlace::kElsewhere;
   config.endpoint = {argv[1], kDefaultRdzvPort};

@@ -1,4 +1,4 @@
-// cluster_run NODES [FIRST_SEED [COUNT]]: a simulated cluster for each seed, with what it came to.
+// cluster_run NODES [FIRST_SEED [COUNT]]: simulates a cluster for each seed and prints its totals.
 #include <sys/resource.h>
 
 #include <cstdio>

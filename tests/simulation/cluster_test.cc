@@ -1,5 +1,5 @@
-// Many jobs of one server, with faults everywhere: every invariant of docs/model.md holds, and every job ends. Larger
-// ones: cluster_run.
+// Many jobs of one server with random faults: every invariant of docs/model.md holds, and every job ends. cluster_run
+// runs larger clusters.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -50,7 +50,7 @@ void Network::LoseSome(const std::shared_ptr<Connection>& connection, Direction 
 
 void Network::Arrive(const std::shared_ptr<Connection>& connection, Direction direction) {
   Connection::Lane& lane = connection->lanes[direction];
-  if (lane.stalled || lane.packets.empty()) return;  // it comes with those that are sent again
+  if (lane.stalled || lane.packets.empty()) return;  // Heal schedules stalled packets again
   if (IsCut(*connection, direction)) {
     lane.stalled = true;
     return;

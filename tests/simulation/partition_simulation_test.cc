@@ -1,5 +1,5 @@
-// Never do workers of two rounds run at once, and every job ends (protocol 4.5): the real decisions of launchers and
-// server on simulated time, with a network that is cut and healed at random.
+// Workers of two rounds never run at once, and every job ends (protocol 4.5). The cores of launchers and server run on
+// simulated time, with a network that is cut and healed at random.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -21,7 +21,7 @@ constexpr uint64_t kSequences = 6'000;
 #endif
 constexpr int kFaults = 14;
 
-// What happens to one world.
+// Random faults in one simulation.
 class Faults {
  public:
   explicit Faults(uint64_t seed) : random_(seed), settings_(Draw()), world_(settings_, seed) {}
@@ -57,12 +57,11 @@ class Faults {
 
   Simulation::Settings Draw() {
     Simulation::Settings settings;
-    // Most jobs host their server in the first node's launcher; some have two launchers on that host.
+    // Most jobs host the server in the first node's launcher; some have two launchers on that host.
     settings.hosted = !OneIn(4);
     settings.two_on_first_host = OneIn(2);
     settings.nodes = 3 + Below(2);
     settings.slots = 1 + Below(3);
-    // With more launchers than the job takes there are spares; then the server stays (see 4.5 on a new server).
     settings.keeps_records = !settings.hosted && OneIn(2);
     spares_ = !settings.hosted && OneIn(2);
     settings.max_nodes = settings.nodes - (spares_ ? 1 : 0);
@@ -84,14 +83,15 @@ class Faults {
       case 1: return world_.Start(node);
       case 2: return OneIn(2) ? world_.Stop(node) : world_.Start(node);
       case 3:
-        // Often just when a round is left or begins: what the server says then waits for the launcher that hangs.
+        // Often at the end or start of a round, so that the server's messages wait for the frozen launcher.
         if (OneIn(2)) {
           world_.Kill((node + 1) % settings_.nodes);
           world_.Run(Random(absl::Milliseconds(200)));
         }
         return world_.Freeze(node);
       case 4: return world_.FreezeServer();
-      // A wall in front of a server that had ended looks as if it were still gone (see 4.5 on what is assumed).
+      // Wall alternates with server stops: a server restarted behind a wall looks as if it were still down (see the
+      // assumptions in protocol 4.5).
       case 5:
         if (settings_.hosted) return world_.Kill(0);
         if (spares_ && !settings_.keeps_records) return world_.Wall(node);
@@ -106,7 +106,8 @@ class Faults {
     }
   }
 
-  // Until the node is left out, if the job can go on without it. Something may happen in the middle of that.
+  // Fails a node's workers until the node is excluded, if the job can continue without it. The server may restart and
+  // the node may be cut off meanwhile.
   void FailAgainAndAgain(int node) {
     for (int i = 0; i < 4; ++i) {
       world_.FailWorker(node);
@@ -118,7 +119,7 @@ class Faults {
     }
   }
 
-  // Servers that die again and again, while other things happen.
+  // Restarts the server repeatedly, with other faults in between.
   void Storm() {
     for (int servers = 2 + Below(6); servers > 0; --servers) {
       world_.StopServer();
@@ -153,7 +154,7 @@ class Faults {
   Simulation world_;
 };
 
-// DDPRUN_SIMULATION_SEED=first[:sequences] runs others than those of every day.
+// DDPRUN_SIMULATION_SEED=first[:sequences] selects the seeds.
 TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
   uint64_t first = 1, sequences = kSequences;
   if (const char* text = std::getenv("DDPRUN_SIMULATION_SEED"); text != nullptr) {

@@ -1,4 +1,5 @@
-// Servers that live for 0.3 to 3 s, again and again: jobs get on where that is safe (protocol 4.5, 0007-overload.md).
+// Servers that repeatedly restart after 0.3 to 3 s: jobs make progress where that is safe (protocol 4.5,
+// 0007-overload.md).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace ddprun::testing {
 namespace {
 
 constexpr uint64_t kJobs = 200;
-constexpr int kMostServers = 12;  // 7/6 of the heartbeat timeout is longer than any of them lives
+constexpr int kMostServers = 12;  // each lives for less than 7/6 of the heartbeat timeout
 
 class Storm {
  public:
@@ -31,7 +32,7 @@ class Storm {
   Simulation& world() { return world_; }
   bool AllRun() const { return world_.running() == settings_.nodes * settings_.slots; }
 
-  // How many servers it takes until all workers run that are to be started.
+  // Restarts the server until all workers run and `starts` have been started. Returns the number of servers.
   int ServersUntilStarted(int starts) {
     for (int servers = 1; servers <= kMostServers; ++servers) {
       world_.StopServer();
@@ -88,7 +89,7 @@ TEST(RestartStormTest, NewJob_WithRecords_Begins) {
   Outcome outcome;
   for (uint64_t seed = 1; seed <= kJobs && outcome.most <= kMostServers; ++seed) {
     Storm storm(true, seed);
-    storm.world().Run(absl::Milliseconds(50));  // some have been with the first server, or all, or nobody
+    storm.world().Run(absl::Milliseconds(50));  // enough for none, some or all to join the first server
     outcome.Add(storm.ServersUntilStarted(6));
     EXPECT_LE(outcome.most, kMostServers) << "seed " << seed << "\n" << storm.world().history();
     EXPECT_EQ(storm.world().violation(), "");
@@ -102,8 +103,8 @@ constexpr uint64_t kSequences = 200;
 constexpr uint64_t kSequences = 2'000;
 #endif
 
-// Faults in a storm, above all around rounds with new nodes: some may be told of a round when the server dies, and
-// others not.
+// Faults during server restarts, mostly around rounds with new nodes: the server may die when only some nodes have been
+// assigned to the round.
 class Faults {
  public:
   explicit Faults(uint64_t seed) : random_(seed), settings_(Draw()), world_(settings_, seed) {}
@@ -137,7 +138,7 @@ class Faults {
     return settings;
   }
 
-  // Launchers that are started anew are fewer than max nodes: see 0003-fencing.md on max nodes of them.
+  // A launcher that may be replaced; fewer than max nodes are (0003-fencing.md explains the limit).
   int Replaceable() { return settings_.nodes - 1 - Below(settings_.max_nodes - 1); }
 
   void RestartServer() {
@@ -148,7 +149,7 @@ class Faults {
     world_.Run(Random(life == 0 ? absl::Milliseconds(150) : life * settings_.heartbeat_timeout));
   }
 
-  // The server dies while it gives out a round with a new node, which is cut off.
+  // The server dies while it assigns a round with a new node, which is cut off.
   void NewNodeIsCutOff() {
     const int node = Replaceable();
     world_.Heal(node);

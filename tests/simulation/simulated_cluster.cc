@@ -17,7 +17,7 @@ Cluster::Cluster(const Settings& settings, uint64_t seed)
       network_(&timeline_, settings.nodes + 1),
       nodes_(settings.nodes),
       faults_end_(timeline_.now() + settings.faults_for) {
-  records_.longest_life = absl::Hours(1);  // the folder is not new
+  records_.longest_life = absl::Hours(1);  // the state directory is not new
   StartServer();
   DrawJobs();
   PlanFaults();
@@ -25,7 +25,7 @@ Cluster::Cluster(const Settings& settings, uint64_t seed)
 
 Cluster::~Cluster() = default;
 
-// ---- what there is
+// ---- jobs and processes
 
 void Cluster::DrawJobs() {
   int next = 0;
@@ -102,7 +102,7 @@ void Cluster::StartServer() {
   servers_.push_back(server_);
 }
 
-// ---- what goes wrong
+// ---- faults
 
 void Cluster::PlanFaults() {
   const int faults = static_cast<int>(settings_.nodes * settings_.faults_per_node);
@@ -149,11 +149,11 @@ void Cluster::Fault() {
     case 0:
     case 1: {
       launcher->Kill();
-      if (timeline_.Below(4) == 0) return;  // for good
+      if (timeline_.Below(4) == 0) return;  // not restarted
       ++to_start_;
       return timeline_.In(timeline_.Random(absl::Seconds(10)), [this, node] {
         --to_start_;
-        // What starts launchers knows when its job is over.
+        // The controller restarts no launcher of a job that has ended.
         const Job& job = jobs_[nodes_[node].job];
         if (!job.told && job.running > 0) Start(node);
       });
@@ -221,13 +221,13 @@ void Cluster::Settle() {
     const int index = changed_[i];
     Node& node = nodes_[index];
     node.changed = false;
-    if (node.launcher == nullptr) continue;  // in the midst of its construction
+    if (node.launcher == nullptr) continue;  // under construction
     const Workers& workers = node.launcher->workers();
     const int started = workers.starts() + workers.reforms();
     if (std::exchange(node.started, started) != started) {
       Job& job = jobs_[node.job];
       node.first_start = std::min(node.first_start, timeline_.now());
-      // Workers of the world that was looked for last can't break anything.
+      // More workers of the world that was checked last violate nothing.
       for (const Workers::World& world : workers.worlds()) {
         if (std::exchange(job.world, world) != world) CheckWorlds(job);
       }
@@ -259,7 +259,8 @@ void Cluster::OnEnded(int node) {
   const Launcher& launcher = *nodes_[node].launcher;
   totals_.fenced += launcher.fenced();
   if (!launcher.exit() || !launcher.exit()->verdict) return;
-  // Who had no ranks before the end may have come after it, and begun the job anew (protocol 5).
+  // A launcher whose workers did not start before the verdict may have joined after it and begun the job anew
+  // (protocol 5).
   for (const std::shared_ptr<Server>& server : servers_) {
     if (server->FinishedAt(job.id) < nodes_[node].first_start) return;
   }

@@ -20,29 +20,29 @@
 
 namespace ddprun::testing {
 
-// A cluster on simulated time: jobs of 1 to 1,000 nodes on up to 100,000 hosts, one launcher each, and one rendezvousd
-// on a host of its own, all of them the real cores (see simulation.h). For some time launchers, workers, hosts'
-// networks, whole racks and the server fail; then everything heals and every job has to come to its end. The same
-// settings and seed give the same history. Thread-compatible.
+// A cluster on simulated time: jobs of 1 to 1,000 nodes on up to 100,000 hosts with one launcher each, and rendezvousd
+// on its own host, all with the real cores (see simulation.h). Launchers, workers, networks, racks and the server fail
+// during `faults_for`; then everything heals, and every job must end. Settings and seed determine the history.
+// Thread-compatible.
 class Cluster {
  public:
   struct Settings {
     int nodes = 300;
     absl::Duration faults_for = absl::Seconds(60);
-    double faults_per_node = 0.5;                 // in that time
-    int server_restarts = 3;                      // in that time
-    bool keeps_records = true;                    // of the server
-    absl::Duration patience = absl::Minutes(40);  // after the faults: by then every job must have ended
+    double faults_per_node = 0.5;                 // during faults_for
+    int server_restarts = 3;                      // during faults_for
+    bool keeps_records = true;                    // the server's records survive a restart
+    absl::Duration patience = absl::Minutes(40);  // every job must end within this time after faults_for
   };
 
   Cluster(const Settings& settings, uint64_t seed);
   ~Cluster();
 
-  // Runs until every launcher has ended, or `violation` says something.
+  // Runs until every launcher has ended or an invariant is violated.
   void Run();
 
-  // Empty, or the first of these that was broken, by its number in docs/model.md: 1 never workers of two rounds of a
-  // job at once, 2 the ranks of a round are a permutation, 4 every job ends, and its launchers are told the same.
+  // The first violated invariant, by its number in docs/model.md; empty if there is none. 1: workers of two rounds of a
+  // job never run at once; 2: the ranks of a round are a permutation; 4: every job ends, with one verdict.
   const std::string& violation() const { return violation_; }
   std::string history() const { return timeline_.history(); }
 
@@ -67,18 +67,18 @@ class Cluster {
     rendezvous::JobSettings settings = rendezvous::DefaultSettings();
     absl::Duration work;
     bool workers_fail = false;
-    std::optional<bool> told;  // the verdict that a launcher ended with
-    int running = 0;           // launchers that live
+    std::optional<bool> told;  // verdict of the first launcher that exited with one: succeeded
+    int running = 0;           // live launchers
     Workers::World world;      // the newest
   };
   struct Node {
     int job = 0;
     std::unique_ptr<Launcher> launcher;
-    int started = 0;  // workers, as of the last look
+    int started = 0;  // starts and re-forms of workers, as of the last Settle
     SteadyTime first_start = SteadyTime::InfiniteFuture();
     SteadyTime due = SteadyTime::InfiniteFuture();
     bool changed = false;
-    bool counted = false;  // among its job's `running`
+    bool counted = false;  // in the job's `running`
   };
   using Due = std::pair<absl::Duration, int>;  // since the clock's start, node
 
@@ -90,7 +90,7 @@ class Cluster {
   bool Alive(int node) const { return nodes_[node].launcher != nullptr && nodes_[node].launcher->alive(); }
   void Start(int node);
   void Cut(int node, bool out, bool in, absl::Duration time);
-  // Launchers that something has happened to: looks at their workers and at when they are due.
+  // Checks the workers and updates the deadlines of launchers in changed_.
   void Settle();
   void CheckWorlds(const Job& job);
   void OnEnded(int node);
@@ -103,7 +103,7 @@ class Cluster {
   Network network_;
   rendezvous::SavedState records_;
   std::shared_ptr<Server> server_;
-  std::vector<std::shared_ptr<Server>> servers_;  // all that there were
+  std::vector<std::shared_ptr<Server>> servers_;  // including dead ones
   int rounds_ = 0;
   std::vector<Job> jobs_;
   std::vector<Node> nodes_;
@@ -111,7 +111,7 @@ class Cluster {
   std::vector<int> changed_;
   std::priority_queue<Due, std::vector<Due>, std::greater<Due>> due_;
   SteadyTime faults_end_;
-  int running_ = 0;  // launchers that live
+  int running_ = 0;  // live launchers
   int to_start_ = 0;
   int ids_ = 0;
   int ports_ = 1000;

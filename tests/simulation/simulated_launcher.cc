@@ -19,8 +19,8 @@ using rendezvous::Disconnected;
 using rendezvous::Reconnector;
 using rendezvous::StreamProgress;
 
-constexpr absl::Duration kMostLateness = absl::Milliseconds(20);  // of a timer on a busy machine
-constexpr absl::Duration kLinger = absl::Seconds(2);              // as launcher/agent.cc
+constexpr absl::Duration kMostLateness = absl::Milliseconds(20);  // of a timer on a busy host
+constexpr absl::Duration kLinger = absl::Seconds(2);              // as in launcher/agent.cc
 
 }  // namespace
 
@@ -93,7 +93,7 @@ void Launcher::Thaw() {
   if (!frozen_) return;
   Note("goes on");
   frozen_ = false;
-  // What came meanwhile and what is due may be looked at in either order.
+  // Queued events and expired timers may be handled in either order.
   if (timeline_->Below(2) == 0) timer_from_ = timeline_->now() + timeline_->Random(kMostLateness);
   const bool server_first = timeline_->Below(2) == 0;
   if (hosted_ != nullptr && server_first) hosted_->Thaw();
@@ -132,7 +132,7 @@ void Launcher::End() {
   Changed();
 }
 
-// A launcher that hosts the server stays for the others, as RendezvousLink::Close.
+// A launcher that hosts the server stays for the others, as in RendezvousLink::LingerForOthers.
 void Launcher::Linger() {
   if (!lingers_) return;
   if (hosted_->HasLaunchers() && timeline_->now() < lingers_->first) return;
@@ -187,7 +187,7 @@ void Launcher::Step(Call call) {
 
 void Launcher::Execute(const launcher::AgentEffect& e) {
   if (const auto* send = std::get_if<effect::Send>(&e)) {
-    // Of the servers before this one, and the nodes in their processes, none is left.
+    // After a takeover, all earlier servers and the launchers that hosted them have ended.
     rendezvous::LauncherMessage message = send->message;
     auto* join = std::get_if<rendezvous::Join>(&message);
     if (join != nullptr) join->mutable_origin()->set_server_node_ended(took_over_);
@@ -283,7 +283,8 @@ void Launcher::Reach(std::function<void(std::shared_ptr<Server>)> answer) {
         WhenAwake([=] { answer(server); });
       });
     };
-    // A server that hangs: its kernel takes the connection, nobody answers. One that is not there refuses at once.
+    // The kernel accepts a connection to a frozen server, which answers only after Thaw. If no server listens, the
+    // connection is refused at once.
     server == nullptr ? reply() : server->WhenAwake(reply);
   });
 }

@@ -20,15 +20,14 @@
 
 namespace ddprun::testing {
 
-// One launcher process: a real AgentMachine, and as its client a real Reconnector or, if it hosts the server, a line
-// within the process. What lies around them is modelled after launcher/agent.cc, launcher/rendezvous_link.cc and
-// rendezvous/client/grpc_client.cc. Not used any more once it has ended.
+// One launcher process: a real AgentMachine with a real Reconnector, or with an in-process connection if it hosts the
+// server. The code around them is modelled after launcher/agent.cc, launcher/rendezvous_link.cc and
+// rendezvous/client/grpc_client.cc. Cannot be restarted after its end.
 class Launcher {
  public:
-  // Who listens at the server's address: null if nobody does.
+  // Returns the server that listens at the server's address, or null.
   using Listener = std::function<std::shared_ptr<Server>()>;
-  // Begins to listen there, with a server in a launcher of that host; null: somebody does already, or it is another
-  // host's address.
+  // Starts a server in a launcher on `host`. Returns null if the address is in use or is not an address of `host`.
   using Host = std::function<std::shared_ptr<Server>(int host)>;
 
   struct Settings {
@@ -40,21 +39,21 @@ class Launcher {
     Host host_server;
     std::function<int()> new_port;  // for a store
     Workers::Settings workers;
-    std::function<void()> on_change;  // NextDeadline, or what its workers do, may have changed; may be empty
+    std::function<void()> on_change;  // NextDeadline or the workers' state may have changed; may be empty
   };
 
   Launcher(Settings settings, Timeline* timeline, Network* network);
   ~Launcher();
 
-  // The first call.
+  // Must be called first.
   void Start();
 
-  // SIGKILL: the kernel closes what the process had open, and its workers die with it.
+  // SIGKILL: the kernel closes the process's connections, and its workers die with it.
   void Kill();
   void Signal(int signal);
   void Freeze();
   void Thaw();
-  // A worker of it exits with 1.
+  // The first running worker exits with 1.
   void FailWorker() { workers_.Fail(); }
 
   bool alive() const { return alive_; }
@@ -62,40 +61,41 @@ class Launcher {
   const std::shared_ptr<Server>& hosted() const { return hosted_; }
   const Workers& workers() const { return workers_; }
   int fenced() const { return fenced_; }
-  // How many times it was told that a round begins without it.
+  // Number of ExcludedFromRound messages received.
   int left_out() const { return left_out_; }
-  // Set once it has ended by itself, not if it was killed.
+  // Set when the launcher exits; not set if it is killed.
   const std::optional<launcher::effect::Exit>& exit() const { return exit_; }
 
-  // Does what is due: the launcher's timer, that of its client, the guard's.
+  // Runs the timers of the launcher, its client and its guard that are due.
   void OnTime();
   SteadyTime NextDeadline() const;
 
  private:
   using Machine = launcher::AgentMachine;
 
-  // What comes from outside reaches a process that hangs when it goes on.
+  // Calls `what` at once, or in Thaw if the process is frozen.
   void WhenAwake(std::function<void()> what);
-  // The same after some time, unless the process has ended by then.
+  // Like WhenAwake, after `wait`, unless the process has ended by then.
   void Later(absl::Duration wait, std::function<void()> what);
   template <typename Call>
   void Step(Call call);
   void Execute(const launcher::AgentEffect& effect);
 
-  // The client.
+  // Client.
   template <typename Call>
   void StepClient(Call call);
   void CarryOut(rendezvous::Reconnector::Effects effects);
   void Connect(const rendezvous::reconnect::Connect& connect);
   void Probe(const rendezvous::reconnect::Probe& probe);
-  // What a connection that is begun now comes to: the server that takes it, null if it is refused. No answer may come.
+  // Connects to the server's address. Calls `answer` with the server that accepts, or with null if the connection is
+  // refused; never calls it if the network is cut.
   void Reach(std::function<void(std::shared_ptr<Server>)> answer);
   void EndStream(uint64_t stream);
-  // Events of the client come from a thread of its own.
+  // Calls Handle later: a client's events come from its own thread.
   void Post(rendezvous::ClientEvent event);
   void Handle(const rendezvous::ClientEvent& event);
 
-  // The server in this process.
+  // Server in this process.
   void TakeOver();
   void UseLocalClient(std::shared_ptr<Server> server);
   void OpenLocalStream();
@@ -112,9 +112,9 @@ class Launcher {
   Network* const network_;
   Machine machine_;
   std::unique_ptr<rendezvous::Reconnector> client_;
-  uint64_t generation_ = 0;        // of client_ or the line within the process: events of an older one are dropped
-  std::set<uint64_t> connecting_;  // of client_, by its number
-  std::map<uint64_t, std::shared_ptr<Connection>> streams_;  // the same, open
+  uint64_t generation_ = 0;        // of client_ or the in-process connection; events of older ones are dropped
+  std::set<uint64_t> connecting_;  // streams of client_ that are not open yet
+  std::map<uint64_t, std::shared_ptr<Connection>> streams_;  // open streams of client_
   std::shared_ptr<Server> hosted_;
   std::shared_ptr<Connection> local_;  // to hosted_
   rendezvous::JoinFirst local_join_first_;
@@ -122,15 +122,15 @@ class Launcher {
   bool took_over_ = false;
   Workers workers_;
   SteadyTime guard_kills_ = SteadyTime::InfiniteFuture();
-  SteadyTime timer_from_;  // the timer is not looked at before: a busy machine is late
+  SteadyTime timer_from_;  // the machine's timer fires no earlier, as on a busy host
   bool alive_ = true;
   bool frozen_ = false;
   std::vector<std::function<void()>> backlog_;
-  std::optional<std::pair<SteadyTime, SteadyTime>> lingers_;  // for all launchers, for those that leave
+  std::optional<std::pair<SteadyTime, SteadyTime>> lingers_;  // deadlines: for all launchers, for leaving ones
   int fenced_ = 0;
   int left_out_ = 0;
   std::optional<launcher::effect::Exit> exit_;
-  // Dies with the process: what was to reach it is lost.
+  // Expires when the process ends: its pending events are dropped.
   std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
 };
 

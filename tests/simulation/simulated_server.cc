@@ -27,7 +27,7 @@ void Server::Accept(const std::shared_ptr<Connection>& connection, bool in_proce
     const std::shared_ptr<Connection> connection = raw.lock();
     const std::shared_ptr<Server> server = weak.lock();
     if (connection == nullptr) return;
-    // The host knows no such connection any more.
+    // The host of a dead server resets the connection.
     if (server == nullptr || server->dead_) return network->Put(connection, kDown, StreamEnd{});
     server->WhenAwake([server, connection, packet] { server->OnPacket(connection, packet); });
   };
@@ -41,7 +41,7 @@ void Server::WhenAwake(std::function<void()> what) {
 void Server::Thaw() {
   if (!frozen_) return;
   frozen_ = false;
-  // Which comes first after a sleep, a timer or a packet, is anybody's guess.
+  // After a freeze, expired timers and queued packets may be handled in either order.
   if (timeline_->Below(2) == 0) OnDeadline();
   for (const auto& what : std::exchange(backlog_, {})) what();
 }
@@ -64,7 +64,7 @@ void Server::OnDeadline() {
 
 void Server::OnPacket(const std::shared_ptr<Connection>& connection, Packet packet) {
   const auto it = streams_.find(connection->id);
-  if (it == streams_.end() || dead_) return;  // it was ended from here
+  if (it == streams_.end() || dead_) return;  // the server has closed it
   if (std::holds_alternative<StreamEnd>(packet)) return OnEnd(connection);
   rendezvous::LauncherMessage message = std::get<rendezvous::LauncherMessage>(std::move(packet));
   Stream& stream = it->second;
@@ -164,7 +164,7 @@ void Server::CheckRound(Places places) {
   }
 }
 
-// Ended jobs are kept in the order in which they ended.
+// Appends the record, so that ended jobs stand in the order in which they ended.
 void Server::Keep(const rendezvous::JobRecord& record) {
   std::vector<rendezvous::JobRecord>& jobs = records_->jobs;
   const auto same = [&](const rendezvous::JobRecord& job) { return job.job_id == record.job_id; };

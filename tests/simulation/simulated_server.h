@@ -17,23 +17,22 @@
 
 namespace ddprun::testing {
 
-// A rendezvous server of any number of jobs, whose node ids differ: a real Registry, with streams as rendezvous::Driver
-// has them. It listens from its construction
-// until Die; its process may hang meanwhile.
+// A rendezvous server process: a real Registry, with streams as rendezvous::Driver has them. It listens from its
+// construction until Die, and can be frozen meanwhile. Node ids must be unique across jobs.
 class Server : public std::enable_shared_from_this<Server> {
  public:
-  // `by_launcher`: it lives in a launcher. `records`: what it goes on with and keeps; null: it keeps nothing. A record
-  // is safe at once. `rounds_told` counts the rounds that it gives out.
+  // `by_launcher`: the server runs inside a launcher. `records`: persistent state, restored here and updated at once by
+  // every Persist effect; null: the server persists nothing. `rounds_told`: incremented per assigned round.
   Server(Timeline* timeline, Network* network, int host, bool by_launcher, rendezvous::SavedState* records,
          int* rounds_told);
 
   int host() const { return host_; }
   bool dead() const { return dead_; }
 
-  // A launcher connects; `in_process`: the one in which this server lives.
+  // Accepts a launcher's connection. `in_process`: the server runs inside that launcher.
   void Accept(const std::shared_ptr<Connection>& connection, bool in_process);
 
-  // What is to be done when the process goes on: at once, or after Thaw.
+  // Calls `what` at once, or in Thaw if the process is frozen.
   void WhenAwake(std::function<void()> what);
   void Freeze() { frozen_ = true; }
   void Thaw();
@@ -43,43 +42,44 @@ class Server : public std::enable_shared_from_this<Server> {
   void OnDeadline();
   SteadyTime NextDeadline() const { return frozen_ ? SteadyTime::InfiniteFuture() : registry_.NextDeadline(); }
 
-  // Streams of launchers in other processes that have joined, and those of them that said Leave.
+  // HasLaunchers: true if a joined launcher of another process is connected; HasLeavers: if one that sent Leave is.
   bool HasLaunchers() const;
   bool HasLeavers() const;
   bool JobsEnded() const;
-  // When this server first told the verdict of that job; infinite: it did not.
+  // Time at which this server first sent the job's verdict; infinite if it did not.
   SteadyTime FinishedAt(const std::string& job_id) const;
 
-  // Empty: ranks of each round were a permutation, and no round broke the rules of survivors (protocol 3.4, 3.8).
+  // Describes the last round whose ranks were no permutation or that broke the rules of survivors (protocol 3.4, 3.8);
+  // empty if there was none.
   const std::string& violation() const { return violation_; }
 
  private:
-  // What a node said last of its survivors.
+  // A node's last report of its surviving workers.
   struct Said {
     uint64_t incarnation = 0;
-    uint64_t round = 0;  // its last one
+    uint64_t round = 0;  // the node's last round
     std::vector<rendezvous::Survivor> survivors;
-    bool plain = false;
+    bool plain = false;  // its workers cannot re-form
   };
   using Key = std::tuple<std::string, std::string, uint64_t>;  // job id, node id, incarnation
   struct Stream {
     std::shared_ptr<Connection> connection;
     bool in_process = false;
     bool left = false;
-    std::optional<Key> key;  // once it has joined
+    std::optional<Key> key;  // set by Join
   };
 
   void OnPacket(const std::shared_ptr<Connection>& connection, Packet packet);
   void OnEnd(const std::shared_ptr<Connection>& connection);
   void Note(const std::string& node_id, uint64_t incarnation, const rendezvous::LauncherMessage& message);
-  // What one job's nodes are told of a new round.
+  // One job's assignments to a new round, each with the node's last report.
   using Places = std::vector<std::pair<rendezvous::Assignment, const Said*>>;
   void CheckRounds(const rendezvous::Effects& effects);
   void CheckRound(Places places);
   void Keep(const rendezvous::JobRecord& record);
   void CarryOut(rendezvous::Effects effects);
   void CarryOut(rendezvous::Tell tell);
-  // From here.
+  // Closes the connection from the server's side.
   void End(std::shared_ptr<Connection> connection);
 
   Timeline* const timeline_;
@@ -89,12 +89,12 @@ class Server : public std::enable_shared_from_this<Server> {
   rendezvous::SavedState* const records_;
   int* const rounds_told_;
   std::map<std::string, uint64_t> last_round_;     // by job id
-  std::map<std::string, SteadyTime> finished_at_;  // the same
+  std::map<std::string, SteadyTime> finished_at_;  // by job id
   rendezvous::Registry registry_;
   bool frozen_ = false;
   bool dead_ = false;
   std::vector<std::function<void()>> backlog_;
-  std::map<uint64_t, Stream> streams_;  // by the connection's number
+  std::map<uint64_t, Stream> streams_;  // by connection id
   std::map<Key, std::shared_ptr<Connection>> joined_;
   std::map<std::string, Said> said_;  // by node id
   std::string violation_;

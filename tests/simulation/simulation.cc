@@ -16,7 +16,7 @@ Simulation::Simulation(const Settings& settings, uint64_t seed)
       network_(&timeline_, settings.nodes + 1),
       server_host_(settings.hosted ? 0 : settings.nodes),
       launchers_(settings.nodes) {
-  records_.longest_life = absl::Hours(1);  // the folder is not new
+  records_.longest_life = absl::Hours(1);  // the state directory is not new
   if (!settings_.hosted) StartServer();
   for (int i = 0; i < settings.nodes; ++i) Start(i);
 }
@@ -76,7 +76,7 @@ void Simulation::Run(absl::Duration time) {
         server->OnDeadline();
       }
     }
-    CheckWorlds();  // before a guard makes good at the same instant what an event has done
+    CheckWorlds();  // before a guard that fires at the same instant can hide a violation
     for (const auto& launcher : launchers_) launcher->OnTime();
     CheckWorlds();
   }

@@ -13,22 +13,20 @@
 
 namespace ddprun::testing {
 
-// A job on simulated time: real AgentMachines, real Reconnectors and real Registries. What lies between them is
-// modelled after the shells: connections whose packets wait while the network is cut and come late after that (or never
-// were answered), workers that take their time to end or ignore SIGTERM, the launchers' guards, kernels that close the
-// connections of dead processes, and launchers and servers that hang for a while.
+// A job on simulated time, with real AgentMachines, Reconnectors and Registries. The shells are simulated: connections
+// whose packets are delayed while the network is cut, workers that exit late or ignore SIGTERM, the launchers' guards,
+// kernels that close the connections of dead processes, and launchers and servers that freeze.
 //
-// Where the server is: in the launcher of node 0, as with --rdzv-endpoint at the first node (another launcher on its
-// host may take over when it dies), or a process of its own on a host of its own.
+// The server runs in the launcher of node 0, as with --rdzv-endpoint at the first node (another launcher on its host
+// may take over when it dies), or as its own process on its own host.
 //
-// Every event is followed by a look at all workers of all nodes: `violation()` says if two worlds ran at once. The same
-// seed gives the same history.
+// All workers are checked after every event: `violation()` reports two worlds at once. A seed determines the history.
 class Simulation {
  public:
   struct Settings {
-    bool hosted = true;              // the server lives in launchers of node 0's host
-    bool keeps_records = false;      // servers go on with what the one before has kept; not if hosted
-    bool two_on_first_host = false;  // node 1 is on node 0's host; else each node has a host of its own
+    bool hosted = true;              // the server runs in launchers on node 0's host
+    bool keeps_records = false;      // a restarted server restores its records; ignored if hosted
+    bool two_on_first_host = false;  // node 1 is on node 0's host; otherwise each node has its own host
     int nodes = 3;
     int slots = 2;  // workers of each node
     int min_nodes = 1;
@@ -36,51 +34,48 @@ class Simulation {
     absl::Duration heartbeat_timeout = absl::Seconds(3);
     absl::Duration last_call = absl::Milliseconds(500);
     absl::Duration node_cooldown = absl::Minutes(1);
-    absl::Duration work = absl::Seconds(60);  // a worker that ran for so long has succeeded
+    absl::Duration work = absl::Seconds(60);  // a worker succeeds after this running time
     absl::Duration shutdown_timeout = absl::Seconds(10);
-    bool workers_fail = true;  // now and then
-    int plain = 1;             // one launcher in so many has workers that can't re-form; 0: none
+    bool workers_fail = true;  // at random
+    int plain = 1;             // one launcher in this many has workers that cannot re-form; 0: none
   };
 
   Simulation(const Settings& settings, uint64_t seed);
   ~Simulation();
 
-  // What can be done to the world. Nodes count from 0; a node whose launcher has ended is left alone.
+  // Faults. Nodes count from 0. Kill, Stop, Freeze, Thaw and FailWorker have no effect on a launcher that has ended.
   void Cut(int node, bool to_server, bool from_server);  // its host
   void Wall(int node);                                   // its host, both ways, by a firewall that refuses
   void Heal(int node);
   void Kill(int node);    // SIGKILL to the launcher
-  void Start(int node);   // another launcher on that host, if there is none
+  void Start(int node);   // another launcher, if the node's last one has ended
   void Stop(int node);    // SIGTERM to the launcher
   void Freeze(int node);  // SIGSTOP
   void Thaw(int node);    // SIGCONT
   void FailWorker(int node);
-  // Of a server that is a process of its own; nothing happens to one in a launcher.
-  void StopServer();   // it ends; the host refuses connections
-  void StartServer();  // again, without any memory but its records
+  // These have no effect on a server in a launcher.
+  void StopServer();   // the host refuses connections afterwards
+  void StartServer();  // a new process that knows only the records
   void FreezeServer();
   void ThawServer();
 
-  // Lets time pass.
+  // Runs for `time`, or until an invariant is violated.
   void Run(absl::Duration time);
 
   bool EveryoneEnded() const;
-  // Workers that run.
+  // Number of workers that run and are not suspended.
   int running() const;
-  // How many rounds servers have given out.
+  // Totals of: rounds assigned by servers, workers started, launchers that stopped their workers because they were cut
+  // off, ExcludedFromRound messages received, workers re-formed, and takeovers of the server.
   int rounds_told() const { return rounds_told_; }
-  // How many times a worker was started, a launcher stopped its workers because it was cut off, and took over the
-  // server.
   int starts() const;
   int fenced() const;
-  // How many times a launcher was told that a round begins without it.
   int left_out() const;
-  // How many times a worker went on in another round.
   int reforms() const;
   int takeovers() const { return hostings_; }
-  // Empty: never did workers of two rounds run at the same instant, and no round broke the rules of survivors.
+  // Not empty if workers of two rounds ran at once, or if Server::violation was not empty.
   const std::string& violation() const { return violation_; }
-  // What happened, for people to read.
+  // A readable log of events.
   std::string history() const { return timeline_.history(); }
 
  private:
@@ -96,12 +91,12 @@ class Simulation {
   const int server_host_;
   rendezvous::SavedState records_;
   int rounds_told_ = 0;
-  std::shared_ptr<Server> server_;                    // the last one that began to listen
-  std::vector<std::unique_ptr<Launcher>> launchers_;  // by node: the newest
-  std::vector<std::unique_ptr<Launcher>> ended_;      // those before them
+  std::shared_ptr<Server> server_;                    // the last one started
+  std::vector<std::unique_ptr<Launcher>> launchers_;  // the newest of each node
+  std::vector<std::unique_ptr<Launcher>> ended_;      // their predecessors
   int ports_ = 1000;
   uint64_t ids_ = 0;
-  int hostings_ = -1;  // but for the first
+  int hostings_ = -1;  // not counting the first
   std::string violation_;
 };
 

@@ -14,7 +14,7 @@
 
 namespace ddprun::testing {
 
-// The simulated world's time: what happens when, chance, and what happened. The same seed gives the same history.
+// The simulated world's clock, event queue, random numbers and log. A seed determines the history.
 class Timeline {
  public:
   explicit Timeline(uint64_t seed) : random_(seed) {}
@@ -25,9 +25,9 @@ class Timeline {
 
   // The time of the next event; infinite if there is none.
   SteadyTime NextEvent() const { return events_.empty() ? SteadyTime::InfiniteFuture() : events_.top().time; }
-  // Does what is next, if it is due.
+  // Runs the next event if it is due, and returns true if it was.
   bool RunOne();
-  // Lets time pass. REQUIRES: nothing is due before.
+  // REQUIRES: no event is due before `time`.
   void Advance(SteadyTime time) { now_ = std::max(now_, time); }
 
   absl::Duration Random(absl::Duration most);

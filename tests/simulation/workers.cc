@@ -73,7 +73,7 @@ bool Workers::EndBeforeBegin(int32_t rank, int signal) {
   Worker& worker = workers_[rank];
   switch (worker.phase) {
     case Phase::kRunning: return false;
-    case Phase::kAskedFor:  // there is no process yet: its gate stays closed
+    case Phase::kAskedFor:  // no process exists yet, and its gate will stay closed
     case Phase::kDoomed: return true;
     case Phase::kAtGate: break;
     case Phase::kInExec:
@@ -88,7 +88,7 @@ bool Workers::EndBeforeBegin(int32_t rank, int signal) {
 void Workers::Suspend(const launcher::LocalRanks& ranks, const worker_contract::LinkSuspend& line) {
   for (const int32_t rank : ranks) {
     const int manner = timeline_->Below(20);
-    if (manner == 0) continue;  // it hangs
+    if (manner == 0) continue;  // the worker hangs
     const absl::Duration most = manner == 1 ? absl::Seconds(6) : absl::Milliseconds(50);
     Later(rank, timeline_->Random(most), [=, this](Worker* worker) {
       if (worker->suspended) return;
@@ -125,7 +125,7 @@ void Workers::Terminate(const launcher::LocalRanks& ranks) {
     if (!worker.world || worker.ends_soon || EndBeforeBegin(rank, SIGTERM)) continue;
     worker.ends_soon = true;
     const int manner = timeline_->Below(10);
-    if (manner < 2) continue;  // it ignores SIGTERM
+    if (manner < 2) continue;  // the worker ignores SIGTERM
     EndLater(rank, timeline_->Random(manner < 6 ? absl::Milliseconds(50) : absl::Seconds(6)), 0, SIGTERM);
   }
 }

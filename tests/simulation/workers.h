@@ -17,76 +17,74 @@
 
 namespace ddprun::testing {
 
-// The workers of one launcher. A process is created some time after Start (as by a fork server), waits at its gate, and
-// executes its program for some time before that begins: until then it runs no user code, and a signal ends it at once
-// or when the exec would have ended. Then workers work for a while, fail now and then, and end after SIGTERM at once,
-// late or never.
-// Those that can re-form connect to the worker link some time after they have begun, and make steps that they commit.
+// The workers of one launcher. After Start, each process is created with a delay, as by a fork server, and waits at its
+// gate. Once the gate is open, exec takes some time. Before the program begins, a worker runs no user code, and a
+// signal ends it immediately or when exec returns. A running worker works for a while and may fail; after SIGTERM it
+// exits immediately, late or never. Workers that can re-form also connect to the worker link and commit steps.
 class Workers {
  public:
   struct Settings {
     int slots = 1;
-    absl::Duration work;  // one that ran for so long has succeeded
-    bool fail = false;    // now and then
-    bool reform = false;  // they can keep their processes
+    absl::Duration work;  // a worker succeeds after this running time
+    bool fail = false;    // workers fail at random
+    bool reform = false;  // workers can re-form: they keep their processes in a new round
     std::string host;
   };
   using World = std::pair<uint64_t, int>;  // round and master port
   using OnEnded = std::function<void(launcher::WorkerEnd)>;
   using OnLink = std::function<void(int32_t local_rank, launcher::LinkEvent)>;
   struct Events {
-    OnEnded on_ended;  // some time after a worker's end
+    OnEnded on_ended;  // called with a delay after a worker's end
     OnLink on_link;
-    // This process waits at its gate: OpenGate or Kill answers.
+    // The process was created and waits at its gate until OpenGate or Kill.
     std::function<void(int32_t local_rank)> on_created;
-    std::function<void()> on_begun;  // the program of one begins
+    std::function<void()> on_begun;  // a worker's program begins
   };
 
   Workers(Settings settings, Timeline* timeline, Events events);
 
   void Start(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment);
-  // Ignored if this worker does not wait at its gate any more.
+  // Does nothing if the worker does not wait at its gate.
   void OpenGate(int32_t rank);
-  // Over the link: they are suspended at once, late or never, and go on when they are told to.
+  // Workers obey immediately, late or never. A suspended worker resumes at Reform.
   void Suspend(const launcher::LocalRanks& ranks, const worker_contract::LinkSuspend& line);
   void Reform(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment);
   void Terminate(const launcher::LocalRanks& ranks);  // SIGTERM
   void Kill(const launcher::LocalRanks& ranks);
   void KillAll();
-  // The first one that runs exits with 1.
+  // The first running worker exits with 1.
   void Fail();
-  // All die, and nobody is told: the launcher has died.
+  // The launcher has died: all workers die, and no event is reported.
   void Vanish();
 
-  // Of those whose programs run and are not suspended, by local rank.
+  // The worlds of workers that run their programs and are not suspended, by local rank.
   std::vector<World> worlds() const;
-  // How many times the program of one began.
+  // Number of times that a worker's program began.
   int starts() const { return starts_; }
-  // How many times one went on in another round.
+  // Number of times that a worker re-formed into another round.
   int reforms() const { return reforms_; }
 
  private:
   enum class Phase { kAskedFor, kAtGate, kInExec, kDoomed, kRunning };
   struct Worker {
-    std::optional<World> world;  // while it lives
+    std::optional<World> world;  // set while the process lives
     Phase phase = Phase::kAskedFor;
     rendezvous::Assignment assignment;
     bool fails = false;
-    uint64_t start = 0;  // which of its starts, or rounds that it went on in, it was
+    uint64_t start = 0;  // counts starts and re-forms, so that older events are ignored
     bool ends_soon = false;
     bool suspended = false;
-    std::optional<int64_t> step;  // committed when it began its round
+    std::optional<int64_t> step;  // committed at the start of the round, or when suspended
     SteadyTime began;
   };
   void Begin(int32_t rank);
-  // A signal reached it before its program began. False if its program runs.
+  // Delivers a signal to a worker whose program has not begun. Returns false if the program runs.
   bool EndBeforeBegin(int32_t rank, int signal);
-  // It begins a round.
+  // The worker begins a round.
   void Work(int32_t rank, const rendezvous::Assignment& assignment);
-  // After some time, unless it has ended or begun another round by then.
+  // Calls `what` after `wait`, unless the worker has ended or begun another round by then.
   void Later(int32_t rank, absl::Duration wait, std::function<void(Worker*)> what);
   void End(int32_t rank, int exit_code, int signal);
-  // After some time, unless the worker has ended by then, or been started anew.
   void EndLater(int32_t rank, absl::Duration wait, int exit_code, int signal);
 
   const Settings settings_;

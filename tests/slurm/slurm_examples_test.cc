@@ -14,7 +14,7 @@ class ExamplesTest : public SlurmTest {
  protected:
   static void SetUpTestSuite() { BringUp({.cpus = {2, 2, 2}, .slurmd_timeout = absl::Seconds(5)}); }
 
-  // What a checkout has after scripts/setup, and a small training: its 60 steps take a second where nothing else runs.
+  // Creates a checkout as after scripts/setup, with a small training: 60 steps take a second on an idle machine.
   void SetUp() override {
     SlurmTest::SetUp();
     if (IsSkipped()) return;
@@ -68,7 +68,7 @@ TEST_F(ExamplesTest, Gpt_WorkerKilled_GoesOnFromTheSnapshot) {
 TEST_F(ExamplesTest, Elastic_NodeLost_TheSpareTakesItsPlace) {
   const Job job = SubmitExample("elastic", 60);
   ASSERT_TRUE(job.WaitForOutput("snapshot of step 5 saved")) << job.Output();
-  // The spare is whichever node came last.
+  // The spare is the node that joined last.
   const int lost = absl::StrContains(job.Output(), "on node2, gloo") ? 2 : 3;
   PowerOff(lost);
   EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
@@ -77,7 +77,7 @@ TEST_F(ExamplesTest, Elastic_NodeLost_TheSpareTakesItsPlace) {
 }
 
 TEST_F(ExamplesTest, Requeue_TimeLimitNear_GoesOnFromTheSnapshot) {
-  // Its warning comes as soon as SLURM looks, which it does twice a minute.
+  // SLURM checks twice a minute if the job is near its time limit, and then sends the signal.
   const Job job = SubmitExample("requeue", 100000, "--time=2 --signal=B:USR1@120");
   ASSERT_TRUE(job.WaitForOutput("snapshot of step 5 saved")) << job.Output();
   ASSERT_TRUE(job.WaitForOutput("resumed from the snapshot: step ")) << job.Output();

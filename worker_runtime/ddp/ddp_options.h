@@ -28,8 +28,8 @@ struct DdpOptions {
 
   // Choose bucket_cap_mb, which must then be unset, by measuring the group's all-reduce at creation (about 0.2 s on a
   // link of 1 Gbit/s): between 0.25 and 25 MiB, so that neither the latencies of many buckets nor the last bucket,
-  // which backward does not hide, cost much. The same on all ranks. Another run may choose another value, and with
-  // three or more ranks get other bits: DistributedDataParallel::bucket_cap_mb() returns the value to set.
+  // which backward does not hide, cost much. All ranks choose the same value. Another run may choose another value, and
+  // with three or more ranks get other bits: DistributedDataParallel::bucket_cap_mb() returns the value to set.
   bool measure_bucket_cap = false;
 
   // For models whose forward does not use every parameter: traverses the graph from the outputs in every iteration to

@@ -151,7 +151,7 @@ absl::Status PowerSgd::Reduce(const GradBucket& bucket, ProcessGroup& group) {
   }
   const std::vector<at::Tensor> ps = Factors(memory.p, matrices, 1), qs = Factors(memory.q, matrices, 2);
   if (randomize) {
-    // A separate generator does not disturb the trainer's random numbers. The same numbers on all ranks.
+    // A separate generator does not disturb the trainer's random numbers. All ranks draw the same numbers.
     const at::Generator generator = at::detail::createCPUGenerator(NextSeed());
     for (const at::Tensor& q : qs) {
       q.copy_(at::randn(q.sizes(), generator, at::TensorOptions().dtype(q.scalar_type())));

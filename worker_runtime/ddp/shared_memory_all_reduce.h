@@ -44,8 +44,8 @@ class SharedMemoryAllReduce : public std::enable_shared_from_this<SharedMemoryAl
   // Returns true if tensors of this dtype are supported.
   static bool Supports(at::ScalarType dtype);
 
-  // Sets `tensor` to the sum over all ranks, each multiplied by `factor` first. Any shape, contiguous, on the CPU;
-  // float, double, bfloat16 or half, summed in their own precision. The same shape and dtype on all ranks.
+  // Sets `tensor` to the sum over all ranks, each multiplied by `factor` first. Tensors are contiguous, on the CPU, of
+  // equal shape and dtype on all ranks; float, double, bfloat16 or half, summed in their own precision.
   // Errors: InvalidArgument for other tensors; DeadlineExceeded after the group's timeout, with the ranks that did not
   // enter the operation; Unavailable if one of them died or failed; Aborted after the group's Abort. Errors are
   // returned within about 20 ms of the cause. After an error this object is unusable, like the group.

@@ -39,8 +39,8 @@ class Metrics {
   // under all names that some rank has; a mean of total weight 0 is NaN. Collective: one all-reduce of 2 KB, plus three
   // operations if the ranks' names differ, as after the recovery of an elastic job, whose new workers have added
   // nothing yet. Values added by a lost rank are not counted. Clears all names.
-  // Errors: InvalidArgument, the same on all ranks: a name is both a mean and a sum; there are more than kMaxNames.
-  // Those of ProcessGroup's operations.
+  // Errors: InvalidArgument on all ranks if a name is both a mean and a sum, or there are more than kMaxNames; errors
+  // of ProcessGroup's operations.
   absl::StatusOr<std::map<std::string, double>> Reduce(ProcessGroup& group);
 
  private:

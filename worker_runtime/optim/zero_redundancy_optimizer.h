@@ -59,9 +59,9 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
   // Must be called on all ranks. Earlier parameters keep their owners.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
-  // Returns the rank that keeps the state of a parameter of this optimizer. Does not communicate. The same on all
-  // ranks, and the same as Python's: in each group, parameters are assigned from the largest to the smallest, each to
-  // the rank that has the fewest elements so far.
+  // Returns the rank that keeps the state of a parameter of this optimizer. Does not communicate. All ranks agree, as
+  // does Python: in each group, parameters are assigned from the largest to the smallest, each to the rank that has the
+  // fewest elements so far.
   int OwnerOf(const at::Tensor& parameter) const;
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }

@@ -50,9 +50,9 @@ class Work {
 // Errors of the functions below: InvalidArgument for tensors that do not match the operation; those of ProcessGroup's
 // operations if the group is already unusable.
 
-// In place. Any shape; the same shape and dtype on all ranks. kAverage requires a floating-point dtype.
+// In place. Tensors have equal shape and dtype on all ranks. kAverage requires a floating-point dtype.
 absl::StatusOr<Work> AsyncAllReduce(ProcessGroup& group, at::Tensor tensor, ReduceOp op = ReduceOp::kSum);
-// In place, from `root`. The same shape and dtype on all ranks.
+// In place, from `root`. Tensors have equal shape and dtype on all ranks.
 absl::StatusOr<Work> AsyncBroadcast(ProcessGroup& group, at::Tensor tensor, int root = 0);
 // Like the functions of the same names in tensor_collectives.h.
 absl::StatusOr<Work> AsyncAllGatherIntoTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input);

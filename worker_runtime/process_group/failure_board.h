@@ -40,8 +40,8 @@ class FailureBoard {
   void Await(int rank, absl::Duration timeout);
   void AwaitAll(absl::Duration timeout);
 
-  // AnnounceRead announces that this rank no longer needs the store; AwaitReaders waits until all ranks except `gone` have
-  // announced it.
+  // AnnounceRead announces that this rank no longer needs the store; AwaitReaders waits until all ranks except `gone`
+  // have announced it.
   void AnnounceRead();
   void AwaitReaders(const std::set<int>& gone, absl::Duration timeout);
 

@@ -120,9 +120,9 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // the group's timeout).
   absl::Status Barrier(std::optional<absl::Duration> timeout = std::nullopt);
 
-  // In place. Any shape; the same shape and dtype on all ranks. kAverage requires a floating-point dtype.
+  // In place. Tensors have equal shape and dtype on all ranks. kAverage requires a floating-point dtype.
   absl::Status AllReduce(at::Tensor tensor, ReduceOp op = ReduceOp::kSum);
-  // In place, from `root`. The same shape and dtype on all ranks.
+  // In place, from `root`. Tensors have equal shape and dtype on all ranks.
   absl::Status Broadcast(at::Tensor tensor, int root = 0);
   // Returns one tensor per rank, in rank order, each of the shape, dtype and device of `tensor`.
   absl::StatusOr<std::vector<at::Tensor>> AllGather(const at::Tensor& tensor);

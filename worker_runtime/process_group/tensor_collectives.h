@@ -12,11 +12,11 @@
 namespace ddprun {
 
 // all_gather_into_tensor: `output`, whose first dimension is n times that of `input`, receives the inputs of all ranks
-// in rank order. The same shape and dtype on all ranks.
+// in rank order. Shapes and dtype are equal on all ranks.
 absl::Status AllGatherIntoTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input);
 
 // reduce_scatter_tensor: the first dimension of `input` is n times that of `output`; rank r receives part r of the sum
-// (average, ...) over all ranks. The same shapes and dtype on all ranks. kAverage requires a floating-point dtype.
+// (average, ...) over all ranks. Shapes and dtype are equal on all ranks. kAverage requires a floating-point dtype.
 absl::Status ReduceScatterTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input,
                                  ReduceOp op = ReduceOp::kSum);
 

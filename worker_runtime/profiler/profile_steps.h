@@ -35,8 +35,9 @@ struct ProfileOptions {
 // One per process at a time, used by the thread that trains. Does not communicate.
 class ProfileSteps {
  public:
-  // The first step begins.
-  // Errors: InvalidArgument: a number of steps is negative, or `active` is 0. Those of the file system, with the path.
+  // Begins the first step.
+  // Errors: InvalidArgument if a number of steps is negative or `active` is 0; errors of the file system, with the
+  // path.
   static absl::StatusOr<std::unique_ptr<ProfileSteps>> Create(const ProcessGroup& group, ProfileOptions options);
 
   // Writes the events recorded so far, if the training ends within a cycle.
@@ -45,8 +46,8 @@ class ProfileSteps {
   ProfileSteps& operator=(const ProfileSteps&) = delete;
 
   // Call at the end of each step. Writing a trace takes up to a few seconds.
-  // Errors: Internal: those of the profiler, for example if another one is running. Those of the file system, with the
-  // path.
+  // Errors: Internal for errors of the profiler, for example if another one is running; errors of the file system, with
+  // the path.
   absl::Status Step();
 
  private:

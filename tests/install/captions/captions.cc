@@ -3,7 +3,7 @@
 //
 //   captions FOLDER             trains; checkpoints in FOLDER
 //   captions FOLDER die STEP    rank 1 is killed before this step, in the first round
-//   captions FOLDER stop STEP   the launcher is told to stop before this step
+//   captions FOLDER stop STEP   the launcher receives SIGTERM before this step
 //
 // Rank 0 prints losses and finally the bits of all trained values.
 #include <signal.h>

@@ -1,20 +1,16 @@
 #include "rendezvous/core/verdicts.h"
 
 #include "gtest/gtest.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 WorkerFailure Exit(int code, bool restartable = true) {
-  return [&] {
-    WorkerFailure m = NewFailure();
-    m.set_host("node-a");
-    m.set_rank(3);
-    m.set_pid(77);
-    m.set_exit_code(code);
-    m.set_restartable(restartable);
-    return m;
-  }();
+  WorkerFailure failure = TextProto("host: 'node-a' rank: 3 pid: 77", NewFailure());
+  failure.set_exit_code(code);
+  failure.set_restartable(restartable);
+  return failure;
 }
 
 JobSettings Limited(int max_restarts) {

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/rendezvous/http/http_client.h"
 
 namespace ddprun::testing {
 namespace {
@@ -75,6 +77,25 @@ void EtcdCluster::Start(int member) {
 void EtcdCluster::Kill(int member) {
   members_[member]->Signal(SIGKILL);
   members_[member]->Wait();
+}
+
+void EtcdCluster::Signal(int member, int signal) { members_[member]->Signal(signal); }
+
+int EtcdCluster::Counter(int member, const std::string& name, const std::string& method) const {
+  HttpClient http(client_ports_[member]);
+  http.Send("GET /metrics HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(http.AwaitClosed());
+  const std::string start = absl::StrCat("grpc_server_", name, "_total{grpc_method=\"", method, "\"");
+  int sum = 0;  // another service has a method of the same name
+  for (const absl::string_view line : absl::StrSplit(http.input(), '\n')) {
+    int value = 0;
+    if (absl::StartsWith(line, start) && absl::SimpleAtoi(line.substr(line.rfind(' ') + 1), &value)) sum += value;
+  }
+  return sum;
+}
+
+int EtcdCluster::Counter(const std::string& name, const std::string& method) const {
+  return Counter(0, name, method) + Counter(1, name, method) + Counter(2, name, method);
 }
 
 void EtcdCluster::Restart(int member) { Start(member); }

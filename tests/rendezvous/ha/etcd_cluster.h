@@ -30,7 +30,13 @@ class EtcdCluster {
   std::string Endpoints() const;  // separated by commas
 
   void Kill(int member);
+  void Signal(int member, int signal);
   void Restart(int member);
+  // Value of a counter of this member's gRPC server, as "msg_received" (on streams) or "started" (calls), for a method.
+  // REQUIRES: the member runs.
+  int Counter(int member, const std::string& name, const std::string& method) const;
+  // Sum over all members.
+  int Counter(const std::string& name, const std::string& method) const;
   // The member that leads; -1 if none does within Process::kPatience.
   int Leader();
 

@@ -140,6 +140,33 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
   EXPECT_EQ(failing->rounds(), 3) << failing->Logs();
 }
 
+TEST_F(TakeoverTest, NothingChanges_EtcdGetsNoRequests_OnlyRenewalsOnAStream) {
+  servers_->StartAll();
+  const auto calls = [this] {
+    std::vector<int> calls;
+    for (const char* method : {"Range", "Txn", "LeaseGrant", "LeaseKeepAlive", "Watch"}) {
+      calls.push_back(etcd_->Counter("started", method));
+    }
+    return calls;
+  };
+  const auto renewals = [this] { return etcd_->Counter("msg_received", "LeaseKeepAlive"); };
+  EXPECT_TRUE(Eventually([&] { return etcd_->Counter("started", "Watch") == kServers - 1; }))
+      << "one for each follower";
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<int> before = calls();
+    const int renewed = renewals();
+    return Eventually([&] { return renewals() >= renewed + 10; }) && calls() == before;
+  }));
+}
+
+TEST_F(TakeoverTest, MemberOfEtcdThatIsWatchedIsStopped_ASuccessorStillLeads) {
+  servers_->StartAll();
+  EXPECT_TRUE(Eventually([&] { return etcd_->Counter(0, "started", "Watch") == kServers - 1; }));
+  etcd_->Signal(0, SIGSTOP);
+  servers_->Kill(0);
+  EXPECT_GT(servers_->AwaitLeaderAfter(0), 0);
+}
+
 TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
   servers_->Start(0);
   ASSERT_TRUE(servers_->AwaitLead(0));

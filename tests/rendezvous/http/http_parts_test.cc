@@ -21,6 +21,7 @@
 #include "rendezvous/http/metrics_text.h"
 #include "rendezvous/http/server_sent_events.h"
 #include "tests/testing/process.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::http {
 namespace {
@@ -148,17 +149,7 @@ TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   JobView job = SampleJob("j");
   job.owner = "alice";
   job.reason = "bad \xff bytes";
-  job.verdict = [&] {
-    rendezvous::Verdict m;
-    m.set_reason("r");
-    *m.mutable_first_cause() = [&] {
-      rendezvous::WorkerFailure m = rendezvous::NewFailure();
-      m.set_rank(5);
-      m.set_signal(9);
-      return m;
-    }();
-    return m;
-  }();
+  job.verdict = rendezvous::NewVerdict(false, "r", TextProto("rank: 5 signal: 9", rendezvous::NewFailure()), 0);
   const std::string text = JobJson(job, absl::UnixEpoch());
   EXPECT_FALSE(absl::StrContains(text, "secret-id"));
   const json value = json::parse(text);

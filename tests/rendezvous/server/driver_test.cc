@@ -1,4 +1,4 @@
-// The driver with sessions of a test's own, and the client in the same process: no gRPC in this binary.
+// Tests the driver with fake sessions and the in-process client. This binary contains no gRPC.
 
 #include "rendezvous/server/driver.h"
 
@@ -24,7 +24,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Keeps what it is told. Fails the test if it is called by two threads at a time, or after its end.
+// Records the messages sent. Fails the test if two threads call Send at a time, or if it is called after End.
 class RecordingSession final : public Session {
  public:
   void Send(const ServerMessage& message) override {
@@ -58,7 +58,7 @@ class RecordingSession final : public Session {
       changed_.Wait(&mutex_);
     }
   }
-  // How many Waiting with this reason came so far.
+  // Number of Waiting messages with this reason so far.
   int CountReason(const std::string& reason) {
     MutexLock lock(&mutex_);
     return CountReasonLocked(reason);
@@ -105,7 +105,7 @@ Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnatio
   return join;
 }
 
-// Says that a record is safe when the test wants it.
+// Acknowledges a record when the test calls MakeOneSafe.
 class SlowStore final : public StateStore {
  public:
   void SaveRecord(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
@@ -192,7 +192,7 @@ TEST(DriverTest, StateStore_OtherJobsGoOn) {
   EXPECT_EQ(held->count(), 1);
   driver.OnClosed(held);
   driver.OnClosed(other);
-  store.MakeOneSafe();  // too late for anybody
+  store.MakeOneSafe();  // no session is left
 }
 
 TEST(DriverTest, StateStore_TroubleIsToldToThoseWhoWaitForARecord) {
@@ -245,7 +245,7 @@ TEST(DriverTest, StateStore_TroubleOfOneJobIsToldToItsLaunchersOnly) {
   driver.OnClosed(other);
 }
 
-// A job of two nodes that runs, and its commands.
+// Commands to a running job of two nodes.
 class CommandTest : public ::testing::Test {
  protected:
   CommandTest() {
@@ -315,7 +315,7 @@ TEST_P(EachCommandTest, ServerShutsDown_EffectIsNotKnown) {
   EXPECT_EQ(answers_, (Codes{kUnknown, kNotDone}));
 }
 
-// The record of a job's end is smaller than the one that is too large.
+// A job's final record is small enough even if the job's last record was too large.
 TEST_F(CommandTest, JobWhoseRecordIsTooLarge_CanBeStopped) {
   Command(ResizeJob{"job", 1, 2});
   store_.SayJobTrouble("job", "can't keep this job: too large");
@@ -361,7 +361,7 @@ TEST(DriverTest, StateStore_RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
   store.SayTrouble("");
   store.MakeOneSafe();
   EXPECT_EQ(driver.GetJob("job")->state, JobState::kRunning);
-  // A record that the running round does not wait for.
+  // The running round does not wait for the record of a joining spare.
   const auto spare = std::make_shared<RecordingSession>();
   driver.OnMessage(spare, NodeJoin("node2", PatientSettings(1)));
   store.SayTrouble("can't write: disk full");
@@ -406,13 +406,13 @@ TEST(DriverTest, Timer_LastCallEnds_RoundBegins) {
   settings.set_min_nodes(1);
   *settings.mutable_last_call() = FromDuration(absl::Milliseconds(20));
   *settings.mutable_heartbeat_timeout() =
-      FromDuration(absl::Milliseconds(20));  // incomplete, it waits for nodes of a server before this one
+      FromDuration(absl::Milliseconds(20));  // an incomplete job waits for nodes of an earlier server
   Driver driver;
   auto a = std::make_shared<RecordingSession>();
   Join join = NodeJoin("node1", settings);
-  join.mutable_origin()->set_in_process(true);  // asks for no heartbeats
+  join.mutable_origin()->set_in_process(true);  // sends no heartbeats
   driver.OnMessage(a, join);
-  EXPECT_EQ(a->Await<Assign>().assignment().group_world_size(), 1);  // by the timer alone
+  EXPECT_EQ(a->Await<Assign>().assignment().group_world_size(), 1);  // only the timer can cause it
   driver.OnClosed(a);
 }
 
@@ -435,7 +435,7 @@ TEST(DriverTest, OnMessage_AfterEnd_IsIgnored) {
   EXPECT_EQ(a->count(), 0);
   EXPECT_FALSE(driver.GetJob("job").has_value());
   driver.OnClosed(a);
-  driver.OnClosed(a);  // unknown by now
+  driver.OnClosed(a);  // the session is unknown now
 }
 
 TEST(DriverTest, WaitUntilEveryoneLeft_CountsRemoteLaunchersOnly) {

@@ -1,5 +1,5 @@
-// A real rendezvousd whose state folder's disk is full for a while. The limit of a file's size (RLIMIT_FSIZE) stands
-// for the disk.
+// A real rendezvousd whose state directory is on a disk that is full for a while, simulated by the file size limit
+// (RLIMIT_FSIZE).
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ class FullDiskTest : public ::testing::Test {
     return launcher;
   }
 
-  // The log of the database can grow no more.
+  // The database's log cannot grow afterwards.
   void FillDisk() {
     rlimit limit = {};
     ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
@@ -58,7 +58,7 @@ class FullDiskTest : public ::testing::Test {
   int port_ = 0;
 };
 
-// What the launcher is told that waits.
+// Returns the first Waiting reason that names the state directory.
 std::string AwaitReason(TestLauncher* launcher) {
   std::string reason;
   while (!absl::StrContains(reason, "state directory") && !::testing::Test::HasFailure()) {
@@ -71,7 +71,7 @@ TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
   const auto running = Join("running", "node1", 1);
   running->AwaitRound();
   FillDisk();
-  // Nobody is given a round that a server started later would not know of; everybody hears why.
+  // No round is assigned before its record is persisted, and all waiting launchers receive the reason.
   const auto first = Join("job", "node1", 2), second = Join("job", "node2", 2);
   const std::string reason = AwaitReason(first.get());
   EXPECT_TRUE(absl::StartsWith(reason, "the rendezvous server can't write to the state directory ")) << reason;

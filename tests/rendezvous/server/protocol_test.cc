@@ -1,4 +1,4 @@
-// What a server does with peers that do not keep to the protocol, and its unary calls.
+// A server's answers to peers that violate the protocol, and its unary calls.
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ v1::LauncherMessage Proto(const LauncherMessage& message) { return ToProto(messa
 
 class ProtocolTest : public testing::Test {
  protected:
-  // The server still does its work.
+  // The server still serves a job after the test.
   ~ProtocolTest() override {
     TestLauncher good(server_.Grpc(), "a good job", "node1", PatientSettings(1));
     good.ConnectAndJoin();
@@ -93,9 +93,9 @@ TEST_F(ProtocolTest, OversizeMessage_IsRefused) {
     v1::LauncherMessage message;
     message.mutable_leave()->set_reason(std::string(bytes, 'x'));
     RawClient raw(server_.port());
-    (void)raw.Write(message);  // may break while it is under way
+    (void)raw.Write(message);  // the stream may break meanwhile
     const absl::Status status = raw.Finish();
-    // gRPC itself refuses what is more than kMaxReceivedBytes.
+    // gRPC itself refuses messages larger than kMaxReceivedBytes.
     EXPECT_EQ(status.code(), bytes <= kMaxReceivedBytes ? Code::kInvalidArgument : Code::kResourceExhausted) << status;
   }
 }
@@ -135,7 +135,7 @@ TEST_F(ProtocolTest, NewerIncarnation_OldStreamIsAborted_StaleOneRefused) {
   RawClient first(server_.port());
   ASSERT_TRUE(first.Write(Proto(IdleJoin("job", "n", 5))));
   ASSERT_TRUE(first.Read()->has_welcome());
-  RawClient twin(server_.port());  // the same once more
+  RawClient twin(server_.port());  // the same incarnation
   ASSERT_TRUE(twin.Write(Proto(IdleJoin("job", "n", 5))));
   EXPECT_EQ(twin.Finish().code(), Code::kAborted);
   RawClient second(server_.port());
@@ -146,7 +146,7 @@ TEST_F(ProtocolTest, NewerIncarnation_OldStreamIsAborted_StaleOneRefused) {
   ASSERT_TRUE(stale.Write(Proto(IdleJoin("job", "n", 4))));
   const absl::Status status = stale.Finish();
   EXPECT_EQ(status.code(), Code::kAborted) << status;
-  // None of this disturbed the newest.
+  // The newest stream is unaffected.
   ASSERT_TRUE(second.Write(Proto(Heartbeat{})));
   while (!second.Read().value().has_heartbeat_ack()) {
   }
@@ -160,7 +160,7 @@ TEST_F(ProtocolTest, StaleAndRepeatedMessages_ChangeNothing) {
   const uint64_t first = a.AwaitRound().round();
   b.AwaitRound();
   a.FailWorker(1);
-  a.FailWorker(1);  // the second failure of a round is none
+  a.FailWorker(1);  // a second failure in a round is ignored
   a.GetReady();
   b.GetReady();
   a.AwaitRound();

@@ -1,4 +1,4 @@
-// The gRPC client when connections break, servers go and come back, or something else answers.
+// The gRPC client when connections break, servers restart, or another program answers.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
     EXPECT_FALSE(gone.permanent);
     EXPECT_EQ(gone.reason.rfind(absl::StrCat("127.0.0.1:", proxy.port(), ": "), 0), 0u) << gone.reason;
     b.ConnectAndJoin();
-    while (true) {  // until the server took the Join
+    while (true) {  // until the server has accepted the Join
       const std::optional<ClientEvent> event = b.log().Next();
       ASSERT_TRUE(event.has_value());
       const auto* message = std::get_if<ServerMessage>(&*event);
@@ -45,10 +45,10 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
   EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
   EXPECT_TRUE(b.Await<Finish>().verdict().succeeded());
   EXPECT_EQ(b.join().current().round(), round);
-  EXPECT_EQ(proxy.accepted(), 4);  // each time at once, by one new connection
+  EXPECT_EQ(proxy.accepted(), 4);  // one new connection per cut
 }
 
-// A launcher that is slow to hear that its stream broke speaks to the next one as if it had joined it.
+// A launcher that has not yet noticed the loss of its stream sends messages on the next stream before its Join.
 TEST(ReconnectTest, Send_MeantForTheStreamBefore_DoesNotSpoilTheNextOne) {
   TestServer server;
   for (const bool local : {false, true}) {
@@ -81,7 +81,7 @@ TEST(ReconnectTest, Reset_SilentConnection_ConnectsAnew) {
   EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
 }
 
-// The end of a stream tells the server that the launcher is no more. With no grace at all it would go on without it.
+// To the server, the end of a stream is the launcher's end. Without a reconnect grace, it would be excluded at once.
 TEST(ReconnectTest, Reset_OldStreamIsNotEndedBeforeTheServerHasTheNextJoin) {
   TestServer server;
   JobSettings settings = PatientSettings(2);
@@ -104,7 +104,7 @@ TEST(ReconnectTest, Reset_OldStreamIsNotEndedBeforeTheServerHasTheNextJoin) {
   EXPECT_EQ(b.join().current().round(), round);
 }
 
-// A launcher that hosts the server ends with its job, but not before a node that was cut off then has come back.
+// A launcher that hosts the server stays after the job's end until a node that was cut off has reconnected.
 TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   TestServer server;
   TcpProxy proxy(server.port());
@@ -126,7 +126,7 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   };
   const SteadyTime hang = SteadyNow() + kHang;
   while (connected() && SteadyNow() < hang) std::this_thread::yield();
-  b.Succeed();  // goes nowhere
+  b.Succeed();  // is dropped
   WorkerFailure failure = NewFailure();
   failure.set_restartable(false);
   failure.set_exit_code(7);
@@ -149,7 +149,7 @@ TEST(ReconnectTest, ServerGone_RefusalsSayWhenTheyWereAskedFor) {
   EXPECT_FALSE(a.Await<Disconnected>().refused.has_value()) << "the stream's end";
   for (int refusals = 0; refusals < 3;) {
     const Disconnected gone = a.Await<Disconnected>();
-    if (!gone.refused.has_value() && refusals == 0) continue;  // it was still on its way out
+    if (!gone.refused.has_value() && refusals == 0) continue;  // the server was still shutting down
     ++refusals;
     ASSERT_TRUE(gone.refused.has_value()) << gone.reason;
     EXPECT_GE(*gone.refused, before);
@@ -165,7 +165,7 @@ TEST(ReconnectTest, ServerRestarted_IsRejoined_RoundGoesOn) {
   b.ConnectAndJoin();
   const uint64_t round = a.AwaitRound().round();
   b.AwaitRound();
-  server.Restart();  // all memory lost
+  server.Restart();  // loses all state
   for (TestLauncher* launcher : {&a, &b}) {
     EXPECT_NE(launcher->Await<Disconnected>().reason.find("shutting down"), std::string::npos);
     launcher->log().AwaitReconnected();
@@ -193,7 +193,7 @@ TEST(ReconnectTest, NobodyListens_SaysWhyAndTriesAgain) {
 }
 
 TEST(ReconnectTest, NameWithSeveralAddresses_AllAreTried) {
-  TestServer server;  // on 127.0.0.1 only, while localhost may be ::1 first
+  TestServer server;  // listens on 127.0.0.1 only; localhost may resolve to ::1 first
   TestLauncher a(
       [&](Client::Handler handler) {
         return NewGrpcClient({"localhost", server.port()}, std::move(handler));
@@ -210,7 +210,7 @@ TEST(ReconnectTest, UnknownName_SaysWhy) {
   EXPECT_NE(gone.reason.find("tried no-such-host.invalid: "), std::string::npos) << gone.reason;
 }
 
-// Something that answers every connection with `answer` and closes it.
+// A program that answers every connection with `answer` and closes it.
 class OtherProgram {
  public:
   explicit OtherProgram(std::string answer) : answer_(std::move(answer)), listener_(ListenAnywhere(&port_)) {
@@ -252,7 +252,7 @@ TEST(ReconnectTest, AnotherProgramAnswers_SaysSo) {
 
 TEST(ReconnectTest, SilentListener_DestructorDoesNotWait) {
   int port = 0;
-  const int listener = ListenAnywhere(&port);  // the kernel accepts, nobody answers
+  const int listener = ListenAnywhere(&port);  // the kernel accepts connections, but no process answers
   ClientLog log;
   auto client = NewGrpcClient({"127.0.0.1", port}, log.Handler());
   client->Send(Heartbeat{});  // dropped
@@ -273,7 +273,7 @@ TEST(ReconnectTest, Close_SilentServer_DestructorEnds) {
   a.client().Send(NewLeave("bye"));
   a.client().Close();
   a.Disappear();
-  EXPECT_LT(SteadyNow() - begin, absl::Seconds(30));  // two seconds where nothing else runs
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(30));  // two seconds on an idle machine
 }
 
 TEST(ReconnectTest, SendAndCloseFromManyThreads_NothingBreaks) {

@@ -22,7 +22,7 @@ namespace ddprun::rendezvous {
 // Long enough that only a hang exceeds it.
 inline constexpr absl::Duration kHang = absl::Seconds(60);
 
-// What kind of event it is, and what it says.
+// Name of the event, with its reason if it has one.
 inline std::string Describe(const ClientEvent& event) {
   if (const auto* gone = std::get_if<Disconnected>(&event)) {
     return absl::StrCat("Disconnected(", gone->permanent ? "for good: " : "", gone->reason, ")");
@@ -39,7 +39,7 @@ inline std::string Describe(const ClientEvent& event) {
   return kNames[message.index()];
 }
 
-// Collects the events of a client, for a test to await.
+// Queues the events of a client until a test awaits them.
 class ClientLog {
  public:
   Client::Handler Handler() {
@@ -52,7 +52,7 @@ class ClientLog {
     };
   }
 
-  // The next event; nullopt (and a failed test) if none comes.
+  // Returns the next event. Fails the test and returns nullopt if there is none within kHang.
   std::optional<ClientEvent> Next() {
     const SteadyTime deadline = SteadyNow() + kHang;
     MutexLock lock(&mutex_);
@@ -68,7 +68,7 @@ class ClientLog {
     return event;
   }
 
-  // The next event that is not a mere notice (Welcome, HeartbeatAck, Waiting), which must be a T; fails the test else.
+  // Skips notices (Welcome, HeartbeatAck, Waiting) and returns the next T. Fails the test at any other event.
   template <typename T>
   T Await() {
     while (std::optional<ClientEvent> event = Next()) {
@@ -84,7 +84,7 @@ class ClientLog {
     return T{};
   }
 
-  // Passes over everything until a Connected: for clients that are given time to try.
+  // Skips all events until Connected.
   void AwaitReconnected() {
     while (std::optional<ClientEvent> event = Next()) {
       if (std::holds_alternative<Connected>(*event)) return;
@@ -109,7 +109,7 @@ class ClientLog {
   std::deque<ClientEvent> events_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Settings that no slow machine trips over: nothing ends by time within a test.
+// Settings under which no timeout expires within a test, even on a slow machine.
 inline JobSettings PatientSettings(int nodes, int max_restarts = 3) {
   JobSettings settings = DefaultSettings();
   settings.set_min_nodes(nodes);
@@ -122,8 +122,8 @@ inline JobSettings PatientSettings(int nodes, int max_restarts = 3) {
   return settings;
 }
 
-// A launcher without workers: the test says what happens to them. Every step is explicit, so that a test reads as
-// the conversation.
+// A launcher without workers: the test reports their events. Each step is explicit, so a test reads as the exchange of
+// messages.
 class TestLauncher {
  public:
   using NewClient = std::function<std::unique_ptr<Client>(Client::Handler)>;
@@ -159,7 +159,7 @@ class TestLauncher {
     client_->Send(join_);
   }
 
-  // Takes part in the round, which must be given out, with workers that run.
+  // Waits for an Assign, and takes part in that round with running workers.
   Assignment AwaitRound() {
     const Assignment assignment = log_.Await<Assign>().assignment();
     join_.set_phase(Join::PHASE_RUNNING);

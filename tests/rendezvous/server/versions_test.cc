@@ -1,4 +1,5 @@
-// Two versions at one rendezvous (protocol 7): peers that say what this version does not know, or less than it does.
+// Two versions at one rendezvous (protocol 7): peers with unknown message kinds or fields, or without some that this
+// version sends.
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -73,7 +74,7 @@ Welcome NewerWelcome() {
   return welcome;
 }
 
-// Says between all that it says what nobody knows yet.
+// A server of a newer version, which sends unknown message kinds between its messages.
 class FutureServer final : public v1::Rendezvous::Service {
  public:
   FutureServer() {
@@ -126,7 +127,7 @@ TEST(VersionsTest, Client_UnknownKind_IsIgnored) {
   TestLauncher launcher(TestServer::GrpcTo(server.port()), "job", "node1", PatientSettings(1));
   launcher.ConnectAndJoin();
   EXPECT_EQ(std::get<ServerMessage>(*launcher.log().Next()), ServerMessage(NewerWelcome()));
-  // On the same stream: no Disconnected comes between.
+  // The stream stays open: AwaitRound would fail at a Disconnected.
   EXPECT_EQ(launcher.AwaitRound().round(), 1);
 }
 

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "proto/state.pb.h"
 #include "tests/rendezvous/state/sample_records.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -19,7 +20,7 @@ TEST(RecordBytesTest, EveryFieldComesBack) {
   }
 }
 
-// Of a server from before owners, and before what failures have cost was kept.
+// Older servers wrote neither owners nor the costs of failures.
 TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
   JobRecord older = LiveRecord("a", 5);
   older.owner.clear();
@@ -37,7 +38,7 @@ TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
   EXPECT_EQ(*back, older);
 }
 
-// What an operator reads must not keep a server of before from its jobs.
+// An unknown event kind must not keep an older server from restoring its jobs.
 TEST(RecordBytesTest, EventOfANewerServer_IsLeftOut) {
   v1::JobRecord proto;
   ASSERT_TRUE(proto.ParseFromString(ToBytes(LiveRecord("a", 5))));
@@ -60,7 +61,7 @@ TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
   EXPECT_EQ(record.cooldowns[1].remaining, std::nullopt);
 }
 
-// Nothing of this says who belongs to which round.
+// None of these fields determines the members of a round, so extreme values are clamped instead of refused.
 TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   JobRecord extreme = EndedRecord("a", 5);
   extreme.age = 2 * kMaxDuration;
@@ -73,16 +74,11 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   extreme.goodput->highest_step = INT64_MIN;
   extreme.verdict->set_exit_code(-1);
   extreme.kicked[0].actor = extreme.owner = "\xff";
+  extreme.settings_host.clear();
+  extreme.round.master_host = std::string(1000, 'x');
   for (WorkerFailure* failure : {&*extreme.round.leave_cause, &*extreme.events[1].failure}) {
-    *failure = [&] {
-      WorkerFailure m = NewFailure();
-      m.set_host(std::string(1000, 'x'));
-      m.set_rank(-7);
-      m.set_local_rank(1 << 30);
-      m.set_pid(-1);
-      m.set_signal(99);
-      return m;
-    }();
+    *failure = TextProto("rank: -7 local_rank: 1073741824 pid: -1 signal: 99", NewFailure());
+    failure->set_host(std::string(1000, 'x'));
     *failure->mutable_ran_for() = FromDuration(-absl::InfiniteDuration());
     failure->set_step(-5);
   }

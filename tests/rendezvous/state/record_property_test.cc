@@ -1,5 +1,5 @@
-// What a server writes it can read, whatever launchers, workers and clocks say: random event lists with extreme values,
-// and a restart now and then that begins with what was written.
+// A server can read every record that it writes: random event lists with extreme values from launchers, workers and
+// clocks, with restarts from the written records.
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -130,7 +130,7 @@ class ExtremeServer {
   RandomLaunchers launchers_;
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
   std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(now_, true);
-  std::map<std::string, std::string> kept_;  // bytes by job
+  std::map<std::string, std::string> kept_;  // record bytes by job id
 };
 
 TEST(RecordPropertyTest, AnyEventList_RecordsAreReadBack) {

@@ -16,7 +16,7 @@ namespace {
 
 using testing::Test;
 
-// What happened, in order, on any thread.
+// A log of events in order. Thread-safe.
 class Diary {
  public:
   void Add(std::string what) {
@@ -41,7 +41,7 @@ class Diary {
   std::vector<std::string> all_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Closed until it is opened.
+// Pass blocks until Open is called.
 class Gate {
  public:
   void Open() {
@@ -64,7 +64,7 @@ class Gate {
 
 class RecordQueueTest : public Test {
  protected:
-  // Writes down each batch, and what is safe.
+  // Logs the batch and attempts to write it. Acknowledges its records if that succeeds.
   static bool Write(RecordQueue* queue, Diary* diary, const RecordQueue::Batch& batch,
                     absl::FunctionRef<absl::Status()> attempt) {
     diary->Add(absl::StrCat("write ", absl::StrJoin(batch, "+", [](std::string* out, const RecordQueue::Item& item) {
@@ -140,7 +140,7 @@ TEST_F(RecordQueueTest, Try_FailsForAWhile_ReportsItOnceAndThenItsEnd) {
   EXPECT_EQ(attempts, 8);
 }
 
-// Would wait for an hour.
+// The next attempt would be an hour later.
 TEST_F(RecordQueueTest, Stop_BetweenAttempts_GivesUp) {
   RecordQueue queue("the store", {.first = absl::Hours(1), .longest = absl::Hours(1)});
   Start(&queue, [] { return absl::UnavailableError("it is full"); });

@@ -13,17 +13,15 @@ namespace ddprun::rendezvous {
 namespace {
 
 WorkerFailure LongFailure() {
-  return [&] {
-    WorkerFailure m = NewFailure();
-    m.set_host("node-c");
-    m.set_rank(3);
-    m.set_exit_code(7);
-    m.set_message(std::string(4096, 'm'));
-    m.set_traceback(std::string(kMaxTracebackBytes, 't'));
-    m.set_error_file(std::string(4096, 'f'));
-    m.set_progress(std::string(4096, 'p'));
-    return m;
-  }();
+  WorkerFailure m = NewFailure();
+  m.set_host("node-c");
+  m.set_rank(3);
+  m.set_exit_code(7);
+  m.set_message(std::string(4096, 'm'));
+  m.set_traceback(std::string(kMaxTracebackBytes, 't'));
+  m.set_error_file(std::string(4096, 'f'));
+  m.set_progress(std::string(4096, 'p'));
+  return m;
 }
 
 TEST(ShortRecordTest, RunningJob_LosesEventsOnly) {

@@ -25,7 +25,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Counts what is safe.
+// Counts acknowledged records.
 class Safe {
  public:
   std::function<void()> One() {
@@ -52,7 +52,7 @@ class Safe {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What a store reports.
+// Collects the errors that a store reports.
 class Trouble {
  public:
   explicit Trouble(SqliteStore* store) {
@@ -97,7 +97,7 @@ class SqliteStoreTest : public testing::Test {
     store->SaveRecord(std::make_shared<const JobRecord>(record), "something happened", safe_.One());
     safe_.Await(++kept_);
   }
-  // By job id, with the age that was kept.
+  // Opens the store again and returns its records by job id, with the ages that were persisted.
   std::map<std::string, JobRecord> Reopened() {
     std::map<std::string, JobRecord> records;
     for (JobRecord& record : Open()->TakeSaved().jobs) {
@@ -150,7 +150,7 @@ TEST_F(SqliteStoreTest, TheNewestRecordOfEachJobComesBack) {
   EXPECT_EQ(Reopened()["b"], LiveRecord("b", 8)) << "the id was used again";
 }
 
-// Protocol 4.5: for how long nobody without a record can have been overlooked.
+// A node without a record from which no server has heard for this long has stopped its workers (protocol 4.5).
 TEST_F(SqliteStoreTest, TheLongestLifeOfAServerComesBack) {
   {
     const std::unique_ptr<SqliteStore> store = Open();
@@ -248,7 +248,7 @@ TEST_F(SqliteStoreTest, APageInTheMiddleIsDamaged_TheFileIsSetAside) {
   EXPECT_EQ(CountSetAside(), 1);
 }
 
-// One that this server does not write, as a newer one might.
+// This version rejects the port 70000; a newer version might write such a record.
 TEST_F(SqliteStoreTest, ARecordThatCannotBeRead_IsSetAsideAlone) {
   JobRecord live = LiveRecord("odd", 5), ended = EndedRecord("old", 5);
   live.round.master_port = ended.round.master_port = 70'000;
@@ -276,7 +276,7 @@ TEST_F(SqliteStoreTest, ARecordThatCannotBeRead_IsSetAsideAlone) {
   EXPECT_EQ(aside.Number(0), 2);
 }
 
-// A file that was cut in the middle of its last transaction goes on with the one before.
+// A log that was cut in the middle of its last transaction is restored up to the preceding one.
 TEST_F(SqliteStoreTest, ATornLog_LosesOnlyWhatWasNotSafe) {
   const std::string copy = dir_ + "/copy";
   {
@@ -293,7 +293,8 @@ TEST_F(SqliteStoreTest, ATornLog_LosesOnlyWhatWasNotSafe) {
   EXPECT_EQ(CountSetAside(), 0);
 }
 
-// A process that keeps rounds 1, 2, 3 ... of four jobs, and says over a pipe what is safe, is killed at any moment.
+// A process that persists rounds 1, 2, 3 ... of four jobs, and reports acknowledged ones over a pipe, is killed at
+// random moments.
 TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
   std::mt19937 random(20261122);
   std::map<std::string, uint64_t> safe;
@@ -324,11 +325,11 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
           if (write(fd, line, sizeof line) != sizeof line) _exit(1);
           all.One()();
         });
-        if (i % 8 == 7) all.Await(i - 3);  // so that there are many transactions
+        if (i % 8 == 7) all.Await(i - 3);  // limits the batches, so that there are many transactions
       }
     }
     close(pipe_ends[1]);
-    // Reads some of what is safe, kills, reads the rest.
+    // Reads some reports, kills the process, and reads the rest.
     const int until = 1 + static_cast<int>(random() % 300);
     unsigned char line[9];
     for (int read_lines = 0; read(pipe_ends[0], line, sizeof line) == sizeof line; ++read_lines) {
@@ -348,7 +349,7 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
   EXPECT_EQ(safe.size(), 4u);
 }
 
-// The limit of a file's size stands for a disk that is full until MakeRoom: `path` can grow no more.
+// Simulates a disk that is full until MakeRoom: limits the size of files to the present size of `path`.
 class FullDisk {
  public:
   explicit FullDisk(const std::string& path) {

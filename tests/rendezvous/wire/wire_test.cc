@@ -48,7 +48,7 @@ Progress ProgressOf(const std::vector<RankProgress>& ranks) {
 }
 
 TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
-  Join plain = NewJoin();  // only what is required
+  Join plain = NewJoin();  // only required fields
   plain.set_job_id("j");
   plain.set_node_id("n");
   plain.set_host("h");
@@ -148,7 +148,7 @@ TEST(LauncherWireTest, ToProto_TextsTooLongOrNotUtf8_AreMadeToFit) {
 }
 
 struct BadLauncherMessage {
-  const char* names;  // what the error must name
+  const char* names;  // field that the error must name
   std::function<void(v1::LauncherMessage*)> spoil;
 };
 
@@ -289,8 +289,7 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
   EXPECT_EQ(code_and_text(message), "finish.verdict.first_cause.ran_for: is missing");
 }
 
-// Whatever bytes come: an error or a message that survives another trip, never a crash.
-// What a peer says can't forge a line of a log, or speak to a terminal.
+// A peer's texts cannot forge a line of a log or control a terminal.
 TEST(LauncherWireTest, FromProto_TextsForPeople_AreCleaned) {
   v1::LauncherMessage leave = ToProto(LauncherMessage(NewLeave("x")));
   leave.mutable_leave()->set_reason(
@@ -321,7 +320,7 @@ TEST(ServerWireTest, FromProto_TextsForPeople_AreCleaned) {
   EXPECT_EQ(std::get<Rejected>(FromProto(message).value()).reason(), "no yes?");
 }
 
-// Protocol 7.2: what an older side does not know.
+// Protocol 7.2: message kinds that an older peer does not know.
 TEST(LauncherWireTest, FromProto_UnknownKind_Unimplemented) {
   v1::LauncherMessage newer;
   ASSERT_TRUE(newer.ParseFromString("\xFA\x01\x02hi"));
@@ -345,8 +344,9 @@ TEST(LauncherWireTest, FromProto_UnknownPhase_CountsAsRunning) {
   EXPECT_EQ(std::get<Join>(*read).phase(), Join::PHASE_RUNNING);
 }
 
+// Random bytes yield an error, or a message that survives another round trip.
 TEST(LauncherWireTest, FromProto_BytesFlipped_NeverCrashes) {
-  google::protobuf::SetLogHandler(nullptr);  // it complains of every string that is not UTF-8
+  google::protobuf::SetLogHandler(nullptr);  // protobuf logs every string that is not UTF-8
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -401,7 +401,7 @@ TEST(JobWireTest, ToProto_EveryField_IsThere) {
   EXPECT_EQ(job.nodes(0).last_heard().nanos(), 500'000'000);
 }
 
-// Who knows a node's id could try to join as that node.
+// A client that knows a node's id could try to join as that node.
 TEST(JobWireTest, ToProto_ShowsNoNodeIds) {
   JobView view;
   view.nodes.resize(2);
