@@ -23,7 +23,8 @@ namespace {
 
 constexpr size_t kReadAtOnce = 256;
 constexpr std::streamoff kTailBytes = 4 << 20;  // covers all restored events unless tracebacks are long
-// Without this, each event outside a burst would need its own wake-up and write.
+// The events of a burst are written together: the first at once, so that a server that is killed early leaves a file
+// that its successor completes; the next ones this long after the last write.
 constexpr absl::Duration kGather = absl::Milliseconds(50);
 
 bool IsFile(int fd) {
@@ -96,13 +97,13 @@ uint64_t EventFile::lost() const {
 
 void EventFile::Run() {
   WriteMissing();
+  SteadyTime gathered = SteadyNow();
   bool stop = false;
   while (!stop) {
     bool reopen = false;
     {
       MutexLock lock(&mutex_);
       while (!new_events_ && !reopen_ && !stop_) changed_.Wait(&mutex_);
-      const SteadyTime gathered = SteadyNow() + kGather;
       while (!reopen_ && !stop_ && SteadyNow() < gathered) changed_.WaitUntil(&mutex_, gathered);
       new_events_ = false;
       reopen = std::exchange(reopen_, false);
@@ -110,6 +111,7 @@ void EventFile::Run() {
     }
     if (reopen) ReopenNow();
     WriteNew();
+    gathered = SteadyNow() + kGather;
   }
 }
 
