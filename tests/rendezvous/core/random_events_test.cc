@@ -31,8 +31,7 @@ constexpr uint64_t kLists = 12'000;
 #endif
 
 std::string Describe(const Join& join) {
-  constexpr const char* kPhases[] = {"idle", "running", "succeeded", "stopping"};
-  return absl::StrCat("joins ", kPhases[static_cast<int>(join.phase())], " after round ",
+  return absl::StrCat("joins as ", Join::Phase_Name(join.phase()), " after round ",
                       join.has_current() ? join.current().round() : 0, ", port ", join.store_port(), ", ",
                       join.survivors().size(), " survivors", join.can_reform() ? "" : ", plain",
                       join.has_node_rank() ? absl::StrCat(", requests rank ", join.node_rank()) : "");
