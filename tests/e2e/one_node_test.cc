@@ -144,7 +144,9 @@ TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
     ASSERT_GT(pid, 0);
     EXPECT_EQ(kill(pid, 0) == 0, keep);
     fclose(fopen(dir.File("go").c_str(), "w"));
-    if (keep) EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(dir.File("done")); }));
+    if (keep) {
+      EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(dir.File("done")); }));
+    }
   }
 }
 

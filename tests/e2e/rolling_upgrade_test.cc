@@ -1,6 +1,6 @@
 // Two builds in one rendezvous (protocol 7.4): servers and launchers of this build and of another one, whose ddprun and
 // rendezvousd are in the folder $DDPRUN_OLD_BIN. Skipped without it:
-//   bazel test --test_env=DDPRUN_OLD_BIN=/folder //tests/e2e:rolling_upgrade_test
+//   bazel test --test_env=DDPRUN_OLD_BIN=/folder //tests/e2e:e2e_tests --test_filter=RollingUpgradeTest.*
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 // launcher exits with its job's code.
 //
 // Manual runs with higher numbers (the seed determines the kills; their effect depends on the machine):
-//   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:server_kills_test
+//   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:e2e_tests -- --gtest_filter=ServerKillsTest.*
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -33,7 +33,9 @@ constexpr int kMaxRestarts = 2;
 
 int FromEnvironment(const char* name, int otherwise) {
   int value = otherwise;
-  if (const char* text = std::getenv(name)) EXPECT_TRUE(absl::SimpleAtoi(text, &value)) << name;
+  if (const char* text = std::getenv(name)) {
+    EXPECT_TRUE(absl::SimpleAtoi(text, &value)) << name;
+  }
   return value;
 }
 
