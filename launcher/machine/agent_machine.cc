@@ -277,10 +277,10 @@ void AgentMachine::OnExcludedFromRound(const rendezvous::ExcludedFromRound& with
 }
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
-  // A node that has not said yet that it leaves ends as the job does.
+  // A node that has not yet reported that it leaves ends as the job does.
   if (exit_ && !leave_.running()) return;
   leave_.Clear();
-  // Another node was told to stop, as this one was: nobody failed.
+  // Another node received a stop signal, as this one did: no worker failed.
   const auto cause = rendezvous::FirstCause(verdict);
   if (exit_ && cause && cause->rank() < 0 && cause->signal() != 0) {
     if (Stopped()) OnStopped(effects);

@@ -34,15 +34,14 @@
 //                                                  v
 //                                                kDone    (from any state; at once if no worker runs)
 //
-// Workers are quiet when each is gone, or is suspended and waits for the next round (docs/worker_protocol.md, section
-// 5). Those that can re-form keep their processes if the server and all workers of this node can; otherwise all are
-// stopped.
+// Workers are quiet when each has ended, or is suspended and waits for the next round (docs/worker_protocol.md, section
+// 5). Workers that can re-form keep their processes if the server and all workers of this node can re-form; otherwise
+// all are stopped.
 //
-// This is the node's life: who stops it and why. It rests on machines of their own: the line to the server
-// (server_line.h), the deadlines of stopping workers
-// (stop_sequence.h), the workers by local rank (worker_set.h), the failures of a round (round_failures.h), and what is
-// said about waiting (wait_reports.h). A launcher that can't be certain any more that the server counts on it stops its
-// workers (lease.h) and is idle.
+// AgentMachine decides when the workers start and stop. Its parts: the connection to the server (server_line.h), the
+// deadlines of stopping workers (stop_sequence.h), the workers by local rank (worker_set.h), the failures of a round
+// (round_failures.h), and the messages about waiting (wait_reports.h). A launcher whose lease has expired stops its
+// workers (lease.h) and is idle: the server may have started a round without it.
 namespace ddprun::launcher {
 
 // The store for this node's next round.
@@ -119,12 +118,12 @@ class AgentMachine {
   // See WaitReports.
   void OnServing(std::string where) { reports_.OnServing(std::move(where)); }
 
-  // A warning is passed on to the workers, any other signal stops the job. What a batch system sends to every process
-  // by itself is not sent to the workers a second time. It sends the signal to all nodes of the job, but not
-  // in the same instant. So what happens in the quarter of a second around it is not taken for anything else:
-  //   - a failure that may be the signal's work (an exit code, SIGTERM, a lost peer) is held back before it is told
-  //     the server, and forgotten if the signal comes, or the word that the round is over;
-  //   - the launcher tells the server that it leaves only after that time. A verdict that comes before still counts.
+  // A warning is passed on to the workers, any other signal stops the job. A signal that the batch system sends to every
+  // process is not sent to the workers a second time. The batch system signals all nodes of the job, but not in the same
+  // instant, so for a quarter of a second before and after the signal:
+  //   - a failure that the signal may have caused (an exit code, SIGTERM, a lost peer) is not reported yet, and is
+  //     discarded if the signal arrives, or the message that the round is over;
+  //   - the launcher does not yet report to the server that it leaves. A verdict that arrives meanwhile counts.
   void OnSignal(const Signal& signal, SteadyTime now, Effects* effects);
 
   // The launcher has an internal error, such as no port for the store: leave and exit with 1.
@@ -227,13 +226,13 @@ class AgentMachine {
 
   std::optional<effect::Exit> exit_;  // exit once all workers have ended
   int leave_signal_ = 0;
-  LocalRanks warned_;      // had a process at the last warning signal that had not connected: told once it has
+  LocalRanks warned_;      // not connected at the last warning signal: receive the warning when they connect
   SteadyTime warned_end_;  // end of the job's time limit according to that signal
-  Timer leave_;            // the server is told of leave_signal_; the launcher does not exit before
+  Timer leave_;            // leave_signal_ is reported to the server; the launcher does not exit before
   StopSequence stopping_;  // of workers that are stopping or suspending
   worker_contract::LinkSuspend suspend_;             // the request sent to suspending workers
   Timer suspend_now_;                                // end of the time for finishing their step
-  std::optional<rendezvous::WorkerFailure> broken_;  // a worker said so; something better may explain it
+  std::optional<rendezvous::WorkerFailure> broken_;  // reported by a worker; a later failure may be its cause
   Timer broken_due_;
 };
 

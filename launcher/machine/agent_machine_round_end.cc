@@ -51,7 +51,7 @@ void AgentMachine::StopThese(LocalRanks workers, std::optional<int> signal, cons
   failures_.Forget();
   broken_.reset();
   broken_due_.Clear();
-  // Those that have been told already are on the way; exit_ may have been set meanwhile.
+  // Workers that are stopping already keep their deadlines; exit_ may have been set meanwhile.
   workers.erase(std::remove_if(workers.begin(), workers.end(),
                                [&](int32_t rank) { return workers_.state(rank) == WorkerSet::State::kStopping; }),
                 workers.end());

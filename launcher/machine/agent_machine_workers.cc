@@ -104,9 +104,9 @@ void AgentMachine::OnLinkClosed(int32_t local_rank, SteadyTime now, Effects* eff
   effects->push_back(
       effect::Print{LogLevel::kWarning,
                     absl::StrCat(RanksText({local_rank}), " closed its worker link while it was ",
-                                 waits ? "suspended" : "re-forming", ", and can't be told how to go on: killed")});
+                                 waits ? "suspended" : "re-forming", ", so it can't receive the next round: killed")});
   if (waits) return KillSurvivors({local_rank}, now, effects);
-  // That is a failure of the round.
+  // Its death is a failure of the round.
   effects->push_back(effect::KillWorkers{{local_rank}});
 }
 
