@@ -213,7 +213,7 @@ function fillJobRow(row, job) {
   const limits = settings.min_nodes === settings.max_nodes ? settings.max_nodes
     : `${settings.min_nodes}-${settings.max_nodes}`;
   const texts = [`${job.node_count}/${limits}`, number(job.world_size), number(job.round), number(job.restart_count),
-    number(progress.step), lossText(progress.loss), seconds(job.age_seconds), job.reason];
+    number(progress.step), lossText(progress.loss), seconds(job.age), job.reason];
   texts.forEach((text, i) => setText(row.cells[i + 2], text));
   row.cells[8].title = `${clock(job.begin)} ${DASH} ${job.end === undefined ? "now" : clock(job.end)}`;
   row.cells[9].title = job.reason;
@@ -226,7 +226,8 @@ const TIMES = [["training", "Training", "p2"], ["lost", "Lost (steps made again)
   ["starting", "Starting", "p0"], ["re_forming", "Re-forming", "p3"], ["waiting", "Waiting for nodes", "p5"]];
 
 function paintJob(job) {
-  state.nodes = job.nodes.slice().sort((a, b) => order(a) - order(b));
+  state.nodes = job.nodes.sort((a, b) => order(a) - order(b));
+  for (const node of state.nodes) for (const rank of node.progress) rank.rank = node.base_rank + rank.local_rank;
   const training = job.training || {};
   setText($("job-title"), job.job_id);
   badge($("job-state"), job.state);
@@ -235,11 +236,11 @@ function paintJob(job) {
     ["Round", number(job.round)], ["Restarts", `${job.restart_count} of ${job.settings.max_restarts}`],
     ["Nodes", `${job.node_count} (${job.settings.min_nodes} to ${job.settings.max_nodes})`],
     ["Workers", number(job.world_size)], ["Step", number(training.step)], ["Loss", lossText(training.loss)],
-    ["Began", clock(job.begin)], ["Ended", clock(job.end)], ["Duration", seconds(job.age_seconds)],
+    ["Began", clock(job.begin)], ["Ended", clock(job.end)], ["Duration", seconds(job.age)],
     ["Behind", training.step === undefined ? DASH : `${training.steps_behind} steps`],
   ]);
   paintTime(job);
-  state.loss = training.losses || state.loss;
+  if (job.training && training.losses.length) state.loss = training.losses;
   paintLoss();
   paintNodes();
   paintSlow();
@@ -247,7 +248,7 @@ function paintJob(job) {
   state.painted += 1;
 }
 function paintTime(job) {
-  const times = TIMES.map(([name]) => (job.goodput || {})[`${name}_seconds`] || 0);
+  const times = TIMES.map(([name]) => (job.goodput || {})[name] || 0);
   const total = times.reduce((sum, time) => sum + time, 0);
   $("time").hidden = total <= 0;
   if (total <= 0) return;
@@ -280,13 +281,13 @@ function paintTiles(pairs) {
 }
 
 function paintLoss() {
-  const points = state.loss.filter((point) => Number.isFinite(point[1]));
+  const points = state.loss.filter((point) => Number.isFinite(point.loss));
   if (points.length < 2) {
     $("loss").replaceChildren(el("p", { class: "quiet" }, points.length ? "One value so far." : "Not reported."));
     return;
   }
   const width = 600, height = 200, left = 46, bottom = 20;
-  const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
+  const xs = points.map((point) => point.step), ys = points.map((point) => point.loss);
   const x0 = Math.min(...xs), x1 = Math.max(...xs, x0 + 1);
   let y0 = Math.min(...ys), y1 = Math.max(...ys);
   if (y1 - y0 < 1e-9) { y0 -= 0.5; y1 += 0.5; }
@@ -300,12 +301,12 @@ function paintLoss() {
   }
   chart.append(svg("text", { x: left, y: height - 4 }, `step ${x0}`));
   chart.append(svg("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, String(x1)));
-  chart.append(svg("polyline", { points: points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ") }));
+  chart.append(svg("polyline", { points: xs.map((step, i) => `${x(step).toFixed(1)},${y(ys[i]).toFixed(1)}`).join(" ") }));
   $("loss").replaceChildren(chart);
 }
 
 function ranks() {
-  return state.nodes.flatMap((node) => (node.ranks || []).map((rank) => ({ ...rank, host: node.host })));
+  return state.nodes.flatMap((node) => node.progress.map((rank) => ({ ...rank, host: node.host })));
 }
 function phaseColor(phase) {
   let index = state.phases.indexOf(phase);
@@ -314,7 +315,7 @@ function phaseColor(phase) {
 }
 function newestStep() {
   let newest = 0;
-  for (const node of state.nodes) for (const rank of node.ranks || []) if (rank.step > newest) newest = rank.step;
+  for (const node of state.nodes) for (const rank of node.progress) if (rank.step > newest) newest = rank.step;
   return newest;
 }
 
@@ -348,12 +349,12 @@ function fillNodeRow(row, node, index, newest) {
   const top = `${index * ROW}px`;
   if (row.style.top !== top) row.style.top = top;
   row.setAttribute("aria-rowindex", String(index + 2));
-  const cells = row.children, list = node.ranks || [];
+  const cells = row.children, list = node.progress;
   setText(cells[0], node.group_rank < 0 ? DASH : String(node.group_rank));
   setText(cells[1], node.host);
   cells[1].title = `${node.host} (${node.address})`;
   badge(cells[2].firstChild, node.connected ? node.state : "disconnected");
-  setText(cells[3], seconds(node.last_heard_seconds));
+  setText(cells[3], seconds(node.last_heard));
   const steps = list.map((rank) => rank.step).filter((step) => step !== undefined && step !== null);
   setText(cells[4], steps.length ? String(Math.min(...steps)) : DASH);
   const box = cells[5];
@@ -376,11 +377,11 @@ function fillNodeRow(row, node, index, newest) {
 function paintSlow() {
   const newest = newestStep();
   const slow = ranks().filter((rank) => rank.step !== undefined && rank.step !== null)
-    .sort((a, b) => a.step - b.step || b.since_seconds - a.since_seconds).slice(0, 5);
+    .sort((a, b) => a.step - b.step || b.ago - a.ago).slice(0, 5);
   const lines = slow.map((rank) => {
     const behind = newest - rank.step;
     return `rank ${rank.rank} on ${rank.host}: step ${rank.step}${behind > 0 ? ` (${behind} behind)` : ""}` +
-      `, ${rank.phase || "no phase"} for ${seconds(rank.since_seconds)}`;
+      `, ${rank.phase || "no phase"} for ${seconds(rank.ago)}`;
   });
   fillList($("slow"), lines.length ? lines : ["Not reported."]);
 }
