@@ -29,11 +29,11 @@ std::string ErrorType(const WorkerFailure& failure) {
   return failure.exit_code() != 0 ? absl::StrCat("exit_code_", failure.exit_code()) : "reported";
 }
 
-// A field of v1::Event and the attribute that has its value.
+// An attribute, and the field of v1::Event that has its value.
 struct Attribute {
   const char* field;
   const char* name;
-  int unset = -1;  // the number that stands for none
+  int unset = -1;  // number that means none; the attribute is omitted
 };
 
 constexpr Attribute kAttributes[] = {{"/number", "ddprun.event.number"},

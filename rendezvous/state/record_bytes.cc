@@ -22,7 +22,7 @@ constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there is always a 
 // unusable. Everything else is parsed leniently, so that it can't invalidate the record and with it the round: ages and
 // counts are clamped, displayed texts cleaned, and displayed messages dropped if they can't be parsed.
 
-// A message that is only displayed, or the previous job's verdict; nullopt: there is none, or it can't be parsed.
+// Parses a message that may be dropped. Returns nullopt if it is empty or malformed.
 template <typename Message>
 std::optional<Message> Parsed(const std::string& bytes) {
   Message message;
