@@ -12,7 +12,7 @@ const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
 
 const state = {
   view: "list", job: "", jobs: [], nodes: [], phases: [], loss: [], events: [], filter: "", stream: null, busy: false,
-  again: false, more: false, follows: false, settle: 0, newest: -1, painted: 0,
+  again: false, more: false, follows: false, settle: 0, newest: -1, step: 0, ranks: [],
 };
 const $ = (id) => document.getElementById(id);
 
@@ -67,7 +67,6 @@ function badge(node, name) {
 // ---- the server
 
 class NeedsLogin extends Error {}
-
 async function fetchJson(path) {
   const response = await fetch(path, { credentials: "same-origin" });
   if (response.status === 401) throw new NeedsLogin();
@@ -111,8 +110,7 @@ async function refresh() {
       const answer = await fetchJson(`/api/v1/jobs?limit=${MAX_JOBS}`);
       state.more = answer.next !== undefined;
       paintJobs(answer.jobs);
-    }
-    else {
+    } else {
       const answer = await fetchJson(`/api/v1/jobs/${encodeURIComponent(job)}`);
       if (state.job === job) paintJob(answer);
     }
@@ -227,8 +225,10 @@ const TIMES = [["training", "Training", "p2"], ["lost", "Lost (steps made again)
 
 function paintJob(job) {
   state.nodes = job.nodes.sort((a, b) => order(a) - order(b));
-  for (const node of state.nodes) for (const rank of node.progress) rank.rank = node.base_rank + rank.local_rank;
+  state.ranks = state.nodes.flatMap((node) =>
+    node.progress.map((rank) => Object.assign(rank, { rank: node.base_rank + rank.local_rank, host: node.host })));
   const training = job.training || {};
+  state.step = training.step;
   setText($("job-title"), job.job_id);
   badge($("job-state"), job.state);
   setText($("job-reason"), job.verdict ? job.verdict.reason : job.reason);
@@ -245,7 +245,6 @@ function paintJob(job) {
   paintNodes();
   paintSlow();
   paintCauses(job);
-  state.painted += 1;
 }
 function paintTime(job) {
   const times = TIMES.map(([name]) => (job.goodput || {})[name] || 0);
@@ -301,22 +300,14 @@ function paintLoss() {
   }
   chart.append(svg("text", { x: left, y: height - 4 }, `step ${x0}`));
   chart.append(svg("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, String(x1)));
-  chart.append(svg("polyline", { points: xs.map((step, i) => `${x(step).toFixed(1)},${y(ys[i]).toFixed(1)}`).join(" ") }));
+  chart.append(svg("polyline", { points: xs.map((v, i) => `${x(v).toFixed(1)},${y(ys[i]).toFixed(1)}`).join(" ") }));
   $("loss").replaceChildren(chart);
 }
 
-function ranks() {
-  return state.nodes.flatMap((node) => node.progress.map((rank) => ({ ...rank, host: node.host })));
-}
 function phaseColor(phase) {
   let index = state.phases.indexOf(phase);
   if (index < 0) index = state.phases.push(phase) - 1;
   return `p${Math.min(index, 5)}`;
-}
-function newestStep() {
-  let newest = 0;
-  for (const node of state.nodes) for (const rank of node.progress) if (rank.step > newest) newest = rank.step;
-  return newest;
 }
 
 // Only visible rows exist, so that jobs with hundreds of nodes cost no more than small ones.
@@ -330,8 +321,7 @@ function paintNodes() {
   const last = Math.min(count, first + Math.ceil(box.clientHeight / ROW) + 9);
   while (space.children.length < last - first) space.append(newNodeRow());
   while (space.children.length > last - first) space.lastChild.remove();
-  const newest = newestStep();
-  for (let i = first; i < last; i += 1) fillNodeRow(space.children[i - first], state.nodes[i], i, newest);
+  for (let i = first; i < last; i += 1) fillNodeRow(space.children[i - first], state.nodes[i], i);
   const legend = $("legend");
   if (legend.childElementCount !== state.phases.length) {
     legend.replaceChildren(...state.phases.map((phase) =>
@@ -345,7 +335,7 @@ function newNodeRow() {
   row.children[5].className = "ranks";
   return row;
 }
-function fillNodeRow(row, node, index, newest) {
+function fillNodeRow(row, node, index) {
   const top = `${index * ROW}px`;
   if (row.style.top !== top) row.style.top = top;
   row.setAttribute("aria-rowindex", String(index + 2));
@@ -355,8 +345,7 @@ function fillNodeRow(row, node, index, newest) {
   cells[1].title = `${node.host} (${node.address})`;
   badge(cells[2].firstChild, node.connected ? node.state : "disconnected");
   setText(cells[3], seconds(node.last_heard));
-  const steps = list.map((rank) => rank.step).filter((step) => step !== undefined && step !== null);
-  setText(cells[4], steps.length ? String(Math.min(...steps)) : DASH);
+  setText(cells[4], list.length ? String(Math.min(...list.map((rank) => rank.step))) : DASH);
   const box = cells[5];
   if (!list.length) {
     if (box.textContent !== "not reported") box.replaceChildren("not reported");
@@ -366,20 +355,18 @@ function fillNodeRow(row, node, index, newest) {
     box.replaceChildren(...list.map(() => el("span", { class: "rank", role: "img" })));
   }
   list.forEach((rank, i) => {
-    const cell = box.children[i], late = newest - rank.step > LATE_STEPS;
+    const cell = box.children[i], late = state.step - rank.step > LATE_STEPS;
     setClass(cell, `rank ${rank.phase ? phaseColor(rank.phase) : ""} ${late ? "late" : ""}`);
     setText(cell, late ? "!" : "");
-    const text = `rank ${rank.rank}: step ${number(rank.step)}, ${rank.phase || "no phase"}${late ? ", late" : ""}`;
+    const text = `rank ${rank.rank}: step ${rank.step}, ${rank.phase || "no phase"}${late ? ", late" : ""}`;
     if (cell.title !== text) { cell.title = text; cell.setAttribute("aria-label", text); }
   });
 }
 
 function paintSlow() {
-  const newest = newestStep();
-  const slow = ranks().filter((rank) => rank.step !== undefined && rank.step !== null)
-    .sort((a, b) => a.step - b.step || b.ago - a.ago).slice(0, 5);
+  const slow = state.ranks.sort((a, b) => a.step - b.step || b.ago - a.ago).slice(0, 5);
   const lines = slow.map((rank) => {
-    const behind = newest - rank.step;
+    const behind = state.step - rank.step;
     return `rank ${rank.rank} on ${rank.host}: step ${rank.step}${behind > 0 ? ` (${behind} behind)` : ""}` +
       `, ${rank.phase || "no phase"} for ${seconds(rank.ago)}`;
   });
