@@ -69,7 +69,8 @@ std::string EventLine(const LoggedEvent& logged) {
     const nlohmann::json::json_pointer field(attribute.field);
     if (!message.contains(field)) continue;
     const nlohmann::json& value = message[field];
-    if (value != "" && value != attribute.unset) line[attribute.name] = value;
+    const bool unset = value.is_string() ? value.get_ref<const std::string&>().empty() : value == attribute.unset;
+    if (!unset) line[attribute.name] = value;
   }
   if (!event.job_id.empty()) line["ddprun.restart_count"] = event.restart_count;
   if (event.failure.has_value()) line["error.type"] = ErrorType(*event.failure);
