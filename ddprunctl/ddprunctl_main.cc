@@ -20,16 +20,17 @@
 #include "base/text.h"
 #include "ddprunctl/control_client.h"
 #include "ddprunctl/ctl_options.h"
-#include "ddprunctl/json.h"
 #include "ddprunctl/tables.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 #include "rendezvous/wire/credential_files.h"
+#include "rendezvous/wire/message_json.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::ctl {
 namespace {
 
+using rendezvous::ToJson;
 using worker_contract::kExitFailed;
 using worker_contract::kExitUsage;
 constexpr int kExitNotFound = 3;
@@ -51,9 +52,7 @@ void Print(const std::string& text) {
   fflush(stdout);
 }
 
-void Print(const nlohmann::json& value) {
-  Print(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-}
+void Print(const nlohmann::json& value) { Print(rendezvous::JsonText(value) + "\n"); }
 
 class Commands {
  public:

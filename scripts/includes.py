@@ -9,11 +9,9 @@ import sys
 
 # Files, what they must not include (a regular expression), and why.
 RULES = [
-    ("rendezvous/http/*", r"grpc|google/protobuf|rendezvous/wire/.*_wire|rendezvous/server/driver",
-     "a page needs no gRPC"),
+    ("rendezvous/http/*", r"grpc|rendezvous/server/driver", "a page needs no gRPC"),
     ("rendezvous/http/http_message.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
     ("rendezvous/http/metrics_text.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
-    ("rendezvous/http/api_json.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
     ("rendezvous/ha/leader_lease.*", r"rendezvous/(?!ha/leader_lease)|grpc|base/mutex", "it is pure"),
     ("rendezvous/server/connection_limits.*", r"grpc|base/mutex|sys/", "it is pure"),
     ("rendezvous/server/stream_limits.*", r"grpc|base/mutex|sys/", "it is pure"),

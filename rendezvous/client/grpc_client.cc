@@ -299,12 +299,12 @@ class GrpcClient final : public Client {
     OnOver(stream, StreamProgress::kTimedOut, absl::UnavailableError("munge did not answer in time"));
   }
 
-  void Do(reconnect::Tell tell) {
+  void Do(reconnect::Report report) {
     {
       MutexLock lock(&mutex_);
       if (closed_) return;
     }
-    handler_(std::move(tell.event));
+    handler_(std::move(report.event));
   }
 
   const std::vector<Endpoint> servers_;

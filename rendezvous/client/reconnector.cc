@@ -72,7 +72,7 @@ void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   leader_is_new_ = false;
   state_ = State::kOpen;
   join_first_.OnNewStream();
-  effects->emplace_back(reconnect::Tell{Connected{epoch == 0 ? "" : open_target_}});
+  effects->emplace_back(reconnect::Report{Connected{epoch == 0 ? "" : open_target_}});
 }
 
 void Reconnector::AbandonTries(Effects* effects) {
@@ -91,7 +91,7 @@ void Reconnector::OnMessage(uint64_t stream, ServerMessage message, Effects* eff
     // The server has received the Join, so it ignores the end of an older stream.
     EndSilentStreams(effects);
   }
-  effects->emplace_back(reconnect::Tell{std::move(message)});
+  effects->emplace_back(reconnect::Report{std::move(message)});
 }
 
 void Reconnector::EndSilentStreams(Effects* effects) {
@@ -180,7 +180,7 @@ void Reconnector::RetryAfter(Disconnected end, SteadyTime now, Effects* effects)
   const bool permanent = end.permanent;
   retry_.Clear();
   end.refused = std::exchange(refused_, std::nullopt);
-  effects->emplace_back(reconnect::Tell{std::move(end)});
+  effects->emplace_back(reconnect::Report{std::move(end)});
   if (permanent) {
     state_ = State::kOver;
     return;

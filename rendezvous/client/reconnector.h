@@ -67,13 +67,13 @@ struct Abandon {
   uint64_t stream;
 };
 // Pass the event to the client's handler.
-struct Tell {
+struct Report {
   ClientEvent event;
 };
 }  // namespace reconnect
 
 using ReconnectEffect = std::variant<reconnect::Resolve, reconnect::Connect, reconnect::Probe, reconnect::Close,
-                                     reconnect::Abandon, reconnect::Tell>;
+                                     reconnect::Abandon, reconnect::Report>;
 
 // PURE: connects and reconnects a Client to its server: rounds of attempts at all addresses at once, waits between
 // them, silent streams, and the proof that a server is gone. Its shell (grpc_client.h) has the connections.

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
-#include "base/shown_id.h"
 #include "base/signal_name.h"
+#include "rendezvous/wire/event_wire.h"
+#include "rendezvous/wire/message_json.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -29,47 +29,52 @@ std::string ErrorType(const WorkerFailure& failure) {
   return failure.exit_code() != 0 ? absl::StrCat("exit_code_", failure.exit_code()) : "reported";
 }
 
-void AddFailure(const WorkerFailure& failure, nlohmann::ordered_json* line) {
-  (*line)["error.type"] = ErrorType(failure);
-  if (!failure.message().empty()) (*line)["exception.message"] = failure.message();
-  if (!failure.traceback().empty()) (*line)["exception.stacktrace"] = failure.traceback();
-  if (failure.pid() != 0) (*line)["process.pid"] = failure.pid();
-  (*line)["ddprun.failure.host"] = failure.host();
-  if (failure.rank() >= 0) {
-    (*line)["ddprun.rank"] = failure.rank();
-    (*line)["ddprun.local_rank"] = failure.local_rank();
-  }
-  if (failure.has_step()) (*line)["ddprun.step"] = failure.step();
-}
+// An attribute, and the field of v1::Event that has its value.
+struct Attribute {
+  const char* field;
+  const char* name;
+  int unset = -1;  // number that means none; the attribute is omitted
+};
+
+constexpr Attribute kAttributes[] = {{"/number", "ddprun.event.number"},
+                                     {"/job_id", "ddprun.job.id"},
+                                     {"/round", "ddprun.round", 0},
+                                     {"/host", "host.name"},
+                                     {"/node_id", "ddprun.node.id"},
+                                     {"/actor", "ddprun.actor"},
+                                     {"/nodes", "ddprun.nodes", 0},
+                                     {"/workers", "ddprun.workers", 0},
+                                     {"/min_nodes", "ddprun.min_nodes", 0},
+                                     {"/max_nodes", "ddprun.max_nodes", 0},
+                                     {"/exit_code", "process.exit.code"},
+                                     {"/failure/message", "exception.message"},
+                                     {"/failure/traceback", "exception.stacktrace"},
+                                     {"/failure/pid", "process.pid", 0},
+                                     {"/failure/host", "ddprun.failure.host"},
+                                     {"/failure/rank", "ddprun.rank"},
+                                     {"/failure/local_rank", "ddprun.local_rank"},
+                                     {"/failure/step", "ddprun.step"}};
 
 }  // namespace
 
 std::string EventLine(const LoggedEvent& logged) {
   const Event& event = logged.event;
-  nlohmann::ordered_json line;
-  line["time"] = absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", logged.event.time, absl::UTCTimeZone());
-  line["event.name"] = std::string(Name(event.kind));
-  line["severity"] = Severity(event.kind);
-  line["service.name"] = "rendezvousd";
-  line["message"] = event.detail;
-  line["ddprun.event.number"] = logged.number;
-  if (!event.job_id.empty()) line["ddprun.job.id"] = event.job_id;
-  if (event.round != 0) line["ddprun.round"] = event.round;
-  if (!event.host.empty()) line["host.name"] = event.host;
-  if (!event.node_id.empty()) line["ddprun.node.id"] = ShownId(event.node_id);
-  if (!event.actor.empty()) line["ddprun.actor"] = event.actor;
-  if (event.nodes != 0) {
-    line["ddprun.nodes"] = event.nodes;
-    line["ddprun.workers"] = event.workers;
-  }
-  if (event.max_nodes != 0) {
-    line["ddprun.min_nodes"] = event.min_nodes;
-    line["ddprun.max_nodes"] = event.max_nodes;
+  const nlohmann::json message = ToJson(ToProto(logged.number, event));
+  nlohmann::ordered_json line = {{"time", message["time"]},
+                                 {"event.name", message["kind"]},
+                                 {"severity", Severity(event.kind)},
+                                 {"service.name", "rendezvousd"},
+                                 {"message", message["detail"]}};
+  for (const Attribute& attribute : kAttributes) {
+    const nlohmann::json::json_pointer field(attribute.field);
+    if (!message.contains(field)) continue;
+    const nlohmann::json& value = message[field];
+    const bool unset = value.is_string() ? value.get_ref<const std::string&>().empty() : value == attribute.unset;
+    if (!unset) line[attribute.name] = value;
   }
   if (!event.job_id.empty()) line["ddprun.restart_count"] = event.restart_count;
-  if (event.exit_code.has_value()) line["process.exit.code"] = *event.exit_code;
-  if (event.failure.has_value()) AddFailure(*event.failure, &line);
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (event.failure.has_value()) line["error.type"] = ErrorType(*event.failure);
+  return JsonText(line) + "\n";
 }
 
 EventLineKey KeyOfEventLine(absl::string_view line) {

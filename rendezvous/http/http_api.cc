@@ -10,18 +10,20 @@
 #include "absl/strings/strip.h"
 #include "base/random_id.h"
 #include "base/steady_time.h"
-#include "rendezvous/http/api_json.h"
+#include "base/version.h"
 #include "rendezvous/http/metrics_text.h"
 #include "rendezvous/http/page.h"
 #include "rendezvous/http/process_numbers.h"
 #include "rendezvous/http/server_sent_events.h"
+#include "rendezvous/wire/job_wire.h"
+#include "rendezvous/wire/message_json.h"
 
 namespace ddprun::http {
 namespace {
 
+using nlohmann::json;
 using rendezvous::JobView;
 
-constexpr char kJson[] = "application/json";
 constexpr char kJobPath[] = "/api/v1/jobs/";
 // Allows only content from this server; no inline script or style.
 constexpr char kContentPolicy[] =
@@ -29,9 +31,11 @@ constexpr char kContentPolicy[] =
     "'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-Response Error(int status, absl::string_view text) {
-  return Response{.status = status, .type = kJson, .body = ErrorJson(text)};
+Response Json(const json& value, int status = 200) {
+  return Response{.status = status, .type = "application/json", .body = rendezvous::JsonText(value)};
 }
+
+Response Error(int status, absl::string_view text) { return Json({{"error", std::string(text)}}, status); }
 
 Response NotFound() { return Error(404, "no such path"); }
 
@@ -79,9 +83,9 @@ Response HttpApi::Route(const Request& request, const Target& target) {
     return response;
   }
   if (path == "/metrics") return Metrics();
-  if (path == "/api/v1/server") return Response{.type = kJson, .body = ServerJson(sources_.server())};
+  if (path == "/api/v1/server") return Server();
   if (const ServerView server = sources_.server(); !server.leads && absl::StartsWith(path, "/api/")) {
-    return Response{.status = 503, .type = kJson, .body = FollowerJson(server)};
+    return Json({{"error", server.WhyNotReady()}, {"leader", server.leader}}, 503);
   }
   if (path == "/api/v1/jobs") return Jobs(target);
   if (path == "/api/v1/events") return Events(request, target);
@@ -92,6 +96,16 @@ Response HttpApi::Route(const Request& request, const Target& target) {
 Response HttpApi::Readiness() const {
   const std::string why = sources_.server().WhyNotReady();
   return why.empty() ? Response{.body = "ready\n"} : Response{.status = 503, .body = absl::StrCat(why, "\n")};
+}
+
+Response HttpApi::Server() const {
+  const ServerView server = sources_.server();
+  return Json({{"version", kVersion},
+               {"leads", server.leads},
+               {"leader", server.leader},
+               {"not_ready", server.WhyNotReady()},
+               {"launchers", server.launchers},
+               {"age", absl::ToDoubleSeconds(server.age)}});
 }
 
 Response HttpApi::Metrics() const {
@@ -116,13 +130,16 @@ Response HttpApi::Jobs(const Target& target) const {
   std::vector<JobView> jobs = sources_.list_jobs(target.Query("after"), limit + 1);
   const bool more = jobs.size() > limit;
   if (more) jobs.resize(limit);
-  return Response{.type = kJson, .body = JobsJson(jobs, more, WallTimeAtStart())};
+  json answer = {{"jobs", json::array()}};
+  for (const JobView& job : jobs) answer["jobs"].push_back(rendezvous::ToJson(ToProto(job, WallTimeAtStart())));
+  if (more) answer["next"] = jobs.back().job_id;
+  return Json(answer);
 }
 
 Response HttpApi::Job(const std::string& job_id) const {
   const std::optional<JobView> job = sources_.get_job(job_id);
   if (!job.has_value()) return Error(404, absl::StrCat("job ", job_id, " not found"));
-  return Response{.type = kJson, .body = JobJson(*job, WallTimeAtStart())};
+  return Json(rendezvous::ToJson(ToProto(*job, WallTimeAtStart())));
 }
 
 Response HttpApi::Events(const Request& request, const Target& target) const {

@@ -40,6 +40,7 @@ class HttpApi {
  private:
   Response Route(const Request& request, const Target& target);
   Response Readiness() const;
+  Response Server() const;
   Response Metrics() const;
   Response Jobs(const Target& target) const;
   Response Events(const Request& request, const Target& target) const;

@@ -5,7 +5,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/http/api_json.h"
+#include "rendezvous/wire/event_wire.h"
+#include "rendezvous/wire/message_json.h"
 
 namespace ddprun::http {
 namespace {
@@ -55,8 +56,8 @@ std::string EventStream::Next() {
     for (const auto& logged : events) {
       after_ = logged->number;
       if (!Matches(logged->event)) continue;
-      absl::StrAppend(&part, "id: ", server_, "-", logged->number, "\ndata: ", EventJson(logged->number, logged->event),
-                      "\n\n");
+      const nlohmann::json event = rendezvous::ToJson(ToProto(logged->number, logged->event));
+      absl::StrAppend(&part, "id: ", server_, "-", logged->number, "\ndata: ", rendezvous::JsonText(event), "\n\n");
       if (part.size() >= kPartBytes) break;
     }
   }

@@ -149,7 +149,7 @@ void CallGuard::Finish(const std::string& peer, absl::StatusOr<Caller> caller, c
 std::string OwnName(const Credentials& credentials) {
   if (!credentials.has_token()) return credentials.munge ? UserName() : "";
   Tokens tokens(credentials);
-  const std::optional<Caller> holder = tokens.Accept(tokens.ToShow());
+  const std::optional<Caller> holder = tokens.Accept(tokens.OwnToken());
   return holder.has_value() ? holder->name : "";
 }
 

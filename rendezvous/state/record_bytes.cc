@@ -1,6 +1,8 @@
 #include "rendezvous/state/record_bytes.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
@@ -16,9 +18,39 @@ namespace {
 
 constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there is always a next round
 
-// Membership of rounds is parsed strictly: a value that no server can have written makes the record unusable.
-// Everything else (displayed values, ages, counts) is parsed leniently, so that it can't invalidate the record and with
-// it the round.
+// Membership of rounds and the verdict are parsed strictly: a value that no server can have written makes the record
+// unusable. Everything else is parsed leniently, so that it can't invalidate the record and with it the round: ages and
+// counts are clamped, displayed texts cleaned, and displayed messages dropped if they can't be parsed.
+
+// Parses a message that may be dropped. Returns nullopt if it is empty or malformed.
+template <typename Message>
+std::optional<Message> Parsed(const std::string& bytes) {
+  Message message;
+  if (bytes.empty() || !message.ParseFromString(bytes)) return std::nullopt;
+  return message;
+}
+
+std::optional<WorkerFailure> FailureFromBytes(const std::string& bytes) {
+  std::optional<WorkerFailure> failure = Parsed<WorkerFailure>(bytes);
+  if (failure.has_value()) Check(&*failure, Fields::Lenient());
+  return failure;
+}
+
+v1::VerdictRecord ToProto(const Verdict& verdict) {
+  v1::VerdictRecord proto;
+  proto.set_succeeded(verdict.succeeded());
+  proto.set_reason(FitText(verdict.reason(), kMaxTextBytes));
+  if (verdict.has_first_cause()) proto.set_first_cause(Fitted(verdict.first_cause()).SerializeAsString());
+  proto.set_exit_code(verdict.exit_code());
+  return proto;
+}
+
+Verdict FromProto(const v1::VerdictRecord& proto) {
+  Verdict verdict = NewVerdict(proto.succeeded(), FitText(proto.reason(), kMaxTextBytes),
+                               FailureFromBytes(proto.first_cause()), proto.exit_code());
+  Check(&verdict, Fields::Lenient());
+  return verdict;
+}
 
 v1::RoundRecord ToProto(const RoundRecord& round) {
   v1::RoundRecord proto;
@@ -31,7 +63,7 @@ v1::RoundRecord ToProto(const RoundRecord& round) {
   proto.set_store_secret(round.store_secret);
   proto.set_reason(FitText(round.reason, kMaxTextBytes));
   proto.set_leave_reason(FitText(round.leave_reason, kMaxTextBytes));
-  if (round.leave_cause.has_value()) *proto.mutable_leave_cause() = Fitted(*round.leave_cause);
+  if (round.leave_cause.has_value()) proto.set_leave_cause(Fitted(*round.leave_cause).SerializeAsString());
   for (const RoundNodeRecord& node : round.nodes) {
     v1::RoundNodeRecord* out = proto.add_nodes();
     out->set_node_id(node.node_id);
@@ -54,9 +86,9 @@ RoundRecord FromProto(const v1::RoundRecord& proto, Fields fields) {
   Fields::Lenient().OptionalName("master_host", kMaxNameBytes, &round.master_host);
   round.store_secret = proto.store_secret();
   fields.Secret("store_secret", round.store_secret);
-  round.reason = proto.reason();
-  round.leave_reason = proto.leave_reason();
-  if (proto.has_leave_cause()) Check(&round.leave_cause.emplace(proto.leave_cause()), Fields::Lenient());
+  round.reason = FitText(proto.reason(), kMaxTextBytes);
+  round.leave_reason = FitText(proto.leave_reason(), kMaxTextBytes);
+  round.leave_cause = FailureFromBytes(proto.leave_cause());
   for (const v1::RoundNodeRecord& node : proto.nodes()) {
     round.nodes.push_back(RoundNodeRecord{node.node_id(), node.session(), node.gone()});
   }
@@ -148,7 +180,7 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
   Check(&record.settings, fields.Inside("settings"));
   record.settings_host = proto.settings_host();
   lenient.OptionalName("settings_host", kMaxNameBytes, &record.settings_host);
-  record.owner = proto.owner();
+  record.owner = FitText(proto.owner(), kMaxNameBytes);
   record.age = NearestDuration(proto.age());
   record.restarts_charged = lenient.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);
   record.highest_round = proto.highest_round();
@@ -160,7 +192,7 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
     if (record.resized->min_nodes > record.resized->max_nodes) fields.Fail("resized_min_nodes", "is too large");
   }
   record.drained_hosts.assign(proto.drained_hosts().begin(), proto.drained_hosts().end());
-  if (proto.has_verdict()) Check(&record.verdict.emplace(proto.verdict()), lenient);
+  if (proto.has_verdict()) record.verdict = FromProto(proto.verdict());
   record.told.assign(proto.told().begin(), proto.told().end());
   for (const v1::FencedNodeRecord& node : proto.fenced()) {
     record.fenced.push_back(FencedNodeRecord{node.node_id(), node.incarnation(), node.session()});
@@ -174,18 +206,19 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
   record.failing_node = proto.failing_node();
   record.failing_rounds = lenient.Number("failing_rounds", proto.failing_rounds(), 0, INT32_MAX);
   for (const v1::KickedNodeRecord& node : proto.kicked()) {
-    record.kicked.push_back(KickedNodeRecord{node.node_id(), node.actor()});
+    record.kicked.push_back(KickedNodeRecord{node.node_id(), FitText(node.actor(), kMaxNameBytes)});
   }
   record.others.assign(proto.others().begin(), proto.others().end());
-  record.earlier_round = proto.earlier_round();
-  if (proto.has_earlier_verdict()) {
-    Check(&record.earlier_verdict.emplace(proto.earlier_verdict()), lenient);
-  } else if (record.earlier_round > 0) {
-    fields.Fail("earlier_round", "has no verdict");
+  // Without its verdict the previous job is forgotten, as the oldest ended ones are.
+  if (const auto verdict = Parsed<v1::VerdictRecord>(proto.earlier_verdict())) {
+    record.earlier_round = proto.earlier_round();
+    record.earlier_verdict = FromProto(*verdict);
   }
-  if (proto.has_goodput()) record.goodput = FromProto(proto.goodput());
-  for (const v1::Event& saved : proto.events()) {
-    if (auto event = RecordFromProto(saved)) record.events.push_back(*std::move(event));
+  if (const auto goodput = Parsed<v1::GoodputRecord>(proto.goodput())) record.goodput = FromProto(*goodput);
+  for (const std::string& saved : proto.events()) {
+    const auto parsed = Parsed<v1::Event>(saved);
+    if (!parsed.has_value()) continue;
+    if (auto event = RecordFromProto(*parsed)) record.events.push_back(*std::move(event));
   }
   return record;
 }
@@ -202,7 +235,7 @@ std::string ToBytes(const JobRecord& record) {
   proto.set_restarts_charged(record.restarts_charged);
   proto.set_highest_round(record.highest_round);
   *proto.mutable_round() = ToProto(record.round);
-  if (record.verdict.has_value()) *proto.mutable_verdict() = Fitted(*record.verdict);
+  if (record.verdict.has_value()) *proto.mutable_verdict() = ToProto(*record.verdict);
   for (const std::string& node_id : record.told) proto.add_told(node_id);
   if (record.resized.has_value()) {
     proto.set_resized_min_nodes(record.resized->min_nodes);
@@ -231,9 +264,11 @@ std::string ToBytes(const JobRecord& record) {
   }
   for (const std::string& node_id : record.others) proto.add_others(node_id);
   proto.set_earlier_round(record.earlier_round);
-  if (record.earlier_verdict.has_value()) *proto.mutable_earlier_verdict() = Fitted(*record.earlier_verdict);
-  if (record.goodput.has_value()) *proto.mutable_goodput() = ToProto(*record.goodput);
-  for (const Event& event : record.events) *proto.add_events() = RecordToProto(event);
+  if (record.earlier_verdict.has_value()) {
+    proto.set_earlier_verdict(ToProto(*record.earlier_verdict).SerializeAsString());
+  }
+  if (record.goodput.has_value()) proto.set_goodput(ToProto(*record.goodput).SerializeAsString());
+  for (const Event& event : record.events) proto.add_events(RecordToProto(event).SerializeAsString());
   return proto.SerializeAsString();
 }
 

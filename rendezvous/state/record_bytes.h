@@ -14,7 +14,9 @@ namespace ddprun::rendezvous {
 std::string ToBytes(const JobRecord& record);
 
 // Parses the output of ToBytes. Counts, ages and texts that came from launchers and clocks are clamped to their bounds.
-//   DATA_LOSS  malformed, or written by a newer server.
+// Parts that decide nothing are dropped if they are malformed: failures, goodput, events, the verdict of the previous
+// job.
+//   DATA_LOSS  malformed in another part, or written by a newer server.
 absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes);
 
 // A log line about a record that RecordFromBytes refused and that was moved to `place`.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::Duration kFlushTime = absl::Milliseconds(500);
 
-// gRPC tells of every broken connection as an error: only two things it says are for everybody.
+// gRPC logs every broken connection as an error. Only two of its messages are worth a line of ours.
 void LogOfGrpc(absl::string_view message) {
   if (absl::StrContains(message, strerror(EMFILE)) || absl::StrContains(message, strerror(ENFILE))) {
     ReportOutOfFiles();

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 
-// Messages on streams are handled as bytes, because gRPC's own parsing tells a malformed message from the end of
-// the stream by nothing. Thread-safe.
+// Messages on streams are handled as bytes: gRPC's own parsing reports a malformed message as the end of the stream.
+// Thread-safe.
 namespace ddprun::rendezvous {
 
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message);
@@ -16,14 +16,14 @@ grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message);
 // INVALID_ARGUMENT: more than kMaxMessageBytes, or not a message of this type.
 absl::Status ParseByteBuffer(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 
-// The same code and text.
+// Converts the status with its code and message.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// The most that gRPC itself takes in for a message, before any of our code sees it.
+// Limit that gRPC enforces on a received message before it is passed on.
 inline constexpr int kMaxReceivedBytes = 256 * 1024;
 
-// Sends what gRPC and protobuf would print to stderr to our log, as kDebug. Call before using gRPC; later calls do
-// nothing.
+// Redirects the output of gRPC and protobuf from stderr to our log, at level kDebug. Call before using gRPC; later
+// calls do nothing.
 void QuietGrpc();
 
 }  // namespace ddprun::rendezvous

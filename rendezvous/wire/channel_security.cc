@@ -23,7 +23,7 @@ ClientSecurity::ClientSecurity(const Credentials& credentials, const std::string
 std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::ChannelArguments* arguments,
                                                                      const std::string& host) {
   if (!credentials_.has_tls()) return grpc::InsecureChannelCredentials();
-  // Connections go to addresses; what the certificate is for is what the server is called.
+  // Connections are made to addresses, while the certificate has the server's name.
   arguments->SetSslTargetNameOverride(host.empty() ? host_ : host);
   absl::StatusOr<TlsTexts> read = tls_files_.Read();
   MutexLock lock(&mutex_);
@@ -36,14 +36,14 @@ std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::Chann
 }
 
 std::optional<std::string> ClientSecurity::Authorization() {
-  if (credentials_.has_token()) return absl::StrCat(kBearer, tokens_.ToShow());
+  if (credentials_.has_token()) return absl::StrCat(kBearer, tokens_.OwnToken());
   return munge_ ? std::nullopt : std::make_optional<std::string>();
 }
 
 void ClientSecurity::AskForAuthorization(std::function<void(absl::StatusOr<std::string>)> done) {
   munge_->Encode([done = std::move(done)](const absl::StatusOr<std::string>& credential) {
     if (credential.ok()) return done(absl::StrCat(kMunge, *credential));
-    // Where munge doesn't work at all the server may not ask for it either.
+    // On a host without munge the server may not require it either.
     if (absl::IsFailedPrecondition(credential.status())) return done("");
     done(absl::UnavailableError(absl::StrCat("munge on this host does not answer: ", credential.status().message())));
   });
@@ -55,7 +55,7 @@ void ClientSecurity::Stop() {
 
 std::shared_ptr<grpc::ServerCredentials> ServerPortCredentials(const Credentials& credentials) {
   if (credentials.tls_cert.empty()) return grpc::InsecureServerCredentials();
-  // gRPC offers no other way to hand a running server new certificates than its own look at the files.
+  // gRPC gives a running server new certificates only if it watches the files itself.
   auto files = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
       credentials.tls_key, credentials.tls_cert, credentials.tls_ca, kRefreshSeconds);
   grpc::experimental::TlsServerCredentialsOptions options(files);

@@ -17,33 +17,34 @@
 
 namespace ddprun::rendezvous {
 
-// In a call's metadata: "Bearer " and the token, or "Munge " and a MUNGE credential.
+// Key in a call's metadata. The value is "Bearer " and the token, or "Munge " and a MUNGE credential.
 inline constexpr char kAuthorization[] = "authorization";
 inline constexpr char kBearer[] = "Bearer ";
 inline constexpr char kMunge[] = "Munge ";
 
-// How a client proves who it is, and whom it believes. Thread-safe. Files are read anew for every connection; while
-// they can't be read within 0.1 s, or don't fit each other, what was read before goes on to be used.
+// Authenticates a client to servers, and servers to it. Files are read again for every connection; if they can't be
+// read within 0.1 s, or do not match each other, the previous contents remain in use. Thread-safe.
 class ClientSecurity {
  public:
-  // REQUIRES: CheckCredentials found no fault. `host`: the server's name or address as it was given; with TLS the
-  // server's certificate must be for it.
+  // `host`: the server's name or address as it was configured; with TLS the server's certificate must be for it.
+  // REQUIRES: CheckCredentials returned OK.
   ClientSecurity(const Credentials& credentials, const std::string& host);
 
   bool has_tls() const { return credentials_.has_tls(); }
 
-  // Credentials for one connection; may add to its arguments. `host`: which server it is to, if there are several.
+  // Returns the credentials for one connection, and may add to its arguments. `host`: the server to connect to, if
+  // there are several.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel(grpc::ChannelArguments* arguments, const std::string& host = "");
 
-  // The value of kAuthorization for one call, empty for none; nullopt if it has to be asked for.
+  // Returns the value of kAuthorization for one call, empty for none; nullopt if munge must be asked for it.
   std::optional<std::string> Authorization();
 
-  // The same from munge; `done` is called on another thread, or by Stop. An error: munge worked before and does not
-  // now.
-  // REQUIRES: Authorization() gave nullopt.
+  // Requests the value from munge. `done` is called on another thread, or by Stop; it receives an error if munge worked
+  // before and does not now.
+  // REQUIRES: Authorization() returned nullopt.
   void AskForAuthorization(std::function<void(absl::StatusOr<std::string>)> done);
 
-  // As Munge::Stop.
+  // Cancels requests to munge, as Munge::Stop does.
   void Stop();
 
  private:
@@ -56,8 +57,8 @@ class ClientSecurity {
   TlsTexts texts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// For a server's listening ports. REQUIRES: CheckCredentials found no fault. Certificates are read again within a
-// second after they change; connections that stand are not ended.
+// Returns credentials for a server's listening ports. Certificates are read again within a second after they change;
+// open connections are not closed. REQUIRES: CheckCredentials returned OK.
 std::shared_ptr<grpc::ServerCredentials> ServerPortCredentials(const Credentials& credentials);
 
 }  // namespace ddprun::rendezvous

@@ -12,14 +12,14 @@
 #include "absl/time/time.h"
 
 // gRPC's completion queues, not its callbacks, run the streams: the threads behind the callbacks sleep 100 ms after
-// each idle second (gRPC 1.51), which both wakes an idle process and delays what comes in meanwhile. A thread in
-// RunCompletions sleeps until there is something to do.
+// each idle second (gRPC 1.51), which both wakes an idle process and delays messages that arrive meanwhile. A thread in
+// RunCompletions sleeps until an operation completes.
 namespace ddprun::rendezvous {
 
-// In the initial metadata of every session: tells a launcher that what answers is a rendezvous server.
+// Key in the initial metadata of every session, by which a launcher recognizes a rendezvous server.
 inline constexpr char kServerMarker[] = "ddprun-rendezvous";
 
-// What one asynchronous operation does when it is over: the tag that gRPC is given. Alive while it is in flight.
+// Callback of one asynchronous operation, and its tag in gRPC. It must outlive the operation.
 class Completion {
  public:
   virtual void Run(bool ok) = 0;
@@ -28,7 +28,7 @@ class Completion {
   ~Completion() = default;
 };
 
-// Calls a method of its owner.
+// A completion that calls a method of its owner.
 template <typename Owner, void (Owner::*kMethod)(bool ok)>
 class MemberCompletion final : public Completion {
  public:
@@ -45,8 +45,9 @@ inline gpr_timespec AfterNow(absl::Duration wait) {
                       gpr_time_from_micros(absl::ToInt64Microseconds(wait), GPR_TIMESPAN));
 }
 
-// gRPC hands a tag from the thread that set it to the queue's; its libraries are not instrumented, so ThreadSanitizer
-// has to be told (tests/tsan.supp). HandOver: all is written. TakeOver: now it may be read.
+// gRPC passes a tag from the thread that started the operation to the thread of the queue. Its libraries are not
+// instrumented, so these calls declare the synchronization to ThreadSanitizer (tests/tsan.supp): HandOver after the
+// last write, TakeOver before the first read.
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
@@ -57,7 +58,7 @@ inline void HandOver(Completion*) {}
 inline void TakeOver(Completion*) {}
 #endif
 
-// Runs `call` on the queue's thread, soon. REQUIRES: the queue is not shut down.
+// Runs `call` on the queue's thread as soon as possible. REQUIRES: the queue is not shut down.
 inline void PostTo(grpc::CompletionQueue* queue, std::function<void()> call) {
   class Posted final : public Completion {
    public:
@@ -78,7 +79,7 @@ inline void PostTo(grpc::CompletionQueue* queue, std::function<void()> call) {
   (new Posted(std::move(call)))->Set(queue);
 }
 
-// Runs completions until the queue was shut down and is empty.
+// Runs completions until the queue is shut down and empty.
 inline void RunCompletions(grpc::CompletionQueue* queue) {
   void* tag = nullptr;
   bool ok = false;

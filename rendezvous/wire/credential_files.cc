@@ -43,7 +43,7 @@ using OpenSsl = std::unique_ptr<T, FreeOpenSsl>;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   struct stat entry;
-  if (stat(path.c_str(), &entry) == 0 && S_ISDIR(entry.st_mode)) {  // reading it would throw
+  if (stat(path.c_str(), &entry) == 0 && S_ISDIR(entry.st_mode)) {  // ifstream would throw
     return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": ", strerror(EISDIR)));
   }
   std::ifstream file(path, std::ios::binary);
@@ -54,7 +54,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-// The text never holds the token.
+// The error's text does not contain the token.
 absl::Status CheckToken(absl::string_view token, const std::string& where) {
   if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": a token has ", token.size(), " characters; it must have ",
@@ -66,7 +66,7 @@ absl::Status CheckToken(absl::string_view token, const std::string& where) {
   return absl::OkStatus();
 }
 
-// TOKEN or ROLE:NAME TOKEN.
+// Parses a line of the token file: TOKEN or ROLE:NAME TOKEN.
 absl::StatusOr<Token> ParseToken(absl::string_view line, const std::string& where) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   Token token{.secret = std::string(words.back())};
@@ -116,10 +116,10 @@ bool SameFile(const struct stat& a, const struct stat& b) {
          a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 }
 
-// Reads the file if it has changed.
+// Returns a function that reads the file if it has changed.
 std::function<void(std::vector<Token>*)> TokenReader(const std::string& path) {
   if (path.empty()) return nullptr;
-  // The file as it was when it was last used, and when it was last logged as unusable.
+  // `used`: the file whose tokens are in use. `logged`: the last invalid file that was logged.
   struct stat none = {};
   return [path, used = none, logged = none](std::vector<Token>* tokens) mutable {
     struct stat now;
@@ -155,10 +155,10 @@ OpenSsl<X509> ParseCertificate(const std::string& text) {
   return OpenSsl<X509>(PEM_read_bio_X509(Memory(text).get(), nullptr, nullptr, nullptr));
 }
 
-// A password can't be asked for.
+// Passed to OpenSSL, so that it does not prompt for the password of an encrypted key.
 int NoPassword(char*, int, int, void*) { return -1; }
 
-// `expired`: this side's certificate is no longer valid.
+// Sets `expired` if this side's certificate has expired.
 absl::Status CheckTls(const TlsTexts& texts, const Credentials& paths, bool* expired) {
   *expired = false;
   if (!texts.cert.empty()) {
@@ -193,7 +193,7 @@ absl::StatusOr<TlsTexts> ReadTlsFiles(const Credentials& credentials) {
   return texts;
 }
 
-// Texts that are known are not parsed again: OpenSSL takes milliseconds for it.
+// Unchanged texts are not parsed again, which would take OpenSSL milliseconds.
 std::function<void(absl::StatusOr<TlsTexts>*)> TlsReader(const Credentials& credentials) {
   if (!credentials.has_tls()) return nullptr;
   return [credentials, known = TlsTexts()](absl::StatusOr<TlsTexts>* texts) mutable {
@@ -205,7 +205,7 @@ std::function<void(absl::StatusOr<TlsTexts>*)> TlsReader(const Credentials& cred
     } else {
       known = **texts;
     }
-    // OpenSSL's state of this thread: a process that exits before the thread has ended would leak it.
+    // Frees OpenSSL's state of this thread, which would leak if the process exits before the thread ends.
     OPENSSL_thread_stop();
   };
 }
@@ -268,7 +268,7 @@ Tokens::Tokens(const Credentials& credentials)
 
 TlsFiles::TlsFiles(const Credentials& credentials) : texts_(TlsTexts(), TlsReader(credentials)) {}
 
-std::string Tokens::ToShow() {
+std::string Tokens::OwnToken() {
   const std::vector<Token> tokens = tokens_.Get().value;
   return tokens.empty() ? "" : tokens.front().secret;
 }

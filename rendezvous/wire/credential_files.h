@@ -13,45 +13,45 @@
 
 namespace ddprun::rendezvous {
 
-// Which side of a connection the credentials are for.
+// The side of a connection that uses the credentials.
 enum class CredentialSide {
   kServer,
   kClient,
   kBoth,  // a launcher that may host the server
 };
 
-// Where no flag gives a token: DDPRUN_TOKEN, or else DDPRUN_TOKEN_FILE. Takes both out of the environment. Call before
-// other threads exist.
+// Sets the token from DDPRUN_TOKEN, or else from DDPRUN_TOKEN_FILE, unless a flag has set it. Removes both variables
+// from the environment. Call before other threads exist.
 void TakeTokenFromEnvironment(Credentials* credentials);
 
-// Reads everything once, so that what is wrong is said before anything begins. `warnings`: one line for each secret
-// that other users of this host can read.
-//   INVALID_ARGUMENT  a file can't be read, holds nothing of use, or does not fit another one; something is missing.
+// Reads all files once, so that errors are reported at the start. `warnings`: one line for each secret that other users
+// of this host can read.
+//   INVALID_ARGUMENT  a file can't be read, is malformed, does not match another one, or is missing.
 absl::Status CheckCredentials(const Credentials& credentials, CredentialSide side, std::vector<std::string>* warnings);
 
-// The token in an authorization "Bearer TOKEN", with the scheme in upper or lower case (RFC 9110, 11.1). nullopt: it
-// has another scheme.
+// Returns the token of an authorization "Bearer TOKEN", with the scheme in upper or lower case (RFC 9110, 11.1);
+// nullopt if it has another scheme.
 std::optional<absl::string_view> BearerToken(absl::string_view authorization);
 
-// A token, and who has it: the role and the name in its line of the file. A line without them is an admin's.
+// A token and its holder: the role and the name in its line of the file. The holder of a line without them is an admin.
 struct Token {
   std::string secret;
   Caller holder;
 };
 
-// The tokens of Credentials. Thread-safe. Looks at the file whenever it is asked, and reads it if it has changed; a
-// file that can't be used leaves the tokens as they are, and is logged once. Does not wait for a file system that
-// stalls: the tokens that were read last are used (base/file_snapshot.h).
+// The tokens of Credentials. Each call reads the file if it has changed; an invalid file leaves the tokens unchanged
+// and is logged once. While the file system stalls, calls use the tokens that were read last (base/file_snapshot.h).
+// Thread-safe.
 class Tokens {
  public:
   explicit Tokens(const Credentials& credentials);
 
-  // What to show to the other side.
-  std::string ToShow();
+  // Returns the token with which this side authenticates itself; empty: it has none.
+  std::string OwnToken();
 
-  // Who has the token that the other side shows. Compares it with all of them in constant time.
-  //   UNAUTHENTICATED  it is none of them.
-  //   UNAVAILABLE      it is none of the tokens that were read last, and the file can't be read now.
+  // Returns the holder of the token that the other side sent. Compares it with all tokens in constant time.
+  //   UNAUTHENTICATED  the token is unknown.
+  //   UNAVAILABLE      the token is not among those that were read last, and the file can't be read now.
   absl::StatusOr<Caller> Check(absl::string_view shown);
   std::optional<Caller> Accept(absl::string_view shown);
 
@@ -60,7 +60,7 @@ class Tokens {
   FileSnapshot<std::vector<Token>> tokens_;
 };
 
-// The PEM texts of this side.
+// Certificate, private key and CA of this side, in PEM.
 struct TlsTexts {
   std::string cert;
   std::string key;
@@ -69,13 +69,13 @@ struct TlsTexts {
   friend bool operator==(const TlsTexts&, const TlsTexts&) = default;
 };
 
-// The TLS files of Credentials. Thread-safe. Reads them whenever it is asked, but does not wait for a file system that
-// stalls, as Tokens.
+// The TLS files of Credentials. Each call reads them, but like Tokens it does not wait for a file system that stalls.
+// Thread-safe.
 class TlsFiles {
  public:
   explicit TlsFiles(const Credentials& credentials);
 
-  // As CheckCredentials, but does not look at dates.
+  // Returns the errors of CheckCredentials, but accepts expired certificates.
   absl::StatusOr<TlsTexts> Read() { return texts_.Get().value; }
 
  private:

@@ -5,16 +5,16 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/messages.h"
 
-// The oneof in which a message travels. Thread-safe.
+// Conversion between messages and the envelopes that contain them on a stream. Thread-safe.
 namespace ddprun::rendezvous {
 
-// Texts for people are shortened to what the receiver takes (limits.h). Join.origin is not sent.
+// Texts are shortened to the receiver's limits (limits.h). Join.origin is removed.
 v1::LauncherMessage ToProto(LauncherMessage message);
 v1::ServerMessage ToProto(ServerMessage message);
 
 // Checks a received message (core/validate.h).
 //   INVALID_ARGUMENT  a field is missing or out of bounds; the text names it.
-//   UNIMPLEMENTED     a kind that only a newer version knows, to be ignored (protocol 7.2).
+//   UNIMPLEMENTED     a message of a newer version, which the caller must ignore (protocol 7.2).
 absl::StatusOr<LauncherMessage> FromProto(v1::LauncherMessage proto);
 absl::StatusOr<ServerMessage> FromProto(v1::ServerMessage proto);
 

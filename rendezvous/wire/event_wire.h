@@ -12,11 +12,11 @@ namespace ddprun::rendezvous {
 
 // Conversion of events. Thread-safe.
 
-// For people: with the node's shown id in place of its own.
+// Converts an event for display: the node's id is replaced by its shown form (base/shown_id.h).
 v1::Event ToProto(uint64_t number, const Event& event);
 
-// For a record (proto/state.proto): with the node's own id, without a number. nullopt: of a kind that only a newer
-// version knows.
+// Convert an event of a record (proto/state.proto), which has the node's own id and no number. RecordFromProto returns
+// nullopt for a kind that only a newer version has.
 v1::Event RecordToProto(const Event& event);
 std::optional<Event> RecordFromProto(const v1::Event& proto);
 

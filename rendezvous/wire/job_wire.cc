@@ -49,6 +49,21 @@ v1::Node NodeToProto(const NodeView& node) {
   return proto;
 }
 
+v1::Training TrainingToProto(const TrainingView& training, bool ended) {
+  v1::Training proto;
+  proto.set_step(training.step);
+  proto.set_steps_behind(training.behind);
+  if (training.loss.has_value()) proto.set_loss(*training.loss);
+  if (training.samples.has_value()) proto.set_samples(*training.samples);
+  if (!ended) *proto.mutable_ago() = FromDuration(training.ago);
+  for (const auto& [step, loss] : training.losses) {
+    v1::LossPoint* point = proto.add_losses();
+    point->set_step(step);
+    point->set_loss(loss);
+  }
+  return proto;
+}
+
 }  // namespace
 
 v1::Goodput ToProto(const GoodputView& times) {
@@ -77,6 +92,7 @@ v1::Job ToProto(const JobView& job, absl::Time start) {
   if (job.ended.has_value()) *proto.mutable_end() = FromTime(start + job.ended->since_start());
   if (job.verdict.has_value()) *proto.mutable_verdict() = Fitted(*job.verdict);
   if (job.goodput.has_value()) *proto.mutable_goodput() = ToProto(*job.goodput);
+  if (job.training.has_value()) *proto.mutable_training() = TrainingToProto(*job.training, IsEnd(job.state));
   for (const NodeView& node : job.nodes) *proto.add_nodes() = NodeToProto(node);
   return proto;
 }

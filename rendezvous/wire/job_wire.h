@@ -7,8 +7,8 @@
 
 namespace ddprun::rendezvous {
 
-// What people are shown of a job, with the nodes that the view holds. `start`: the wall-clock time at SteadyTime's
-// start. Thread-safe.
+// Convert the state of a job for display: ids of nodes are replaced by their shown form (base/shown_id.h). `start`: the
+// wall-clock time at SteadyTime's start. Thread-safe.
 v1::Job ToProto(const JobView& job, absl::Time start);
 v1::Goodput ToProto(const GoodputView& times);
 

@@ -20,14 +20,14 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// In every credential, so that one that was made for something else is not accepted.
+// Payload of every credential, so that credentials made for other services are refused.
 constexpr absl::string_view kPurpose = "ddprun-rendezvous";
 constexpr size_t kMaxCredentialBytes = 4096;
 constexpr size_t kMaxRequests = 16'384;
 constexpr size_t kMaxErrorBytes = 256;
 
-// The part of munge.h that is used. Declared here, so that building needs no libmunge: its interface has not changed
-// since libmunge.so.2 exists (2007).
+// The functions of munge.h that are used. They are declared here so that the build needs no libmunge; their interface
+// has not changed since the first libmunge.so.2 (2007).
 struct Library {
   static constexpr int kSuccess = 0;         // EMUNGE_SUCCESS
   static constexpr int kSocketError = 6;     // EMUNGE_SOCKET: munged does not answer
@@ -43,7 +43,7 @@ struct Library {
   int (*decode)(const char* credential, void* ctx, void** payload, int* length, uid_t* uid, gid_t* gid);
   const char* (*error_text)(int code);
 
-  // Unset where it is not installed. Never unloaded.
+  // Returns nullopt if the library is not installed. It is never unloaded.
   static std::optional<Library> Load() {
     void* const handle = dlopen("libmunge.so.2", RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) return std::nullopt;
@@ -65,7 +65,7 @@ struct Decoded {
   std::string payload;
 };
 
-// One conversation with munged, which may take seconds.
+// One request to munged, which may take seconds.
 class Conversation {
  public:
   Conversation(const Library& library, const std::string& socket) : library_(library), ctx_(library.ctx_create()) {
@@ -73,7 +73,7 @@ class Conversation {
   }
   ~Conversation() { library_.ctx_destroy(ctx_); }
 
-  // The file at which munged listens, if it is not there.
+  // Returns the path of munged's socket if there is no such file.
   std::optional<std::string> MissingSocket() const {
     const char* socket = nullptr;
     library_.ctx_get(ctx_, Library::kOptSocket, &socket);
@@ -114,7 +114,7 @@ class Conversation {
   void* const ctx_;
 };
 
-// What is asked, on the thread that asks.
+// Requests to munged, which block. Thread-compatible.
 class Munged {
  public:
   explicit Munged(const std::string& socket) : socket_(socket) {}
@@ -139,8 +139,8 @@ class Munged {
   }
 
  private:
-  // This process's user as munged sees it: not what getuid() says, in a user namespace. Also the test whether munge is
-  // on this host. A munged that is there and does not answer may be restarting, so that proves nothing.
+  // Sets this process's user as munged sees it, which differs from getuid() in a user namespace. Fails with
+  // FAILED_PRECONDITION if this host has no munge; a munged that does not answer may be restarting: UNAVAILABLE.
   absl::Status LearnUser() {
     if (user_) return absl::OkStatus();
     if (!library_) library_ = Library::Load();
@@ -163,7 +163,7 @@ class Munged {
 
 }  // namespace
 
-// Shared with a detached thread: nobody can end a conversation with munged, nor should wait for it.
+// Shared with a detached thread, because a request to munged can't be cancelled and may outlast this process's exit.
 class Munge::Thread : public std::enable_shared_from_this<Munge::Thread> {
  public:
   using Answer = absl::StatusOr<std::string>;
@@ -234,14 +234,14 @@ class Munge::Thread : public std::enable_shared_from_this<Munge::Thread> {
     }
   }
 
-  Munged munged_;  // of the thread
+  Munged munged_;  // used on the thread only
   Mutex mutex_;
   CondVar more_;
   CondVar called_;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool calling_ ABSL_GUARDED_BY(mutex_) = false;          // a callback runs on the thread
-  std::deque<Request> requests_ ABSL_GUARDED_BY(mutex_);  // the first one is being asked
+  std::deque<Request> requests_ ABSL_GUARDED_BY(mutex_);  // the first one is in progress
 };
 
 Munge::Munge(const std::string& socket) : thread_(std::make_shared<Thread>(socket)) {}

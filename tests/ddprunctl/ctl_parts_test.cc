@@ -1,7 +1,6 @@
-// ddprunctl's pure parts: command line, tables, JSON.
+// ddprunctl's pure parts: command line, tables.
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "ddprunctl/ctl_options.h"
-#include "ddprunctl/json.h"
 #include "ddprunctl/tables.h"
 
 namespace ddprun::ctl {
@@ -145,31 +143,6 @@ TEST(CtlTablesTest, Event_IsOneLine) {
   EXPECT_EQ(EventLine(event).find('\n'), EventLine(event).size() - 1);
   EXPECT_TRUE(absl::StartsWith(EventLine(event), "12  2023-11-14T22:13:20.000Z  node.lost  j  round 3  node-a  node"));
   EXPECT_FALSE(absl::StrContains(EventLine(event), "\x1b"));
-}
-
-TEST(CtlJsonTest, Values_AreWhatProgramsExpect) {
-  v1::Job job;
-  job.set_job_id("j");
-  job.set_state(v1::Job::STATE_LAST_CALL);
-  job.set_round(uint64_t{1} << 60);
-  job.mutable_age()->set_seconds(2);
-  job.mutable_age()->set_nanos(500'000'000);
-  *job.add_nodes() = SampleNode();
-  const nlohmann::json value = ToJson(job);
-  EXPECT_EQ(value["state"], "last_call");
-  EXPECT_EQ(value["round"], uint64_t{1} << 60);
-  EXPECT_EQ(value["age"], 2.5);
-  EXPECT_EQ(value["restart_count"], 0);
-  EXPECT_FALSE(value.contains("verdict"));
-  EXPECT_EQ(value["nodes"][0]["state"], "running");
-  EXPECT_EQ(value["nodes"][0]["progress"][0]["loss"], 0.5);
-  EXPECT_FALSE(value["nodes"][0]["progress"][1].contains("loss"));
-  v1::RankProgress rank;
-  rank.set_loss(std::numeric_limits<double>::quiet_NaN());
-  EXPECT_EQ(ToJson(rank).dump(), R"({"local_rank":0,"loss":null,"phase":"","step":0})");
-  v1::Event event;
-  event.mutable_time()->set_seconds(1'700'000'000);
-  EXPECT_EQ(ToJson(event)["time"], "2023-11-14T22:13:20.000Z");
 }
 
 }  // namespace

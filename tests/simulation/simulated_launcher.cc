@@ -264,8 +264,8 @@ void Launcher::CarryOut(Reconnector::Effects effects) {
       EndStream(close->stream);
     } else if (const auto* abandon = std::get_if<reconnect::Abandon>(&e)) {
       EndStream(abandon->stream);
-    } else if (auto* tell = std::get_if<reconnect::Tell>(&e)) {
-      Post(std::move(tell->event));
+    } else if (auto* report = std::get_if<reconnect::Report>(&e)) {
+      Post(std::move(report->event));
     }
   }
 }

@@ -12,7 +12,7 @@ const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
 
 const state = {
   view: "list", job: "", jobs: [], nodes: [], phases: [], loss: [], events: [], filter: "", stream: null, busy: false,
-  again: false, more: false, follows: false, settle: 0, newest: -1, painted: 0,
+  again: false, more: false, follows: false, settle: 0, newest: -1, step: 0, ranks: [],
 };
 const $ = (id) => document.getElementById(id);
 
@@ -67,7 +67,6 @@ function badge(node, name) {
 // ---- the server
 
 class NeedsLogin extends Error {}
-
 async function fetchJson(path) {
   const response = await fetch(path, { credentials: "same-origin" });
   if (response.status === 401) throw new NeedsLogin();
@@ -111,8 +110,7 @@ async function refresh() {
       const answer = await fetchJson(`/api/v1/jobs?limit=${MAX_JOBS}`);
       state.more = answer.next !== undefined;
       paintJobs(answer.jobs);
-    }
-    else {
+    } else {
       const answer = await fetchJson(`/api/v1/jobs/${encodeURIComponent(job)}`);
       if (state.job === job) paintJob(answer);
     }
@@ -213,7 +211,7 @@ function fillJobRow(row, job) {
   const limits = settings.min_nodes === settings.max_nodes ? settings.max_nodes
     : `${settings.min_nodes}-${settings.max_nodes}`;
   const texts = [`${job.node_count}/${limits}`, number(job.world_size), number(job.round), number(job.restart_count),
-    number(progress.step), lossText(progress.loss), seconds(job.age_seconds), job.reason];
+    number(progress.step), lossText(progress.loss), seconds(job.age), job.reason];
   texts.forEach((text, i) => setText(row.cells[i + 2], text));
   row.cells[8].title = `${clock(job.begin)} ${DASH} ${job.end === undefined ? "now" : clock(job.end)}`;
   row.cells[9].title = job.reason;
@@ -226,8 +224,11 @@ const TIMES = [["training", "Training", "p2"], ["lost", "Lost (steps made again)
   ["starting", "Starting", "p0"], ["re_forming", "Re-forming", "p3"], ["waiting", "Waiting for nodes", "p5"]];
 
 function paintJob(job) {
-  state.nodes = job.nodes.slice().sort((a, b) => order(a) - order(b));
+  state.nodes = job.nodes.sort((a, b) => order(a) - order(b));
+  state.ranks = state.nodes.flatMap((node) =>
+    node.progress.map((rank) => Object.assign(rank, { rank: node.base_rank + rank.local_rank, host: node.host })));
   const training = job.training || {};
+  state.step = training.step;
   setText($("job-title"), job.job_id);
   badge($("job-state"), job.state);
   setText($("job-reason"), job.verdict ? job.verdict.reason : job.reason);
@@ -235,19 +236,18 @@ function paintJob(job) {
     ["Round", number(job.round)], ["Restarts", `${job.restart_count} of ${job.settings.max_restarts}`],
     ["Nodes", `${job.node_count} (${job.settings.min_nodes} to ${job.settings.max_nodes})`],
     ["Workers", number(job.world_size)], ["Step", number(training.step)], ["Loss", lossText(training.loss)],
-    ["Began", clock(job.begin)], ["Ended", clock(job.end)], ["Duration", seconds(job.age_seconds)],
+    ["Began", clock(job.begin)], ["Ended", clock(job.end)], ["Duration", seconds(job.age)],
     ["Behind", training.step === undefined ? DASH : `${training.steps_behind} steps`],
   ]);
   paintTime(job);
-  state.loss = training.losses || state.loss;
+  if (job.training && training.losses.length) state.loss = training.losses;
   paintLoss();
   paintNodes();
   paintSlow();
   paintCauses(job);
-  state.painted += 1;
 }
 function paintTime(job) {
-  const times = TIMES.map(([name]) => (job.goodput || {})[`${name}_seconds`] || 0);
+  const times = TIMES.map(([name]) => (job.goodput || {})[name] || 0);
   const total = times.reduce((sum, time) => sum + time, 0);
   $("time").hidden = total <= 0;
   if (total <= 0) return;
@@ -280,13 +280,13 @@ function paintTiles(pairs) {
 }
 
 function paintLoss() {
-  const points = state.loss.filter((point) => Number.isFinite(point[1]));
+  const points = state.loss.filter((point) => Number.isFinite(point.loss));
   if (points.length < 2) {
     $("loss").replaceChildren(el("p", { class: "quiet" }, points.length ? "One value so far." : "Not reported."));
     return;
   }
   const width = 600, height = 200, left = 46, bottom = 20;
-  const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
+  const xs = points.map((point) => point.step), ys = points.map((point) => point.loss);
   const x0 = Math.min(...xs), x1 = Math.max(...xs, x0 + 1);
   let y0 = Math.min(...ys), y1 = Math.max(...ys);
   if (y1 - y0 < 1e-9) { y0 -= 0.5; y1 += 0.5; }
@@ -300,22 +300,14 @@ function paintLoss() {
   }
   chart.append(svg("text", { x: left, y: height - 4 }, `step ${x0}`));
   chart.append(svg("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, String(x1)));
-  chart.append(svg("polyline", { points: points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ") }));
+  chart.append(svg("polyline", { points: xs.map((v, i) => `${x(v).toFixed(1)},${y(ys[i]).toFixed(1)}`).join(" ") }));
   $("loss").replaceChildren(chart);
 }
 
-function ranks() {
-  return state.nodes.flatMap((node) => (node.ranks || []).map((rank) => ({ ...rank, host: node.host })));
-}
 function phaseColor(phase) {
   let index = state.phases.indexOf(phase);
   if (index < 0) index = state.phases.push(phase) - 1;
   return `p${Math.min(index, 5)}`;
-}
-function newestStep() {
-  let newest = 0;
-  for (const node of state.nodes) for (const rank of node.ranks || []) if (rank.step > newest) newest = rank.step;
-  return newest;
 }
 
 // Only visible rows exist, so that jobs with hundreds of nodes cost no more than small ones.
@@ -329,8 +321,7 @@ function paintNodes() {
   const last = Math.min(count, first + Math.ceil(box.clientHeight / ROW) + 9);
   while (space.children.length < last - first) space.append(newNodeRow());
   while (space.children.length > last - first) space.lastChild.remove();
-  const newest = newestStep();
-  for (let i = first; i < last; i += 1) fillNodeRow(space.children[i - first], state.nodes[i], i, newest);
+  for (let i = first; i < last; i += 1) fillNodeRow(space.children[i - first], state.nodes[i], i);
   const legend = $("legend");
   if (legend.childElementCount !== state.phases.length) {
     legend.replaceChildren(...state.phases.map((phase) =>
@@ -344,18 +335,17 @@ function newNodeRow() {
   row.children[5].className = "ranks";
   return row;
 }
-function fillNodeRow(row, node, index, newest) {
+function fillNodeRow(row, node, index) {
   const top = `${index * ROW}px`;
   if (row.style.top !== top) row.style.top = top;
   row.setAttribute("aria-rowindex", String(index + 2));
-  const cells = row.children, list = node.ranks || [];
+  const cells = row.children, list = node.progress;
   setText(cells[0], node.group_rank < 0 ? DASH : String(node.group_rank));
   setText(cells[1], node.host);
   cells[1].title = `${node.host} (${node.address})`;
   badge(cells[2].firstChild, node.connected ? node.state : "disconnected");
-  setText(cells[3], seconds(node.last_heard_seconds));
-  const steps = list.map((rank) => rank.step).filter((step) => step !== undefined && step !== null);
-  setText(cells[4], steps.length ? String(Math.min(...steps)) : DASH);
+  setText(cells[3], seconds(node.last_heard));
+  setText(cells[4], list.length ? String(Math.min(...list.map((rank) => rank.step))) : DASH);
   const box = cells[5];
   if (!list.length) {
     if (box.textContent !== "not reported") box.replaceChildren("not reported");
@@ -365,22 +355,20 @@ function fillNodeRow(row, node, index, newest) {
     box.replaceChildren(...list.map(() => el("span", { class: "rank", role: "img" })));
   }
   list.forEach((rank, i) => {
-    const cell = box.children[i], late = newest - rank.step > LATE_STEPS;
+    const cell = box.children[i], late = state.step - rank.step > LATE_STEPS;
     setClass(cell, `rank ${rank.phase ? phaseColor(rank.phase) : ""} ${late ? "late" : ""}`);
     setText(cell, late ? "!" : "");
-    const text = `rank ${rank.rank}: step ${number(rank.step)}, ${rank.phase || "no phase"}${late ? ", late" : ""}`;
+    const text = `rank ${rank.rank}: step ${rank.step}, ${rank.phase || "no phase"}${late ? ", late" : ""}`;
     if (cell.title !== text) { cell.title = text; cell.setAttribute("aria-label", text); }
   });
 }
 
 function paintSlow() {
-  const newest = newestStep();
-  const slow = ranks().filter((rank) => rank.step !== undefined && rank.step !== null)
-    .sort((a, b) => a.step - b.step || b.since_seconds - a.since_seconds).slice(0, 5);
+  const slow = state.ranks.sort((a, b) => a.step - b.step || b.ago - a.ago).slice(0, 5);
   const lines = slow.map((rank) => {
-    const behind = newest - rank.step;
+    const behind = state.step - rank.step;
     return `rank ${rank.rank} on ${rank.host}: step ${rank.step}${behind > 0 ? ` (${behind} behind)` : ""}` +
-      `, ${rank.phase || "no phase"} for ${seconds(rank.since_seconds)}`;
+      `, ${rank.phase || "no phase"} for ${seconds(rank.ago)}`;
   });
   fillList($("slow"), lines.length ? lines : ["Not reported."]);
 }

@@ -37,12 +37,12 @@ class ReconnectorTest : public ::testing::Test {
       if (const auto* probe = std::get_if<reconnect::Probe>(&e)) words.push_back(absl::StrCat("probe ", probe->target));
       if (const auto* close = std::get_if<reconnect::Close>(&e)) words.push_back(absl::StrCat("close ", close->stream));
       if (const auto* cut = std::get_if<reconnect::Abandon>(&e)) words.push_back(absl::StrCat("abandon ", cut->stream));
-      if (const auto* tell = std::get_if<reconnect::Tell>(&e)) {
-        if (const auto* lost = std::get_if<Disconnected>(&tell->event)) {
+      if (const auto* report = std::get_if<reconnect::Report>(&e)) {
+        if (const auto* lost = std::get_if<Disconnected>(&report->event)) {
           words.push_back(lost->permanent ? "over" : lost->refused ? "refused" : "lost");
           lost_ = *lost;
         } else {
-          words.push_back(std::holds_alternative<Connected>(tell->event) ? "connected" : "message");
+          words.push_back(std::holds_alternative<Connected>(report->event) ? "connected" : "message");
         }
       }
     }

@@ -66,6 +66,23 @@ TEST(EventLine, Failure_HasOpenTelemetrysNames) {
   EXPECT_FALSE(value.contains("ddprun.actor"));
 }
 
+TEST(EventLine, UnsetValues_AreOmitted) {
+  LoggedEvent logged{.number = 8, .event = JobEvent(Event::Kind::kNodeLost)};
+  logged.event.failure = TextProto("host: 'node-a' message: 'lost'", NewFailure());
+  const nlohmann::json value = nlohmann::json::parse(EventLine(logged));
+  EXPECT_EQ(value["error.type"], "node_lost");
+  EXPECT_EQ(value["ddprun.failure.host"], "node-a");
+  EXPECT_EQ(value["ddprun.restart_count"], 0);
+  for (const char* unset : {"ddprun.round", "ddprun.nodes", "ddprun.min_nodes", "ddprun.rank", "ddprun.local_rank",
+                            "ddprun.step", "process.pid", "process.exit.code", "exception.stacktrace", "host.name"}) {
+    EXPECT_FALSE(value.contains(unset)) << unset;
+  }
+  logged.event.failure = TextProto("rank: 0 local_rank: 0 step: 0", NewFailure());
+  for (const char* zero : {"ddprun.rank", "ddprun.local_rank", "ddprun.step"}) {
+    EXPECT_EQ(nlohmann::json::parse(EventLine(logged))[zero], 0) << zero;
+  }
+}
+
 TEST(EventFile, MovedAndReopened_NothingIsLost) {
   const TempDir folder;
   const std::string path = folder.File("events"), old = folder.File("events.1");

@@ -87,21 +87,21 @@ def main():
         command += ["--rdzv-id=shown", "--no-python", sys.executable, script]
         launcher = subprocess.Popen(command, env=environment)
         try:
-            first = await_job(port, lambda job: len(job["nodes"]) == 1 and len(job["nodes"][0]["ranks"]) == 2)
-            rank = first["nodes"][0]["ranks"][1]
-            assert rank["rank"] == 1 and rank["phase"] == "forward" and rank["samples"] == 8 * rank["step"], rank
+            first = await_job(port, lambda job: len(job["nodes"]) == 1 and len(job["nodes"][0]["progress"]) == 2)
+            rank = first["nodes"][0]["progress"][1]
+            assert rank["local_rank"] == 1 and rank["phase"] == "forward" and rank["samples"] == 8 * rank["step"], rank
             step = first["training"]["step"]
             later = await_job(port, lambda job: job["training"]["step"] > step and len(job["training"]["losses"]) > 1)
-            for at, loss in later["training"]["losses"]:
-                assert loss == 1.0 / at, (at, loss)
+            for point in later["training"]["losses"]:
+                assert point["loss"] == 1.0 / point["step"], point
             metrics = fetch(port, "/metrics")
             assert 'ddprun_job_step{job_id="shown"} ' in metrics, metrics
             assert re.search('ddprun_job_time_seconds{job_id="shown",phase="training"} [0-9.]*[1-9]', metrics), metrics
-            assert later["goodput"]["training_seconds"] > 0 == later["goodput"]["lost_seconds"], later["goodput"]
+            assert later["goodput"]["training"] > 0 == later["goodput"]["lost"], later["goodput"]
             pathlib.Path(environment["END_FILE"]).touch()
             assert launcher.wait(PATIENCE) == 0
             ended = await_job(port, lambda job: job["state"] == "finished")
-            assert ended["training"]["step"] >= step and "since_seconds" not in ended["training"], ended
+            assert ended["training"]["step"] >= step and "ago" not in ended["training"], ended
             await_lost_events(port)
         finally:
             launcher.kill()

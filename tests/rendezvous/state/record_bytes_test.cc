@@ -1,10 +1,13 @@
 #include "rendezvous/state/record_bytes.h"
 
 #include <cstdint>
+#include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "proto/control.pb.h"
 #include "proto/state.pb.h"
 #include "tests/rendezvous/state/sample_records.h"
 #include "tests/testing/text_proto.h"
@@ -42,7 +45,10 @@ TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
 TEST(RecordBytesTest, EventOfANewerServer_IsLeftOut) {
   v1::JobRecord proto;
   ASSERT_TRUE(proto.ParseFromString(ToBytes(LiveRecord("a", 5))));
-  proto.mutable_events(1)->set_kind("node.teleported");
+  v1::Event event;
+  ASSERT_TRUE(event.ParseFromString(proto.events(1)));
+  event.set_kind("node.teleported");
+  proto.set_events(1, event.SerializeAsString());
   const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
   ASSERT_TRUE(back.ok()) << back.status();
   ASSERT_EQ(back->events.size(), 2u);
@@ -92,6 +98,80 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   EXPECT_EQ(ToBytes(*back), ToBytes(*RecordFromBytes(ToBytes(*back))));
 }
 
+struct Damage {
+  const char* part;
+  std::function<void(v1::JobRecord*)> spoil;
+  std::function<void(JobRecord*)> expected;  // what is lost
+};
+
+// Each part that decides nothing is overwritten in turn: the record loads without it, and everything else is unchanged.
+TEST(RecordBytesTest, DamagedPartThatDecidesNothing_IsDroppedAlone) {
+  // A text with invalid UTF-8, and no message of any kind.
+  const std::string bad = "\xff\xff";
+  const std::string shown = "??";
+  const auto forget_earlier = [](JobRecord* r) {
+    r->earlier_round = 0;
+    r->earlier_verdict.reset();
+  };
+  const std::vector<Damage> damages = {
+      {"settings_host", [&](auto* p) { p->set_settings_host(bad); }, [&](auto* r) { r->settings_host = shown; }},
+      {"owner", [&](auto* p) { p->set_owner(bad); }, [&](auto* r) { r->owner = shown; }},
+      {"kicked.actor", [&](auto* p) { p->mutable_kicked(1)->set_actor(bad); },
+       [&](auto* r) { r->kicked[1].actor = shown; }},
+      {"round.master_host", [&](auto* p) { p->mutable_round()->set_master_host(bad); },
+       [&](auto* r) { r->round.master_host = shown; }},
+      {"round.reason", [&](auto* p) { p->mutable_round()->set_reason(bad); },
+       [&](auto* r) { r->round.reason = shown; }},
+      {"round.leave_reason", [&](auto* p) { p->mutable_round()->set_leave_reason(bad); },
+       [&](auto* r) { r->round.leave_reason = shown; }},
+      {"round.leave_cause", [&](auto* p) { p->mutable_round()->set_leave_cause(bad); },
+       [&](auto* r) { r->round.leave_cause.reset(); }},
+      {"verdict.reason", [&](auto* p) { p->mutable_verdict()->set_reason(bad); },
+       [&](auto* r) { r->verdict->set_reason(shown); }},
+      {"verdict.first_cause", [&](auto* p) { p->mutable_verdict()->set_first_cause(bad); },
+       [&](auto* r) { r->verdict->clear_first_cause(); }},
+      {"earlier_verdict", [&](auto* p) { p->set_earlier_verdict(bad); }, forget_earlier},
+      {"earlier_round without a verdict", [&](auto* p) { p->clear_earlier_verdict(); }, forget_earlier},
+      {"goodput", [&](auto* p) { p->set_goodput(bad); }, [&](auto* r) { r->goodput.reset(); }},
+      {"events", [&](auto* p) { p->set_events(1, bad); }, [&](auto* r) { r->events.erase(r->events.begin() + 1); }},
+  };
+  for (const Damage& damage : damages) {
+    SCOPED_TRACE(damage.part);
+    JobRecord expected = EndedRecord("a", 5);
+    v1::JobRecord proto;
+    ASSERT_TRUE(proto.ParseFromString(ToBytes(expected)));
+    damage.spoil(&proto);
+    damage.expected(&expected);
+    const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(*back, expected);
+  }
+}
+
+// A damaged event or goodput may also parse, with values that no server writes.
+TEST(RecordBytesTest, AnyBytesInDisplayedMessages_RefuseNothing) {
+  std::mt19937_64 random(1);
+  v1::JobRecord sound;
+  ASSERT_TRUE(sound.ParseFromString(ToBytes(EndedRecord("a", 5))));
+  const auto damage = [&random](std::string* bytes) {
+    for (int i = 0; i < 3; ++i) (*bytes)[random() % bytes->size()] = static_cast<char>(random());
+    if (random() % 4 == 0) bytes->resize(random() % bytes->size());
+  };
+  for (int i = 0; i < 5000; ++i) {
+    v1::JobRecord proto = sound;
+    for (std::string* part :
+         {proto.mutable_events(0), proto.mutable_events(1), proto.mutable_goodput(), proto.mutable_earlier_verdict(),
+          proto.mutable_round()->mutable_leave_cause(), proto.mutable_round()->mutable_reason(),
+          proto.mutable_verdict()->mutable_first_cause(), proto.mutable_settings_host()}) {
+      damage(part);
+    }
+    const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
+    ASSERT_TRUE(back.ok()) << i << ": " << back.status();
+    EXPECT_EQ(back->round.nodes, EndedRecord("a", 5).round.nodes);
+    EXPECT_TRUE(RecordFromBytes(ToBytes(*back)).ok()) << i;
+  }
+}
+
 TEST(JobRecordTest, AddAge_WallClockWasWrong_NoTimePasses) {
   const JobRecord record = LiveRecord("a", 5);
   for (const absl::Duration wrong : {-absl::Hours(1), absl::Seconds(1'795'458'271), absl::InfiniteDuration()}) {
@@ -113,7 +193,7 @@ TEST(RecordBytesTest, WhatIsNoRecordIsDataLoss) {
   wrong.round.nodes.pop_back();
   EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
   wrong = LiveRecord("a", 5);
-  wrong.earlier_verdict.reset();
+  wrong.round.master_addr = "\xff";
   EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
 }
 

@@ -34,7 +34,7 @@ std::string Problem(const Credentials& credentials, CredentialSide side = Creden
 
 TEST(TokensTest, Accept_OnlyTheTokenItself) {
   Tokens tokens(Credentials{.token = kOld});
-  EXPECT_EQ(tokens.ToShow(), kOld);
+  EXPECT_EQ(tokens.OwnToken(), kOld);
   EXPECT_TRUE(tokens.Accept(kOld));
   EXPECT_FALSE(tokens.Accept(kNew));
   EXPECT_FALSE(tokens.Accept(""));
@@ -51,11 +51,11 @@ TEST(TokensTest, FileChanges_AreSeen) {
   const std::string path = NewFolder("tokens") + "/token";
   WriteFile(path, std::string(kOld) + "\n");
   Tokens tokens(Credentials{.token_file = path});
-  EXPECT_EQ(tokens.ToShow(), kOld);
+  EXPECT_EQ(tokens.OwnToken(), kOld);
   WriteFile(path, std::string(kNew) + "\n\n" + kOld + "\n");
   EXPECT_TRUE(tokens.Accept(kNew));
   EXPECT_TRUE(tokens.Accept(kOld));
-  EXPECT_EQ(tokens.ToShow(), kNew);
+  EXPECT_EQ(tokens.OwnToken(), kNew);
   WriteFile(path, kNew);
   EXPECT_FALSE(tokens.Accept(kOld));
   WriteFile(path, "short");  // no token: what was read before counts
@@ -71,7 +71,7 @@ TEST(TokensTest, FileStalls_WhatWasReadLastCounts) {
   EXPECT_TRUE(tokens.Accept(kOld));
   StallReaders(path);
   EXPECT_TRUE(tokens.Accept(kOld));
-  EXPECT_EQ(tokens.ToShow(), kOld);
+  EXPECT_EQ(tokens.OwnToken(), kOld);
   EXPECT_EQ(tokens.Check(kNew).status().code(), absl::StatusCode::kUnavailable);
   std::ofstream(path) << kNew;
   while (!tokens.Accept(kNew)) {
@@ -83,7 +83,7 @@ TEST(TokensTest, Lines_GiveRoleAndName) {
   const std::string path = NewFolder("tokens") + "/token";
   WriteFile(path, absl::StrCat("launcher:alice ", kNew, "\n", kOld, "\n  read:grafana-1.x_y\t", kOther, " \n"));
   Tokens tokens(Credentials{.token_file = path});
-  EXPECT_EQ(tokens.ToShow(), kNew);
+  EXPECT_EQ(tokens.OwnToken(), kNew);
   const std::optional<Caller> alice = tokens.Accept(kNew), nameless = tokens.Accept(kOld), page = tokens.Accept(kOther);
   ASSERT_TRUE(alice && nameless && page);
   EXPECT_EQ(alice->role, Role::kLauncher);

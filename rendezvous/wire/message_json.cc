@@ -1,8 +1,6 @@
-#include "ddprunctl/json.h"
+#include "rendezvous/wire/message_json.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/duration.pb.h>
-#include <google/protobuf/timestamp.pb.h>
 
 #include <string>
 
@@ -11,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "base/utc_text.h"
+#include "proto/time.h"
 
-namespace ddprun::ctl {
+namespace ddprun::rendezvous {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -30,10 +28,10 @@ json EnumToJson(const FieldDescriptor& field, int number) {
 
 json MessageToJson(const Message& message) {
   if (const auto* duration = dynamic_cast<const google::protobuf::Duration*>(&message)) {
-    return static_cast<double>(duration->seconds()) + duration->nanos() * 1e-9;
+    return absl::ToDoubleSeconds(ToDuration(*duration));
   }
   if (const auto* time = dynamic_cast<const google::protobuf::Timestamp*>(&message)) {
-    return UtcText(absl::FromUnixSeconds(time->seconds()) + absl::Nanoseconds(time->nanos()));
+    return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", ToTime(*time), absl::UTCTimeZone());
   }
   return ToJson(message);
 }
@@ -87,4 +85,4 @@ nlohmann::json ToJson(const Message& message) {
   return object;
 }
 
-}  // namespace ddprun::ctl
+}  // namespace ddprun::rendezvous
