@@ -118,9 +118,9 @@ class AgentMachine {
   // See WaitReports.
   void OnServing(std::string where) { reports_.OnServing(std::move(where)); }
 
-  // A warning is passed on to the workers, any other signal stops the job. A signal that the batch system sends to every
-  // process is not sent to the workers a second time. The batch system signals all nodes of the job, but not in the same
-  // instant, so for a quarter of a second before and after the signal:
+  // A warning is passed on to the workers, any other signal stops the job. A signal that the batch system sends to
+  // every process is not sent to the workers a second time. The batch system signals all nodes of the job, but not in
+  // the same instant, so for a quarter of a second before and after the signal:
   //   - a failure that the signal may have caused (an exit code, SIGTERM, a lost peer) is not reported yet, and is
   //     discarded if the signal arrives, or the message that the round is over;
   //   - the launcher does not yet report to the server that it leaves. A verdict that arrives meanwhile counts.

@@ -55,8 +55,8 @@ class ServerLine {
   enum class Reading {
     kCounts,
     kStale,  // from an abandoned stream: drop it
-    // The message was delayed by more than the lease allows and may be outdated. A node with workers drops it and abandons the stream; a
-    // node without accepts no Assign until the server has answered again (see Confirm).
+    // The message was delayed by more than the lease allows and may be outdated. A node with workers drops it and
+    // abandons the stream; a node without accepts no Assign until the server has answered again (see Confirm).
     kTooLate,
   };
   // A message arrived; `is_ack`: a HeartbeatAck. Call this before the message is processed.

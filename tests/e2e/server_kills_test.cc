@@ -3,7 +3,7 @@
 // launcher exits with its job's code.
 //
 // Manual runs with higher numbers (the seed determines the kills; their effect depends on the machine):
-//   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:e2e_tests -- --gtest_filter=ServerKillsTest.*
+//   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:e2e_tests -- --gtest_filter=ServerK*
 
 #include <gtest/gtest.h>
 #include <signal.h>
