@@ -15,14 +15,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
-FencedNodes FencedSince(SteadyTime server_began, const JobRecord& record) {
-  FencedNodes nodes;
-  const SteadyTime gone = Fence::UnknownGone(record.settings, server_began);
-  for (const FencedNodeRecord& node : record.fenced) nodes.Add(node.node_id, node.incarnation, gone, node.session);
-  return nodes;
+absl::Duration BeatInterval(const Node& node) {
+  return node.in_process ? absl::InfiniteDuration() : node.heartbeat_timeout / kBeatsPerTimeout;
 }
-
-const DrainedHosts kNoHosts;
 
 NodeView::State ShownState(const Node& node, JobState job) {
   switch (node.state) {
@@ -36,63 +31,22 @@ NodeView::State ShownState(const Node& node, JobState job) {
 
 }  // namespace
 
-Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
-    : job_id_(first.job_id()),
-      settings_(first.settings()),
-      settings_host_(first.host()),
-      owner_(first.origin().user()),
-      created_(now),
-      recover_from_(past.recover_from),
-      restarts_before_(past.restarts),
-      earlier_round_(past.earlier_round),
-      earlier_verdict_(std::move(past.earlier_verdict)),
-      keeps_records_(keeps_records),
-      size_{settings_.min_nodes(), settings_.max_nodes()},
-      lateness_(past.lateness),
-      drained_(past.drained != nullptr ? past.drained : &kNoHosts),
-      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), past.lateness),
-      fence_(settings_, past.server_began, std::move(past.gone), past.gone_are_all),
-      budget_(settings_),
-      round_(past.round_floor, past.max_reported),
-      cooldowns_(ToDuration(settings_.node_cooldown())),
-      goodput_(now),
-      waiting_since_(now),
-      unreported_(past.unreported) {
-  if (unreported_) fence_.OnRestored();
-}
+Job::Job(const Join& first, JobOrigin origin, const JobServer& server, SteadyTime now)
+    : Job(JobRecord{.job_id = first.job_id(),
+                    .settings = first.settings(),
+                    .settings_host = first.host(),
+                    .owner = first.origin().user()},
+          std::move(origin), server, now) {}
 
-Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const DrainedHosts* drained)
-    : job_id_(std::move(record.job_id)),
-      settings_(record.settings),
-      settings_host_(std::move(record.settings_host)),
-      owner_(std::move(record.owner)),
-      created_(server_began - record.age),
-      recover_from_(record.round.number),
-      restarts_before_(record.restarts_charged),
-      earlier_round_(record.earlier_round),
-      earlier_verdict_(std::move(record.earlier_verdict)),
-      keeps_records_(true),
-      size_(record.resized.value_or(JobSize{settings_.min_nodes(), settings_.max_nodes()})),
-      resized_(record.resized.has_value()),
-      state_(JobState::kRecovering),
-      state_reason_(kRecoveringReason),
-      lateness_(lateness),
-      drained_(drained != nullptr ? drained : &kNoHosts),
-      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), lateness),
-      fence_(settings_, server_began, FencedSince(server_began, record), NamesAll(record.round, record.highest_round)),
-      budget_(settings_),
-      round_(std::move(record.round), record.highest_round),
-      cooldowns_(ToDuration(settings_.node_cooldown()), record, server_began),
-      goodput_(record.goodput ? Goodput(*record.goodput, server_began) : Goodput(server_began)),
-      history_(std::move(record.events)),
-      waiting_since_(server_began),
-      kicked_(std::move(record.kicked)),
-      lost_(std::move(record.others)) {
+Job::Job(JobRecord record, const JobServer& server)
+    : Job(record, JobOrigin::Of(record, server.began), server, server.began) {
+  state_ = JobState::kRecovering;
+  state_reason_ = std::string(kRecoveringReason);
   fence_.OnRestored();
   budget_.LearnUsed(record.restarts_charged);
-  budget_.Restore(record.restarts, server_began);
-  if (record.restarts.wait > absl::ZeroDuration()) restart_at_ = server_began + record.restarts.wait;
-  recovery_.Begin(settings_, server_began);
+  budget_.Restore(record.restarts, server.began);
+  if (record.restarts.wait > absl::ZeroDuration()) restart_at_ = server.began + record.restarts.wait;
+  recovery_.Begin(settings_, server.began);
   if (!round_.leave_reason().empty()) {
     recovery_.BeginLeft();
     said_stopped_ = round_.number();
@@ -101,14 +55,31 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (!nodes[i].gone) continue;
     recovery_.Gone(static_cast<int32_t>(i));
-    if (std::any_of(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == nodes[i].node_id; })) {
-      WaitBecauseOfCommand();
-    }
+    if (departed_.KickedBy(nodes[i].node_id) != nullptr) departures_.AddCommand();
   }
 }
 
-absl::Duration Job::BeatInterval(const Node& node) const {
-  return node.in_process ? absl::InfiniteDuration() : node.heartbeat_timeout / kBeatsPerTimeout;
+Job::Job(const JobRecord& record, JobOrigin origin, const JobServer& server, SteadyTime now)
+    : job_id_(record.job_id),
+      settings_(record.settings),
+      settings_host_(record.settings_host),
+      owner_(record.owner),
+      created_(now - record.age),
+      previous_(std::move(origin.previous)),
+      server_(server),
+      size_(record.resized.value_or(JobSize{settings_.min_nodes(), settings_.max_nodes()})),
+      resized_(record.resized.has_value()),
+      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), server.lateness),
+      fence_(settings_, server.began, std::move(origin.gone), origin.gone_are_all),
+      budget_(settings_),
+      round_(record.round.number > 0 ? Round(record.round, record.highest_round)
+                                     : Round(origin.round_floor, origin.max_reported)),
+      cooldowns_(ToDuration(settings_.node_cooldown()), record, now),
+      goodput_(record.goodput ? Goodput(*record.goodput, now) : Goodput(now)),
+      history_(record.events),
+      departed_(record, origin.unreported),
+      waiting_since_(now) {
+  if (origin.unreported) fence_.OnRestored();
 }
 
 void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
@@ -130,10 +101,16 @@ void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
 
 void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn) {
   Node* node = members_.Find(node_id);
-  if (node == nullptr) return OnMessageOfGone(std::string(node_id), incarnation, message, turn);
-  if (node->incarnation != incarnation || !node->connected) return;
   const bool is_beat = std::holds_alternative<Heartbeat>(message);
-  if (is_beat && lateness_ != nullptr) lateness_->OnBeat(turn.now - node->last_heard, BeatInterval(*node));
+  if (node == nullptr) {
+    const std::string id(node_id);
+    if (!is_beat || !fence_.OnHeartbeat(id, incarnation, turn.now)) return;
+    turn.effects->emplace_back(rendezvous::Tell{job_id_, id, incarnation, HeartbeatAck{}});
+    return;
+  }
+  if (node->incarnation != incarnation || !node->connected) return;
+  if (is_beat && server_.lateness != nullptr)
+    server_.lateness->OnBeat(turn.now - node->last_heard, BeatInterval(*node));
   members_.Heard(node, turn.now);
   if (is_beat) return Tell(*node, HeartbeatAck{}, turn);
   if (const auto* m = std::get_if<WorkerFailed>(&message)) return OnWorkerFailed(node, *m, turn);
@@ -157,13 +134,6 @@ void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
          {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
           leave.has_workers(), Going::How::kLeft},
          turn);
-}
-
-void Job::OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
-                          const Turn& turn) {
-  if (!std::holds_alternative<Heartbeat>(message)) return;
-  if (!fence_.OnHeartbeat(node_id, incarnation, turn.now)) return;
-  turn.effects->emplace_back(rendezvous::Tell{job_id_, node_id, incarnation, HeartbeatAck{}});
 }
 
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
@@ -266,7 +236,7 @@ void Job::RemoveExpired(const Turn& turn) {
     if (node->connected) {
       RemoveSilent(node, &departure, turn);
     } else {
-      if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
+      if (node->in_round() && node->state == NodeState::kSucceeded) departed_.ExpectForVerdict(*node, settings_);
       Remove(node,
              {absl::StrCat("node ", node->host, " lost: disconnected and did not reconnect within ",
                            absl::FormatDuration(ToDuration(settings_.reconnect_grace())))},
@@ -279,14 +249,10 @@ void Job::RemoveExpired(const Turn& turn) {
 void Job::RemoveSilent(Node* node, Departure* departure, const Turn& turn) {
   if (node->may_have_workers()) fence_.OnSilent(*node);
   Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
-  if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
+  if (node->in_round() && node->state == NodeState::kSucceeded) departed_.ExpectForVerdict(*node, settings_);
   const absl::Duration silence = absl::Trunc(turn.now - node->last_heard, absl::Milliseconds(100));
   Remove(node, {absl::StrCat("node ", node->host, " lost: no heartbeat for ", absl::FormatDuration(silence)), true},
          departure, turn);
-}
-
-void Job::ExpectForVerdict(const Node& node) {
-  unheard_[node.node_id] = node.last_heard + FenceTime(LongestTimeout(settings_));
 }
 
 void Job::OnStateDeadline(const Turn& turn) {
@@ -295,7 +261,7 @@ void Job::OnStateDeadline(const Turn& turn) {
       Verdict verdict =
           Failed(DescribeJoinTimeout(SettingsNow(), WaitLimit(), static_cast<size_t>(usable_nodes()),
                                      members_.FirstHosts(kMaxHostsNamed), round_.number() > 0 ? state_reason_ : ""),
-                 loss_);
+                 departures_.loss());
       verdict.set_exit_code(1);  // that nodes did not come is the reason, whatever took them away
       return End(std::move(verdict), turn);
     }
@@ -371,7 +337,7 @@ void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string r
 }
 
 void Job::Keep(std::string event, const Turn& turn) {
-  if (!keeps_records_) return;
+  if (!server_.keeps_records) return;
   kept_ = std::make_shared<JobRecord>(Record(turn.now));
   turn.effects->emplace_back(Persist{kept_, std::move(event)});
 }
@@ -392,30 +358,20 @@ void Job::Say(Event event, const Turn& turn) {
     event.failure->set_traceback(FitText(event.failure->traceback(), kMaxEventTraceback));
   }
   event.time = turn.wall_time;
-  if (keeps_records_) history_.Add(event);
+  if (server_.keeps_records) history_.Add(event);
   turn.effects->emplace_back(Report{std::move(event)});
 }
 
-void Job::Say(Event::Kind kind, std::string detail, const Turn& turn) {
-  Say(Event{.kind = kind, .detail = std::move(detail)}, turn);
-}
-
 void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
-  Event event;
-  event.kind = kind;
-  event.node_id = node.node_id;
-  event.host = node.host;
-  event.detail = std::move(detail);
-  Say(std::move(event), turn);
+  Say(Event{.kind = kind, .node_id = node.node_id, .host = node.host, .detail = std::move(detail)}, turn);
 }
 
 void Job::SayCreated(const Turn& turn) {
-  Event event;
-  event.kind = Event::Kind::kJobCreated;
-  event.min_nodes = size_.min_nodes;
-  event.max_nodes = size_.max_nodes;
-  event.detail = absl::StrCat("first node: ", settings_host_);
-  Say(std::move(event), turn);
+  Say(Event{.kind = Event::Kind::kJobCreated,
+            .detail = absl::StrCat("first node: ", settings_host_),
+            .min_nodes = size_.min_nodes,
+            .max_nodes = size_.max_nodes},
+      turn);
 }
 
 JobView Job::View(SteadyTime now, bool with_nodes) const {
@@ -460,13 +416,12 @@ JobRecord Job::Record(SteadyTime now) const {
   record.restarts = budget_.Record(now);
   record.restarts.wait = std::max(absl::ZeroDuration(), restart_at_ - now);
   cooldowns_.Record(now, &record);
-  record.kicked = kicked_;
-  record.others = lost_;
-  record.earlier_round = earlier_round_;
-  record.earlier_verdict = earlier_verdict_;
+  departed_.Record(&record);
+  previous_.Record(&record);
   if (!ended()) {
     for (const auto& node : members_.nodes()) {
-      if (!node->in_round() && record.others.size() < 2 * kMaxLost) record.others.push_back(node->node_id);
+      if (!node->in_round() && record.others.size() < 2 * DepartedNodes::kMaxLost)
+        record.others.push_back(node->node_id);
     }
     return record;
   }
@@ -483,10 +438,8 @@ EndedJob Job::Ended(SteadyTime now) const {
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();
   ended.gone_are_all = round_.names_all();
-  ended.unreported = unreported_;
-  ended.unheard = unheard_;
   ended.node_ids = members_.SortedIds();
-  ended.AddAbsent(kicked_, lost_);
+  departed_.FillIn(&ended);
   return ended;
 }
 

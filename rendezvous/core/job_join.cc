@@ -22,8 +22,11 @@ uint64_t ReportedRound(const Join& join) { return join.has_current() ? join.curr
 }  // namespace
 
 void Job::OnJoin(const Join& join, const Turn& turn) {
-  if (IsOfEarlierJob(join)) return TellVerdict(join, *earlier_verdict_, turn);
-  if (const std::string* actor = KickedBy(join)) return TellVerdict(join, Kicked(*actor), turn);
+  const bool of_earlier_job = previous_.HadRound(ReportedRound(join)) && !HasNode(join.node_id());
+  const std::string* kicked_by = departed_.KickedBy(join.node_id());
+  if ((of_earlier_job || kicked_by != nullptr) && !fence_.IsOvertaken(join) && IsTrueNode(join)) {
+    return TellVerdict(join, of_earlier_job ? *previous_.verdict : Kicked(*kicked_by), turn);
+  }
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host(), join.settings())) {
     return Refuse(join.node_id(), join.incarnation(), *std::move(problem), turn);
   }
@@ -65,19 +68,6 @@ bool Job::IsTrueNode(const Join& join) const {
   return true;
 }
 
-bool Job::IsOfEarlierJob(const Join& join) const {
-  const uint64_t reported = ReportedRound(join);
-  if (reported == 0 || reported > earlier_round_) return false;
-  return !HasNode(join.node_id()) && !fence_.IsOvertaken(join) && IsTrueNode(join);
-}
-
-const std::string* Job::KickedBy(const Join& join) const {
-  const auto node =
-      std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == join.node_id(); });
-  if (node == kicked_.end() || fence_.IsOvertaken(join) || !IsTrueNode(join)) return nullptr;
-  return &node->actor;
-}
-
 void Job::TellVerdict(const Join& join, Verdict verdict, const Turn& turn) {
   fence_.OnToldEnd(join, turn.now);
   const bool has_workers = join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING;
@@ -90,8 +80,7 @@ void Job::TellVerdict(const Join& join, Verdict verdict, const Turn& turn) {
 
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
-  unheard_.erase(join.node_id());
-  const bool is_known = std::erase(lost_, join.node_id()) > 0;
+  const bool is_known = departed_.OnJoin(join.node_id());
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
   SayWelcome(node, join, turn);
@@ -102,7 +91,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   LearnRound(node->round, turn);
   if (starts_recovery) {
     Enter(JobState::kRecovering, std::string(kRecoveringReason));
-    budget_.LearnUsed(restarts_before_);
+    budget_.LearnUsed(previous_.restarts);
     recovery_.Begin(settings_, turn.now);
   }
   if (state_ == JobState::kRecovering) {
@@ -223,7 +212,7 @@ void Job::ConsiderLate(const Node& node, const Turn& turn) {
   if (left_out.contains(&node)) return;
   // Without room it is a spare, unless it can replace a node of a drained host.
   const bool replaces = std::any_of(left_out.begin(), left_out.end(), [&](const Node* other) {
-    return other->in_round() && drained_->contains(other->host);
+    return other->in_round() && server_.drained->contains(other->host);
   });
   if (round_.group_world_size() >= size_.max_nodes && !replaces) return;
   LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn, true);
@@ -239,7 +228,7 @@ void Job::ConsiderAllLate(const Turn& turn) {
 
 bool Job::StartsRecovery(const Join& join) const {
   if (state_ != JobState::kWaiting && state_ != JobState::kLastCall) return false;
-  return round_.number() == 0 && join.has_current() && join.current().round() >= recover_from_;
+  return round_.number() == 0 && join.has_current() && join.current().round() >= previous_.resume_from;
 }
 
 void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {

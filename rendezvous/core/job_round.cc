@@ -53,11 +53,8 @@ void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, con
 
 void Job::SayStopped(const Turn& turn) {
   if (std::exchange(said_stopped_, round_.number()) == round_.number()) return;
-  Event event;
-  event.kind = Event::Kind::kRoundStopped;
-  event.detail = round_.leave_reason();
-  event.failure = round_.leave_cause();
-  Say(std::move(event), turn);
+  Say(Event{.kind = Event::Kind::kRoundStopped, .detail = round_.leave_reason(), .failure = round_.leave_cause()},
+      turn);
 }
 
 void Job::StopAll(const Turn& turn) {
@@ -79,7 +76,7 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   if (!waiting_since_) waiting_since_ = turn.now;
   NoteChange(turn.now);
   Enter(JobState::kWaiting, std::move(reason));
-  Say(Event::Kind::kJobWaiting, state_reason_, turn);
+  Say(Event{.kind = Event::Kind::kJobWaiting, .detail = state_reason_}, turn);
 }
 
 std::string Job::ReasonAt(SteadyTime now) const {
@@ -100,14 +97,15 @@ std::string Job::ReasonAt(SteadyTime now) const {
 
 LeftOutNodes Job::LeftOutNow() const {
   return LeftOut(members_, {.cooldowns = cooldowns_,
-                            .drained = *drained_,
+                            .drained = *server_.drained,
                             .min_nodes = static_cast<size_t>(size_.min_nodes),
                             .max_nodes = static_cast<size_t>(size_.max_nodes),
                             .ranked = static_cast<size_t>(round_.group_world_size())});
 }
 
 std::string Job::DescribeLeftOut(const Node& node) const {
-  if (drained_->contains(node.host)) return absl::StrCat("host ", node.host, " is drained: its nodes get no ranks");
+  if (server_.drained->contains(node.host))
+    return absl::StrCat("host ", node.host, " is drained: its nodes get no ranks");
   if (!cooldowns_.IsActive(node.node_id)) {
     return absl::StrCat("the job was resized to at most ", Counted(size_.max_nodes, "node"));
   }
@@ -129,7 +127,7 @@ void Job::TellLeftOut(const Turn& turn) {
 void Job::TryAssign(const Turn& turn) {
   // A node of a drained host counts until it has answered that it is left out, or reconnects without its peers.
   if (TooFew()) {
-    WaitBecauseOfCommand();
+    departures_.AddCommand();
     return EnterWaiting(next_reason_, turn);
   }
   TellLeftOut(turn);
@@ -177,7 +175,7 @@ void Job::Assign(const Turn& turn) {
   const std::vector<Node*> nodes = Participants(members_, size_.max_nodes, left_out);
   const RankTable table = RanksOf(nodes);
   std::vector<RoundNodeRecord> recorded;
-  if (keeps_records_) {
+  if (server_.keeps_records) {
     recorded.reserve(nodes.size());
     for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->node_id, nodes[i]->session});
   }
@@ -188,11 +186,8 @@ void Job::Assign(const Turn& turn) {
   }
   waiting_since_.reset();
   held_.Drop();
-  loss_.reset();
-  may_all_return_ = true;
-  told_to_stop_ = false;
-  by_command_ = false;
-  unheard_.clear();
+  departures_ = {};
+  departed_.OnAssign();
   Enter(JobState::kRunning, round_.reason());
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node* node = nodes[i];
@@ -210,17 +205,16 @@ void Job::Assign(const Turn& turn) {
   Keep(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
                     round_.reason()),
        turn);
-  Event assigned;
-  assigned.kind = Event::Kind::kRoundAssigned;
-  assigned.detail = round_.reason();
-  assigned.nodes = static_cast<int32_t>(nodes.size());
-  assigned.workers = table.world_size;
-  Say(std::move(assigned), turn);
+  Say(Event{.kind = Event::Kind::kRoundAssigned,
+            .detail = round_.reason(),
+            .nodes = static_cast<int32_t>(nodes.size()),
+            .workers = table.world_size},
+      turn);
   for (const auto& node : members_.nodes()) {
     if (left_out.empty()) break;
     if (!node->in_round() || !left_out.contains(node.get())) continue;
     members_.SetGroupRank(node.get(), -1);
-    if (!cooldowns_.IsActive(node->node_id) || drained_->contains(node->host)) continue;
+    if (!cooldowns_.IsActive(node->node_id) || server_.drained->contains(node->host)) continue;
     Say(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
   }
   for (const size_t i : table.order) {
@@ -248,13 +242,12 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   if (failure.restartable() && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
     return CompleteRecoveryIfAllReported(turn);
   }
-  Event failed;
-  failed.kind = Event::Kind::kWorkerFailed;
-  failed.node_id = node->node_id;
-  failed.host = node->host;
-  failed.detail = DescribeFailure(failure);
-  failed.failure = failure;
-  Say(std::move(failed), turn);
+  Say(Event{.kind = Event::Kind::kWorkerFailed,
+            .node_id = node->node_id,
+            .host = node->host,
+            .detail = DescribeFailure(failure),
+            .failure = failure},
+      turn);
   if (failure.restartable() && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
     held_node_ = node->node_id;
     return LeaveRound(DescribeFailure(failure), failure, turn);
@@ -293,10 +286,7 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
   if (going.how != Going::How::kKicked) {
     Say(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
-  if (going.how == Going::How::kLost) {
-    if (lost_.size() >= kMaxLost) lost_.erase(lost_.begin());
-    lost_.push_back(node->node_id);
-  }
+  if (going.how == Going::How::kLost) departed_.AddLost(node->node_id);
   departure->Add(*node, std::move(going));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
   members_.Remove(node);
@@ -308,9 +298,7 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   // Nodes of the round that a record tells of may still come.
   if (members_.size() == 0 && state_ == JobState::kRecovering && !recovery_.anybody()) return;
   if (members_.size() == 0) return End(AllLeft(what, departure.loss()), turn);
-  if (departure.had_ranks()) loss_ = departure.loss();
-  if (!departure.may_all_return()) may_all_return_ = false;
-  if (departure.told_to_stop()) told_to_stop_ = true;
+  departures_.Add(departure);
   const bool in_vain = TooFew() && WaitLimit() <= absl::ZeroDuration();
   switch (state_) {
     case JobState::kLastCall:
@@ -335,35 +323,30 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
 absl::Duration Job::WaitLimit() const {
   const bool fixed_size = size_.min_nodes == size_.max_nodes;
   if (!fixed_size || resized_ || round_.number() == 0) return ToDuration(settings_.join_timeout());
-  if (told_to_stop_) return absl::ZeroDuration();
-  if (settings_.max_restarts() > 0) return ToDuration(settings_.join_timeout());
-  if (!may_all_return_) return absl::ZeroDuration();
-  return by_command_ ? ToDuration(settings_.join_timeout())
-                     : std::min(ToDuration(settings_.join_timeout()), kReturnTime);
+  return departures_.WaitLimit(settings_);
 }
 
 void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {
-  End(Failed(DescribeTooFew(SettingsNow(), what, told_to_stop_), loss_), turn);
+  End(Failed(DescribeTooFew(SettingsNow(), what, departures_.told_to_stop()), departures_.loss()), turn);
 }
 
 void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
-  if (state_ == JobState::kRecovering && recovery_.accounted_for() < round_.group_world_size()) unreported_ = true;
+  if (state_ == JobState::kRecovering && recovery_.accounted_for() < round_.group_world_size())
+    departed_.SetUnreported();
   Enter(verdict.succeeded() ? JobState::kFinished : JobState::kFailed, verdict.reason());
   for (const auto& node : members_.nodes()) {
-    if (!node->connected && !node->in_process) ExpectForVerdict(*node);
+    if (!node->connected && !node->in_process) departed_.ExpectForVerdict(*node, settings_);
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);
   Keep(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
-  Event ended;
-  ended.kind = verdict_->succeeded() ? Event::Kind::kJobFinished
-               : actor.empty()       ? Event::Kind::kJobFailed
-                                     : Event::Kind::kJobStopped;
-  ended.actor = std::move(actor);
-  ended.detail = verdict_->reason();
-  ended.exit_code = verdict_->exit_code();
-  ended.failure = FirstCause(*verdict_);
-  Say(std::move(ended), turn);
+  const Event::Kind failed = actor.empty() ? Event::Kind::kJobFailed : Event::Kind::kJobStopped;
+  Say(Event{.kind = verdict_->succeeded() ? Event::Kind::kJobFinished : failed,
+            .detail = verdict_->reason(),
+            .actor = std::move(actor),
+            .exit_code = verdict_->exit_code(),
+            .failure = FirstCause(*verdict_)},
+      turn);
   for (const auto& node : members_.nodes()) Tell(*node, NewFinish(*verdict_), turn);
 }
 

@@ -125,6 +125,7 @@ class Registry {
   // After every event of a job: completes its record, and moves it to the ended ones, or its place in the order of
   // deadlines.
   void Settle(Live::iterator it, SteadyTime now);
+  JobServer OwnServer() { return {began_, keeps_records_, &lateness_, &drained_}; }
   Job::Turn MakeTurn(SteadyTime now, Effects* effects) const { return {now, effects, wall_time_}; }
 
   const SteadyTime began_;

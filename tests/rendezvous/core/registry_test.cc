@@ -400,7 +400,7 @@ TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
   SavedState saved = Kept(Tell(&before, a, a, At(10)));
   ASSERT_EQ(saved.jobs.size(), 1u);
   std::vector<std::string>& others = saved.jobs[0].others;
-  for (size_t i = 0; i < 2 * Job::kMaxLost; ++i) others.push_back(absl::StrCat("lost", i));
+  for (size_t i = 0; i < 2 * DepartedNodes::kMaxLost; ++i) others.push_back(absl::StrCat("lost", i));
   Registry after(At(20), true);
   after.Restore(saved);
   a.set_incarnation(2);
