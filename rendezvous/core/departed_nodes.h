@@ -51,7 +51,7 @@ class DepartedNodes {
   // The workers of this disconnected or lost node have succeeded, or the job ends: its launcher may still come for the
   // verdict, within the fence time of the job's longest heartbeat timeout.
   void ExpectForVerdict(const Node& node, const JobSettings& settings) {
-    unheard_[node.node_id] = node.last_heard + FenceTime(LongestTimeout(settings));
+    unheard_[node.join.node_id()] = node.last_heard + FenceTime(LongestTimeout(settings));
   }
   // A new round begins without the nodes that were expected.
   void OnAssign() { unheard_.clear(); }

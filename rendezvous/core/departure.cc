@@ -12,7 +12,7 @@ namespace ddprun::rendezvous {
 void Departure::Add(const Node& node, Going going) {
   const bool first = nodes_++ == 0;
   if (first || (node.in_round() && !had_ranks_)) {
-    loss_ = NodeFailure(node.host, going.what);
+    loss_ = NodeFailure(node.join.host(), going.what);
     loss_.set_signal(going.signal);
     what_ = std::move(going.what);
   }
@@ -52,7 +52,8 @@ absl::Duration DeparturesOfRound::WaitLimit(const JobSettings& settings) const {
 bool HeldFailure::Hold(const WorkerFailure& failure, const Membership& members) {
   absl::flat_hash_set<std::string> suspects;
   for (const auto& node : members.nodes()) {
-    if (!node->connected && node->in_round() && node->state == NodeState::kRunning) suspects.insert(node->node_id);
+    if (!node->connected && node->in_round() && node->state == NodeState::kRunning)
+      suspects.insert(node->join.node_id());
   }
   if (suspects.empty()) return false;
   failure_ = failure;

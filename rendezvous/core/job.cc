@@ -16,17 +16,32 @@ namespace ddprun::rendezvous {
 namespace {
 
 absl::Duration BeatInterval(const Node& node) {
-  return node.in_process ? absl::InfiniteDuration() : node.heartbeat_timeout / kBeatsPerTimeout;
+  return node.join.origin().in_process() ? absl::InfiniteDuration() : node.heartbeat_timeout / kBeatsPerTimeout;
 }
 
-NodeView::State ShownState(const Node& node, JobState job) {
+v1::Node::State ShownState(const Node& node, JobState job) {
   switch (node.state) {
-    case NodeState::kIdle: return job == JobState::kRunning ? NodeView::State::kSpare : NodeView::State::kIdle;
-    case NodeState::kRunning: return NodeView::State::kRunning;
-    case NodeState::kSucceeded: return NodeView::State::kSucceeded;
-    case NodeState::kStopping: return NodeView::State::kStopping;
+    case NodeState::kIdle: return job == JobState::kRunning ? v1::Node::STATE_SPARE : v1::Node::STATE_IDLE;
+    case NodeState::kRunning: return v1::Node::STATE_RUNNING;
+    case NodeState::kSucceeded: return v1::Node::STATE_SUCCEEDED;
+    case NodeState::kStopping: return v1::Node::STATE_STOPPING;
   }
-  return NodeView::State::kIdle;
+  return v1::Node::STATE_UNSPECIFIED;
+}
+
+v1::Node ViewOf(const Node& node, JobState job, SteadyTime now) {
+  v1::Node view;
+  view.set_node_id(node.join.node_id());
+  view.set_host(node.join.host());
+  view.set_address(node.join.address());
+  view.set_slots(node.join.slots());
+  view.set_role(node.join.role());
+  view.set_state(ShownState(node, job));
+  view.set_group_rank(node.group_rank);
+  view.set_connected(node.connected);
+  *view.mutable_last_heard() = FromDuration(now - node.last_heard);
+  if (node.in_round()) view.set_base_rank(node.base_rank);
+  return view;
 }
 
 }  // namespace
@@ -86,7 +101,7 @@ void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
   members_.SetInTouch(node, join.in_touch() && join.has_current());
   node->may_claim_touch = node->in_touch;
   node->told_left_out = false;
-  if (!node->in_process) {
+  if (!node->join.origin().in_process()) {
     const int64_t nodes = std::max<int64_t>(settings_.min_nodes(), static_cast<int64_t>(members_.size()));
     const absl::Duration planned = StretchedTimeout(ToDuration(settings_.heartbeat_timeout()), nodes);
     // Should this Welcome get lost, the launcher goes by what it has: so the time never gets shorter. No server has
@@ -108,7 +123,7 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
     turn.effects->emplace_back(rendezvous::Tell{job_id_, id, incarnation, HeartbeatAck{}});
     return;
   }
-  if (node->incarnation != incarnation || !node->connected) return;
+  if (node->join.incarnation() != incarnation || !node->connected) return;
   if (is_beat && server_.lateness != nullptr)
     server_.lateness->OnBeat(turn.now - node->last_heard, BeatInterval(*node));
   members_.Heard(node, turn.now);
@@ -131,7 +146,7 @@ void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
   if (leave.has_workers() && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   const std::string& reason = leave.reason();
   OnGone(node,
-         {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
+         {absl::StrCat("node ", node->join.host(), " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
           leave.has_workers(), Going::How::kLeft},
          turn);
 }
@@ -139,7 +154,7 @@ void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
   if (fence_.OnStreamClosed(node_id, incarnation) && state_ == JobState::kStopping) return TryAssign(turn);
   Node* node = members_.Find(node_id);
-  if (node == nullptr || node->incarnation != incarnation) return;
+  if (node == nullptr || node->join.incarnation() != incarnation) return;
   members_.Disconnected(node, turn.now);
   if (members_.ready() == 0) notices_.Clear();
 }
@@ -154,12 +169,12 @@ void Job::NoteChange(SteadyTime now) {
 
 void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   if (ready.left_round() != node->round) return;
-  if (auto problem = CheckSurvivors(ready.survivors(), node->slots)) {
-    Refuse(node->node_id, node->incarnation, absl::StrCat("Ready.survivors ", *problem), turn);
-    return OnGone(node, {absl::StrCat("node ", node->host, " sent invalid survivors")}, turn);
+  if (auto problem = CheckSurvivors(ready.survivors(), node->join.slots())) {
+    Refuse(node->join.node_id(), node->join.incarnation(), absl::StrCat("Ready.survivors ", *problem), turn);
+    return OnGone(node, {absl::StrCat("node ", node->join.host(), " sent invalid survivors")}, turn);
   }
-  node->store_port = ready.store_port();
-  node->store_secret = ready.store_secret();
+  node->join.set_store_port(ready.store_port());
+  node->join.set_store_secret(ready.store_secret());
   if (ready.left_out()) {
     node->may_claim_touch = false;
     members_.SetInTouch(node, false);
@@ -174,7 +189,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   }
   members_.SetState(node, NodeState::kIdle);
   members_.SetSurvivors(node, ready.survivors(), ready.can_reform());
-  const std::string stopped = absl::StrCat("node ", node->host, " stopped its workers");
+  const std::string stopped = absl::StrCat("node ", node->join.host(), " stopped its workers");
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall: return NoteChange(turn.now);
@@ -238,7 +253,7 @@ void Job::RemoveExpired(const Turn& turn) {
     } else {
       if (node->in_round() && node->state == NodeState::kSucceeded) departed_.ExpectForVerdict(*node, settings_);
       Remove(node,
-             {absl::StrCat("node ", node->host, " lost: disconnected and did not reconnect within ",
+             {absl::StrCat("node ", node->join.host(), " lost: disconnected and did not reconnect within ",
                            absl::FormatDuration(ToDuration(settings_.reconnect_grace())))},
              &departure, turn);
     }
@@ -248,10 +263,11 @@ void Job::RemoveExpired(const Turn& turn) {
 
 void Job::RemoveSilent(Node* node, Departure* departure, const Turn& turn) {
   if (node->may_have_workers()) fence_.OnSilent(*node);
-  Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
+  Close(node->join.node_id(), node->join.incarnation(), rendezvous::Close::Why::kLost, turn);
   if (node->in_round() && node->state == NodeState::kSucceeded) departed_.ExpectForVerdict(*node, settings_);
   const absl::Duration silence = absl::Trunc(turn.now - node->last_heard, absl::Milliseconds(100));
-  Remove(node, {absl::StrCat("node ", node->host, " lost: no heartbeat for ", absl::FormatDuration(silence)), true},
+  Remove(node,
+         {absl::StrCat("node ", node->join.host(), " lost: no heartbeat for ", absl::FormatDuration(silence)), true},
          departure, turn);
 }
 
@@ -273,7 +289,7 @@ void Job::OnStateDeadline(const Turn& turn) {
       size_t all = 0;
       for (const auto& node : members_.nodes()) {
         if (node->ready()) continue;
-        if (++all <= kMaxHostsNamed) hosts.push_back(node->host);
+        if (++all <= kMaxHostsNamed) hosts.push_back(node->join.host());
       }
       return End(Failed(absl::StrCat("workers did not stop within ",
                                      absl::FormatDuration(ToDuration(settings_.join_timeout()) + kStopTimeout), " on ",
@@ -320,7 +336,8 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
 
 void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const {
   if (!node.connected) return;  // it will be answered when it comes back
-  turn.effects->emplace_back(rendezvous::Tell{job_id_, node.node_id, node.incarnation, std::move(message)});
+  turn.effects->emplace_back(
+      rendezvous::Tell{job_id_, node.join.node_id(), node.join.incarnation(), std::move(message)});
 }
 
 void Job::Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const {
@@ -363,7 +380,7 @@ void Job::Say(Event event, const Turn& turn) {
 }
 
 void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
-  Say(Event{.kind = kind, .node_id = node.node_id, .host = node.host, .detail = std::move(detail)}, turn);
+  Say(Event{.kind = kind, .node_id = node.join.node_id(), .host = node.join.host(), .detail = std::move(detail)}, turn);
 }
 
 void Job::SayCreated(const Turn& turn) {
@@ -391,11 +408,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.goodput = goodput_.At(now);
   if (with_nodes) {
     view.nodes.reserve(members_.size());
-    for (const auto& node : members_.nodes()) {
-      view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
-                                    ShownState(*node, state_), node->group_rank, node->connected,
-                                    now - node->last_heard, node->in_round() ? node->base_rank : 0});
-    }
+    for (const auto& node : members_.nodes()) view.nodes.push_back(ViewOf(*node, state_, now));
   }
   progress_.Show(now, &view);
   return view;
@@ -421,7 +434,7 @@ JobRecord Job::Record(SteadyTime now) const {
   if (!ended()) {
     for (const auto& node : members_.nodes()) {
       if (!node->in_round() && record.others.size() < 2 * DepartedNodes::kMaxLost)
-        record.others.push_back(node->node_id);
+        record.others.push_back(node->join.node_id());
     }
     return record;
   }

@@ -21,8 +21,8 @@ absl::StatusOr<Node*> FindNamed(const std::string& name, const std::string& job_
   std::vector<Node*> found;
   std::vector<std::string> ids;
   for (const auto& node : members.nodes()) {
-    std::string id = ShownId(node->node_id);
-    if (node->host != name && id != name) continue;
+    std::string id = ShownId(node->join.node_id());
+    if (node->join.host() != name && id != name) continue;
     found.push_back(node.get());
     ids.push_back(std::move(id));
   }
@@ -53,15 +53,15 @@ absl::Status Job::Kick(const std::string& name, const std::string& actor, const 
   if (!found.ok()) return found.status();
   Node* const node = *found;
   if (!node->connected) {
-    return absl::UnavailableError(
-        absl::StrCat("node ", node->host, " of job ", job_id_, " has lost its connection; try again in a moment"));
+    return absl::UnavailableError(absl::StrCat("node ", node->join.host(), " of job ", job_id_,
+                                               " has lost its connection; try again in a moment"));
   }
-  std::string what = absl::StrCat("node ", node->host, " kicked by ", actor);
-  departed_.AddKicked(node->node_id, actor);
+  std::string what = absl::StrCat("node ", node->join.host(), " kicked by ", actor);
+  departed_.AddKicked(node->join.node_id(), actor);
   if (round_.number() > 0) Keep(what, turn);  // as in Resize
   Say(Event{.kind = Event::Kind::kNodeKicked,
-            .node_id = node->node_id,
-            .host = node->host,
+            .node_id = node->join.node_id(),
+            .host = node->join.host(),
             .detail = what,
             .actor = actor},
       turn);

@@ -36,7 +36,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     return Refuse(join.node_id(), join.incarnation(), OtherLaunchersId(job_id_, join.host()), turn);
   if (Node* node = members_.Find(join.node_id()); node != nullptr) {
     // A stream that was overtaken by a newer one of the same launcher.
-    if (join.incarnation() <= node->incarnation) {
+    if (join.incarnation() <= node->join.incarnation()) {
       return Close(join.node_id(), join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
     }
     return OnRejoin(node, join, turn);
@@ -49,7 +49,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     if (holder != nullptr && holder->connected && !members_.IsQuiet(*holder, turn.now)) {
       return Refuse(join.node_id(), join.incarnation(),
                     absl::StrCat("--node-rank ", join.node_rank(), " of ", join.host(), " is already in use by ",
-                                 holder->host, "; each node of job \"", job_id_, "\" needs its own"),
+                                 holder->join.host(), "; each node of job \"", job_id_, "\" needs its own"),
                     turn);
     }
   }
@@ -86,7 +86,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   SayWelcome(node, join, turn);
   // One that joined an earlier server, or was lost.
   Say(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
-      Counted(node->slots, "worker"), turn);
+      Counted(node->join.slots(), "worker"), turn);
   const bool starts_recovery = StartsRecovery(join);
   LearnRound(node->round, turn);
   if (starts_recovery) {
@@ -117,8 +117,8 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
 }
 
 void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
-  if (node->connected) Close(node->node_id, node->incarnation, rendezvous::Close::Why::kReplaced, turn);
-  node->incarnation = join.incarnation();
+  if (node->connected) Close(node->join.node_id(), node->join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
+  node->join.set_incarnation(join.incarnation());
   members_.Reconnected(node, turn.now);
   SayWelcome(node, join, turn);
   Say(Event::Kind::kNodeReturned, *node, "reconnected", turn);
@@ -137,7 +137,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-  if (const auto failure = held_.CameBack(node->node_id)) {
+  if (const auto failure = held_.CameBack(node->join.node_id())) {
     if (auto verdict = Charge(held_node_, *failure, turn)) {
       End(*std::move(verdict), turn);
     } else {
@@ -159,9 +159,9 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
   node->round = ReportedRound(join);
   switch (join.phase()) {
     case Join::PHASE_IDLE:
-      node->address = join.address();
-      node->store_port = join.store_port();
-      node->store_secret = join.store_secret();
+      node->join.set_address(join.address());
+      node->join.set_store_port(join.store_port());
+      node->join.set_store_secret(join.store_secret());
       members_.SetState(node, NodeState::kIdle);
       return members_.SetSurvivors(node, join.survivors(), join.can_reform());
     case Join::PHASE_RUNNING:
@@ -183,7 +183,7 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     const bool is_master = node->group_rank == 0;
     if (is_master && !round_.HasStoreAt(join.address(), join.store_port())) {
       TakePhase(node, join, turn);
-      return LeaveRound(absl::StrCat("the store address of node ", node->host, " changed"), std::nullopt, turn);
+      return LeaveRound(absl::StrCat("the store address of node ", node->join.host(), " changed"), std::nullopt, turn);
     }
     node->may_claim_touch = true;
     return Tell(*node, rendezvous::NewAssign(round_.PlaceOf(*node, budget_.used())), turn);
@@ -202,7 +202,7 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     }
   }
   TakePhase(node, join, turn);
-  LeaveRound(absl::StrCat("node ", node->host, " stopped its workers"), std::nullopt, turn);
+  LeaveRound(absl::StrCat("node ", node->join.host(), " stopped its workers"), std::nullopt, turn);
 }
 
 void Job::ConsiderLate(const Node& node, const Turn& turn) {
@@ -212,10 +212,10 @@ void Job::ConsiderLate(const Node& node, const Turn& turn) {
   if (left_out.contains(&node)) return;
   // Without room it is a spare, unless it can replace a node of a drained host.
   const bool replaces = std::any_of(left_out.begin(), left_out.end(), [&](const Node* other) {
-    return other->in_round() && server_.drained->contains(other->host);
+    return other->in_round() && server_.drained->contains(other->join.host());
   });
   if (round_.group_world_size() >= size_.max_nodes && !replaces) return;
-  LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn, true);
+  LeaveRound(absl::StrCat("node ", node.join.host(), " joined"), std::nullopt, turn, true);
 }
 
 void Job::ConsiderAllLate(const Turn& turn) {
@@ -237,7 +237,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const bool is_new = reported > round_.number();
   if (is_new) TakeUpRound(join.current(), turn);
   const Assignment& a = join.current();
-  if (a.group_world_size() != round_.group_world_size() || !round_.MayHavePlace(node->node_id, a.group_rank()) ||
+  if (a.group_world_size() != round_.group_world_size() || !round_.MayHavePlace(node->join.node_id(), a.group_rank()) ||
       !round_.HasStoreAt(a.master_addr(), a.master_port()) || !recovery_.Report(a.group_rank())) {
     return TakePhase(node, join, turn);  // contradicts the record, or another node's report
   }
@@ -278,7 +278,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   }
   if (lost_node && !recovery_.leaving()) {
     return LeaveInRecovery(
-        absl::StrCat("node lost: the launcher on ", node->host, " that hosted the rendezvous server has ended"),
+        absl::StrCat("node lost: the launcher on ", node->join.host(), " that hosted the rendezvous server has ended"),
         std::nullopt, turn);
   }
   if (recovery_.leaving()) StopAll(turn);
@@ -287,12 +287,12 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
 void Job::TakeReportOfOlder(Node* node, const Join& join, const Turn& turn) {
   TakePhase(node, join, turn);
   // The server ended before it had told this node of the round.
-  const int32_t group_rank = round_.RecordedRank(node->node_id);
+  const int32_t group_rank = round_.RecordedRank(node->join.node_id());
   if (group_rank < 0 || !recovery_.Report(group_rank)) return;
   members_.SetGroupRank(node, group_rank);
-  LeaveInRecovery(
-      absl::StrCat("node ", node->host, " did not receive round ", round_.number(), " before the server restarted"),
-      std::nullopt, turn);
+  LeaveInRecovery(absl::StrCat("node ", node->join.host(), " did not receive round ", round_.number(),
+                               " before the server restarted"),
+                  std::nullopt, turn);
 }
 
 void Job::TakeUpRound(const Assignment& assignment, const Turn& turn) {

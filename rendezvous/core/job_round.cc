@@ -84,7 +84,7 @@ std::string Job::ReasonAt(SteadyTime now) const {
   HeldUp held_up;
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kStopping) continue;
-    if (++held_up.all_hosts <= kMaxHostsNamed) held_up.hosts.push_back(node->host);
+    if (++held_up.all_hosts <= kMaxHostsNamed) held_up.hosts.push_back(node->join.host());
   }
   if (WaitsForGoneOnly()) {
     const bool by_fence = fence_.OpensAt() > now && fence_.OpensAt() >= restart_at_;
@@ -104,14 +104,14 @@ LeftOutNodes Job::LeftOutNow() const {
 }
 
 std::string Job::DescribeLeftOut(const Node& node) const {
-  if (server_.drained->contains(node.host))
-    return absl::StrCat("host ", node.host, " is drained: its nodes get no ranks");
-  if (!cooldowns_.IsActive(node.node_id)) {
+  if (server_.drained->contains(node.join.host()))
+    return absl::StrCat("host ", node.join.host(), " is drained: its nodes get no ranks");
+  if (!cooldowns_.IsActive(node.join.node_id())) {
     return absl::StrCat("the job was resized to at most ", Counted(size_.max_nodes, "node"));
   }
-  return absl::StrCat("node ", node.host, " is left out for ", absl::FormatDuration(cooldowns_.Length(node.node_id)),
-                      " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
-                      " rounds in a row");
+  return absl::StrCat(
+      "node ", node.join.host(), " is left out for ", absl::FormatDuration(cooldowns_.Length(node.join.node_id())),
+      " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow, " rounds in a row");
 }
 
 void Job::TellLeftOut(const Turn& turn) {
@@ -149,9 +149,10 @@ bool Job::StopSurvivors(const Turn& turn) {
     const bool missed = !node->in_round() && (!node->in_touch || node->round < round_.last_given_out());
     if (plain == nodes.end() && !missed) continue;
     any = true;
-    std::string reason = plain != nodes.end()
-                             ? absl::StrCat("restarting all workers: those of node ", (*plain)->host, " can't re-form")
-                             : absl::StrCat("restarting the workers of node ", node->host, ": they missed a round");
+    std::string reason =
+        plain != nodes.end()
+            ? absl::StrCat("restarting all workers: those of node ", (*plain)->join.host(), " can't re-form")
+            : absl::StrCat("restarting the workers of node ", node->join.host(), ": they missed a round");
     Tell(*node, NewStopRound(node->round, std::move(reason)), turn);
     members_.Expect(node, turn.now);  // as in StopAll
     members_.SetState(node, NodeState::kStopping);
@@ -177,12 +178,12 @@ void Job::Assign(const Turn& turn) {
   std::vector<RoundNodeRecord> recorded;
   if (server_.keeps_records) {
     recorded.reserve(nodes.size());
-    for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->node_id, nodes[i]->session});
+    for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->join.node_id(), nodes[i]->session});
   }
   round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
                  std::move(recorded), StateSourceOf(nodes, table));
   for (const size_t i : table.order) {
-    if (nodes[i]->in_process) round_.SetServerNode(table.places[i].group_rank);
+    if (nodes[i]->join.origin().in_process()) round_.SetServerNode(table.places[i].group_rank);
   }
   waiting_since_.reset();
   held_.Drop();
@@ -214,7 +215,7 @@ void Job::Assign(const Turn& turn) {
     if (left_out.empty()) break;
     if (!node->in_round() || !left_out.contains(node.get())) continue;
     members_.SetGroupRank(node.get(), -1);
-    if (!cooldowns_.IsActive(node->node_id) || server_.drained->contains(node->host)) continue;
+    if (!cooldowns_.IsActive(node->join.node_id()) || server_.drained->contains(node->join.host())) continue;
     Say(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
   }
   for (const size_t i : table.order) {
@@ -243,16 +244,16 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     return CompleteRecoveryIfAllReported(turn);
   }
   Say(Event{.kind = Event::Kind::kWorkerFailed,
-            .node_id = node->node_id,
-            .host = node->host,
+            .node_id = node->join.node_id(),
+            .host = node->join.host(),
             .detail = DescribeFailure(failure),
             .failure = failure},
       turn);
   if (failure.restartable() && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
-    held_node_ = node->node_id;
+    held_node_ = node->join.node_id();
     return LeaveRound(DescribeFailure(failure), failure, turn);
   }
-  if (auto verdict = Charge(node->node_id, failure, turn)) return End(*std::move(verdict), turn);
+  if (auto verdict = Charge(node->join.node_id(), failure, turn)) return End(*std::move(verdict), turn);
   if (state_ == JobState::kRunning) return LeaveRound(DescribeFailure(failure), failure, turn);
   LeaveInRecovery(DescribeFailure(failure), failure, turn);
   CompleteRecoveryIfAllReported(turn);
@@ -277,7 +278,7 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ != JobState::kRecovering) {
     round_.Gone(node->group_rank);
   }
-  if (held_.Lost(node->node_id)) {
+  if (held_.Lost(node->join.node_id())) {
     next_reason_ = state_reason_ = going.what;
     round_.Leave(going.what, std::nullopt);
     Keep(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
@@ -286,7 +287,7 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
   if (going.how != Going::How::kKicked) {
     Say(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
-  if (going.how == Going::How::kLost) departed_.AddLost(node->node_id);
+  if (going.how == Going::How::kLost) departed_.AddLost(node->join.node_id());
   departure->Add(*node, std::move(going));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
   members_.Remove(node);
@@ -335,7 +336,7 @@ void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
     departed_.SetUnreported();
   Enter(verdict.succeeded() ? JobState::kFinished : JobState::kFailed, verdict.reason());
   for (const auto& node : members_.nodes()) {
-    if (!node->connected && !node->in_process) departed_.ExpectForVerdict(*node, settings_);
+    if (!node->connected && !node->join.origin().in_process()) departed_.ExpectForVerdict(*node, settings_);
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);

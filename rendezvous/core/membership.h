@@ -27,16 +27,9 @@ enum class NodeState {
 
 // One launcher of a job. What is below the line is changed by Membership only.
 struct Node {
-  std::string node_id;
-  std::string host;
-  std::string address;
-  std::string role;
-  std::string topology;
-  uint64_t incarnation = 0;
-  int32_t store_port = 0;
-  std::string store_secret;
-  int32_t slots = 1;
-  bool in_process = false;
+  // The node's first Join, with the incarnation, address and store of the newest one. It has no settings, no session
+  // secret, and nothing about a round.
+  Join join;
   uint64_t round = 0;  // the last one it was given, or says that it was given; 0: none
   // In the job's latest round, if group_rank is set.
   int32_t base_rank = 0;

@@ -31,10 +31,10 @@ void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_
   facts_ = RoundRecord{.number = ++highest_,
                        .group_world_size = group_world_size,
                        .world_size = world_size,
-                       .master_addr = master.address,
-                       .master_port = master.store_port,
-                       .master_host = master.host,
-                       .store_secret = master.store_secret,
+                       .master_addr = master.join.address(),
+                       .master_port = master.join.store_port(),
+                       .master_host = master.join.host(),
+                       .store_secret = master.join.store_secret(),
                        .reason = std::move(reason),
                        .nodes = std::move(nodes)};
   source_ = source;

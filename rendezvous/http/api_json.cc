@@ -16,7 +16,6 @@ namespace {
 
 using nlohmann::json;
 using rendezvous::JobView;
-using rendezvous::NodeView;
 using rendezvous::Verdict;
 using rendezvous::WorkerFailure;
 
@@ -31,15 +30,15 @@ json Seconds(absl::Duration duration) {
 
 std::string Underscored(absl::string_view name) { return absl::StrReplaceAll(name, {{" ", "_"}}); }
 
-absl::string_view StateName(NodeView::State state) {
+absl::string_view StateName(v1::Node::State state) {
   switch (state) {
-    case NodeView::State::kIdle: return "idle";
-    case NodeView::State::kRunning: return "running";
-    case NodeView::State::kSucceeded: return "succeeded";
-    case NodeView::State::kStopping: return "stopping";
-    case NodeView::State::kSpare: return "spare";
+    case v1::Node::STATE_IDLE: return "idle";
+    case v1::Node::STATE_RUNNING: return "running";
+    case v1::Node::STATE_SUCCEEDED: return "succeeded";
+    case v1::Node::STATE_STOPPING: return "stopping";
+    case v1::Node::STATE_SPARE: return "spare";
+    default: return "unknown";
   }
-  return "unknown";
 }
 
 json ToJson(const WorkerFailure& failure) {
@@ -83,20 +82,20 @@ json ToJson(const rendezvous::GoodputView& goodput) {
           {"lost_seconds", Seconds(goodput.lost)}};
 }
 
-json ToJson(const NodeView& node) {
-  json value = {{"node_id", ShownId(node.node_id)},
-                {"host", node.host},
-                {"address", node.address},
-                {"slots", node.slots},
-                {"role", node.role},
-                {"state", StateName(node.state)},
-                {"group_rank", node.group_rank},
-                {"connected", node.connected},
-                {"drained", node.drained},
-                {"last_heard_seconds", Seconds(node.last_heard)}};
+json ToJson(const v1::Node& node) {
+  json value = {{"node_id", ShownId(node.node_id())},
+                {"host", node.host()},
+                {"address", node.address()},
+                {"slots", node.slots()},
+                {"role", node.role()},
+                {"state", StateName(node.state())},
+                {"group_rank", node.group_rank()},
+                {"connected", node.connected()},
+                {"drained", node.drained()},
+                {"last_heard_seconds", Seconds(ToDuration(node.last_heard()))}};
   json ranks = json::array();
-  for (const rendezvous::RankProgress& progress : node.progress) {
-    json rank = {{"rank", node.base_rank + progress.local_rank()},
+  for (const rendezvous::RankProgress& progress : node.progress()) {
+    json rank = {{"rank", node.base_rank() + progress.local_rank()},
                  {"local_rank", progress.local_rank()},
                  {"step", progress.step()},
                  {"phase", progress.phase()},
@@ -150,7 +149,7 @@ std::string JobsJson(const std::vector<JobView>& jobs, bool more, absl::Time sta
 std::string JobJson(const JobView& job, absl::Time start) {
   json value = ToJson(job, start);
   json nodes = json::array();
-  for (const NodeView& node : job.nodes) nodes.push_back(ToJson(node));
+  for (const v1::Node& node : job.nodes) nodes.push_back(ToJson(node));
   value["nodes"] = std::move(nodes);
   return Dump(value);
 }

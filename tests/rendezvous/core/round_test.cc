@@ -7,9 +7,9 @@ namespace {
 
 Node Master() {
   Node node;
-  node.host = "node-a";
-  node.address = "10.0.0.5";
-  node.store_port = 4000;
+  node.join.set_host("node-a");
+  node.join.set_address("10.0.0.5");
+  node.join.set_store_port(4000);
   return node;
 }
 
