@@ -22,8 +22,8 @@ struct Going {
   How how = How::kLost;
 };
 
-// PURE: nodes that are gone since the same moment (protocol 4.1). What is said of them is said of the first that had
-// ranks, else of the first. Thread-compatible.
+// PURE: nodes that are gone since the same moment (protocol 4.1). Messages name the first node that had ranks, or the
+// first node if none had. Thread-compatible.
 class Departure {
  public:
   void Add(const Node& node, Going going);
@@ -52,7 +52,7 @@ class Departure {
 // PURE: the departures since the latest round began, and how long the job waits because of them. Value type.
 class DeparturesOfRound {
  public:
-  // A silent node is awaited for this long where a lost one ends the job: launchers try to reach the server for as long.
+  // A silent node is awaited for this long where a lost one ends the job, as launchers try to reconnect for this long.
   static constexpr absl::Duration kReturnTime = absl::Seconds(30);
 
   void Add(const Departure& departure);
@@ -82,9 +82,9 @@ class HeldFailure {
   bool Hold(const WorkerFailure& failure, const Membership& members);
   // A new round has begun.
   void Drop() { *this = HeldFailure(); }
-  // A node is lost. Whether it was suspected: then nothing is held any more.
+  // A node is lost. Returns true and drops the failure if the node was suspected.
   bool Lost(absl::string_view node_id);
-  // A node is back. The failure, if it was the last one suspected: then nothing is held any more.
+  // A node reconnected. Returns and drops the failure if this was the last suspected node.
   std::optional<WorkerFailure> CameBack(absl::string_view node_id);
 
  private:

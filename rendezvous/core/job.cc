@@ -64,7 +64,7 @@ Job::Job(JobRecord record, const JobServer& server)
   recovery_.Begin(settings_, server.began);
   if (!round_.leave_reason().empty()) {
     recovery_.BeginLeft();
-    said_stopped_ = round_.number();
+    reported_stopped_ = round_.number();
   }
   const std::vector<RoundNodeRecord>& nodes = round_.record().nodes;
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -97,21 +97,21 @@ Job::Job(const JobRecord& record, JobOrigin origin, const JobServer& server, Ste
   if (origin.unreported) fence_.OnRestored();
 }
 
-void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
+void Job::SendWelcome(Node* node, const Join& join, const Turn& turn) {
   members_.SetInTouch(node, join.in_touch() && join.has_current());
   node->may_claim_touch = node->in_touch;
   node->told_left_out = false;
   if (!node->join.origin().in_process()) {
     const int64_t nodes = std::max<int64_t>(settings_.min_nodes(), static_cast<int64_t>(members_.size()));
     const absl::Duration planned = StretchedTimeout(ToDuration(settings_.heartbeat_timeout()), nodes);
-    // Should this Welcome get lost, the launcher goes by what it has: so the time never gets shorter. No server has
-    // given it a longer one than the longest.
+    // If this Welcome is lost, the launcher still uses its present timeout: so the timeout never becomes shorter. No
+    // server has assigned a longer one than LongestTimeout.
     const absl::Duration present = std::max(node->heartbeat_timeout, ToDuration(join.heartbeat_timeout()));
     members_.SetHeartbeatTimeout(node, std::min(std::max(planned, present), LongestTimeout(settings_)));
   }
   Welcome welcome = NewWelcome(BeatInterval(*node), node->heartbeat_timeout);
-  welcome.set_missed_round(node->in_round() ? 0 : round_.last_given_out());
-  Tell(*node, std::move(welcome), turn);
+  welcome.set_missed_round(node->in_round() ? 0 : round_.last_assigned());
+  Send(*node, std::move(welcome), turn);
 }
 
 void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn) {
@@ -127,7 +127,7 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
   if (is_beat && server_.lateness != nullptr)
     server_.lateness->OnBeat(turn.now - node->last_heard, BeatInterval(*node));
   members_.Heard(node, turn.now);
-  if (is_beat) return Tell(*node, HeartbeatAck{}, turn);
+  if (is_beat) return Send(*node, HeartbeatAck{}, turn);
   if (const auto* m = std::get_if<WorkerFailed>(&message)) return OnWorkerFailed(node, *m, turn);
   if (const auto* m = std::get_if<GroupSucceeded>(&message)) return OnSucceeded(node, *m, turn);
   if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
@@ -199,7 +199,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
       return LeaveRound(stopped, std::nullopt, turn);
     case JobState::kRecovering:
       if (!node->in_round()) return;
-      recovery_.Paid(node->group_rank);
+      recovery_.CauseReceived(node->group_rank);
       LeaveInRecovery(stopped, std::nullopt, turn);
       return CompleteRecoveryIfAllReported(turn);
     case JobState::kFinished:
@@ -209,7 +209,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
 
 void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn) {
   if (!node->in_round() || node->state != NodeState::kRunning || message.round() != round_.number()) return;
-  // While a round is being left nobody runs it any more, so these two states are all.
+  // No node runs a round that is being left, so only these two states matter.
   if (state_ != JobState::kRunning && state_ != JobState::kRecovering) return;
   members_.SetState(node, NodeState::kSucceeded);
   round_.AddSuccess();
@@ -225,7 +225,7 @@ SteadyTime Job::StateDeadline() const {
   switch (state_) {
     case JobState::kWaiting: return *waiting_since_ + WaitLimit();
     case JobState::kLastCall: return last_call_end_;
-    // Nobody may be left to wait for but nodes that are gone.
+    // If only nodes that are gone hold up the round, it begins when the fence opens.
     case JobState::kStopping:
       return WaitsForGoneOnly() ? std::min(stop_deadline_, std::max(fence_.OpensAt(), restart_at_)) : stop_deadline_;
     case JobState::kRecovering: return recovery_.until();
@@ -312,7 +312,7 @@ void Job::SendNotices(const Turn& turn) {
     if (!node->ready()) continue;
     Waiting told = waiting;
     if (left_out.contains(node.get())) told.set_reason(DescribeLeftOut(*node));
-    Tell(*node, std::move(told), turn);
+    Send(*node, std::move(told), turn);
   }
 }
 
@@ -322,7 +322,7 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   waiting.set_nodes_joined(usable_nodes());
   waiting.set_min_nodes(size_.min_nodes);
   waiting.set_max_nodes(size_.max_nodes);
-  // What is told to all grows with the square of the nodes.
+  // The bytes of one notice to all nodes grow with the square of the number of nodes.
   const size_t named = members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed;
   for (std::string& host : members_.FirstHosts(named)) waiting.add_hosts(std::move(host));
   const bool endless = state_ == JobState::kStopping && !WaitsForGoneOnly();  // until workers have stopped
@@ -334,7 +334,7 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   return waiting;
 }
 
-void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const {
+void Job::Send(const Node& node, ServerMessage message, const Turn& turn) const {
   if (!node.connected) return;  // it will be answered when it comes back
   turn.effects->emplace_back(
       rendezvous::Tell{job_id_, node.join.node_id(), node.join.incarnation(), std::move(message)});
@@ -353,10 +353,10 @@ void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string r
       rendezvous::Close{job_id_, node_id, incarnation, rendezvous::Close::Why::kRefused, std::move(reason)});
 }
 
-void Job::Keep(std::string event, const Turn& turn) {
+void Job::Persist(std::string event, const Turn& turn) {
   if (!server_.keeps_records) return;
   kept_ = std::make_shared<JobRecord>(Record(turn.now));
-  turn.effects->emplace_back(Persist{kept_, std::move(event)});
+  turn.effects->emplace_back(rendezvous::Persist{kept_, std::move(event)});
 }
 
 void Job::CompleteRecord(SteadyTime now) {
@@ -366,7 +366,7 @@ void Job::CompleteRecord(SteadyTime now) {
   record->events = history_.events();
 }
 
-void Job::Say(Event event, const Turn& turn) {
+void Job::Report(Event event, const Turn& turn) {
   goodput_.OnEvent(event.kind, turn.now);
   event.job_id = job_id_;
   event.round = round_.number();
@@ -376,19 +376,20 @@ void Job::Say(Event event, const Turn& turn) {
   }
   event.time = turn.wall_time;
   if (server_.keeps_records) history_.Add(event);
-  turn.effects->emplace_back(Report{std::move(event)});
+  turn.effects->emplace_back(rendezvous::Report{std::move(event)});
 }
 
-void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
-  Say(Event{.kind = kind, .node_id = node.join.node_id(), .host = node.join.host(), .detail = std::move(detail)}, turn);
+void Job::Report(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
+  Report(Event{.kind = kind, .node_id = node.join.node_id(), .host = node.join.host(), .detail = std::move(detail)},
+         turn);
 }
 
-void Job::SayCreated(const Turn& turn) {
-  Say(Event{.kind = Event::Kind::kJobCreated,
-            .detail = absl::StrCat("first node: ", settings_host_),
-            .min_nodes = size_.min_nodes,
-            .max_nodes = size_.max_nodes},
-      turn);
+void Job::ReportCreated(const Turn& turn) {
+  Report(Event{.kind = Event::Kind::kJobCreated,
+               .detail = absl::StrCat("first node: ", settings_host_),
+               .min_nodes = size_.min_nodes,
+               .max_nodes = size_.max_nodes},
+         turn);
 }
 
 JobView Job::View(SteadyTime now, bool with_nodes) const {

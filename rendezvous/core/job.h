@@ -43,7 +43,7 @@ namespace ddprun::rendezvous {
 // back), job_round.cc (rounds and the end) and job_command.cc.
 class Job {
  public:
-  // What every event comes with.
+  // The context of an event.
   struct Turn {
     SteadyTime now;
     Effects* effects;
@@ -64,12 +64,12 @@ class Job {
   // Each is answered in every state but the end's.
   void OnJoin(const Join& join, const Turn& turn);
   // The job has just begun: to be called before its first OnJoin.
-  void SayCreated(const Turn& turn);
+  void ReportCreated(const Turn& turn);
   void OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn);
   void OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn);
   void OnDeadline(const Turn& turn);
 
-  // Commands; `actor` is who gave them. REQUIRES: !ended(). What can't be done changes nothing:
+  // Commands of `actor`. REQUIRES: !ended(). A command that fails changes nothing:
   //   NOT_FOUND         no such node.
   //   INVALID_ARGUMENT  a name that several nodes have.
   //   UNAVAILABLE       not at this moment; the text says what to wait for.
@@ -101,7 +101,7 @@ class Job {
   void RemoveExpired(const Turn& turn);
   void RemoveSilent(Node* node, Departure* departure, const Turn& turn);
   // Settles how long the node may be silent from this Join on, and tells it.
-  void SayWelcome(Node* node, const Join& join, const Turn& turn);
+  void SendWelcome(Node* node, const Join& join, const Turn& turn);
   void OnLeave(Node* node, const Leave& leave, const Turn& turn);
   // Waiting nodes have to be told, if there are any.
   void NoteChange(SteadyTime now);
@@ -111,35 +111,35 @@ class Job {
   SteadyTime StateDeadline() const;
   void SendNotices(const Turn& turn);
   Waiting DescribeWaiting(SteadyTime now) const;
-  void Tell(const Node& node, ServerMessage message, const Turn& turn) const;
+  void Send(const Node& node, ServerMessage message, const Turn& turn) const;
   void Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const;
   void Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const;
-  // To be called after a change of what a record has, before anybody is told.
-  void Keep(std::string event, const Turn& turn);
-  // Something happened, in the job's latest round; to be called after Keep.
-  void Say(Event event, const Turn& turn);
-  void Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn);
+  // To be called after a change of recorded state, before messages that depend on it.
+  void Persist(std::string event, const Turn& turn);
+  // Something happened, in the job's latest round; to be called after Persist.
+  void Report(Event event, const Turn& turn);
+  void Report(Event::Kind kind, const Node& node, std::string detail, const Turn& turn);
 
   // job_join.cc
   void OnNewcomer(const Join& join, const Turn& turn);
   void LearnRound(uint64_t number, const Turn& turn);
   void OnRejoin(Node* node, const Join& join, const Turn& turn);
   void ReconcileRunning(Node* node, const Join& join, const Turn& turn);
-  // Takes the phase of a node that is in no round: it is told to stop what it still runs.
+  // Takes the phase of a node that is in no round, and stops the workers that it still runs.
   void TakePhase(Node* node, const Join& join, const Turn& turn);
   // A node that joined, or became idle, while a round runs without it.
   void ConsiderLate(const Node& node, const Turn& turn);
-  // The same for all nodes that the running round goes without.
+  // Considers all nodes that are not in the running round.
   void ConsiderAllLate(const Turn& turn);
   bool StartsRecovery(const Join& join) const;
   void TakeReport(Node* node, const Join& join, const Turn& turn);
-  // The same of a node that knows nothing of the round that is taken up.
+  // Takes the report of a node that does not know the round that is resumed.
   void TakeReportOfOlder(Node* node, const Join& join, const Turn& turn);
-  // Whether the Join may be of this node id, as far as it is known what launcher process has it.
+  // False if the node id is known to belong to another launcher process.
   bool IsTrueNode(const Join& join) const;
   // For the launcher of this Join the job is over.
-  void TellVerdict(const Join& join, Verdict verdict, const Turn& turn);
-  void TakeUpRound(const Assignment& assignment, const Turn& turn);
+  void SendVerdict(const Join& join, Verdict verdict, const Turn& turn);
+  void ResumeRound(const Assignment& assignment, const Turn& turn);
   void ForgetReport(Node* node);
   void LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
   void CompleteRecoveryIfAllReported(const Turn& turn);
@@ -158,7 +158,7 @@ class Job {
   void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn, bool at_step_end = false);
   void StopAll(const Turn& turn);
   // Once for each round.
-  void SayStopped(const Turn& turn);
+  void ReportStopped(const Turn& turn);
   // Of the round that it may still run.
   StopRound StopOf(const Node& node) const;
   void EnterWaiting(std::string reason, const Turn& turn);
@@ -169,20 +169,20 @@ class Job {
   bool WaitsForGoneOnly() const {
     return members_.all_stopped() && ReadyForRound(members_, size_.max_nodes, LeftOutNow());
   }
-  // Nodes that the next round begins without, or that the present one goes on without.
+  // Nodes that the next round begins without, or that the present round leaves out.
   LeftOutNodes LeftOutNow() const;
   std::string DescribeLeftOut(const Node& node) const;
-  // Those of them that may claim to be in touch have to answer before the round begins (protocol 3.9).
-  void TellLeftOut(const Turn& turn);
+  // Notifies these nodes. Nodes that may claim to be in touch must answer before the round begins (protocol 3.9).
+  void NotifyLeftOut(const Turn& turn);
   void TryAssign(const Turn& turn);
   // Survivors that can't go on in the next round, of nodes that are about to take part in it, have to stop first: all
-  // of them if one of these nodes can't keep its workers, and those that missed a round. Whether there were any.
+  // of them if one of these nodes can't keep its workers, and those that missed a round. True if there were any.
   bool StopSurvivors(const Turn& turn);
-  // A round is not given to a node that may be gone. Whether there was one, which is lost then.
+  // A node that may be gone is not assigned a round, but is lost. Returns true if there was one.
   bool RemoveQuiet(const Turn& turn);
   void Assign(const Turn& turn);
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
-  // What a failure on this node means for the job: it ends, or one restart is charged.
+  // Returns the verdict if the failure on this node ends the job. Otherwise charges one restart.
   std::optional<Verdict> Charge(absl::string_view node_id, const WorkerFailure& failure, const Turn& turn);
   // Takes away a node that is gone.
   void Remove(Node* node, Going going, Departure* departure, const Turn& turn);
@@ -231,8 +231,8 @@ class Job {
   SteadyTime restart_at_ = SteadyTime::InfinitePast();  // not before
   DeparturesOfRound departures_;
   DepartedNodes departed_;
-  std::string next_reason_;    // of the round that comes next
-  uint64_t said_stopped_ = 0;  // the last round of which it was said that it is over
+  std::string next_reason_;        // of the round that comes next
+  uint64_t reported_stopped_ = 0;  // the last round of which it was said that it is over
 
   std::optional<SteadyTime> waiting_since_;  // since no round ran
   SteadyTime last_call_end_;

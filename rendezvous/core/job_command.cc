@@ -1,4 +1,4 @@
-// What people tell a job to do.
+// Commands of operators on a job.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -37,7 +37,7 @@ absl::StatusOr<Node*> FindNamed(const std::string& name, const std::string& job_
 }  // namespace
 
 absl::Status Job::Stop(const std::string& actor, const Turn& turn) {
-  // A verdict that nobody was told binds nobody, and nodes may be on their way that run the job.
+  // A verdict that no launcher receives has no effect, and nodes that run the job may be about to reconnect.
   if (members_.size() == 0) {
     return absl::UnavailableError(absl::StrCat(
         "job ", job_id_, ": no launcher is connected yet; try again when they have reconnected, or stop them"));
@@ -58,14 +58,14 @@ absl::Status Job::Kick(const std::string& name, const std::string& actor, const 
   }
   std::string what = absl::StrCat("node ", node->join.host(), " kicked by ", actor);
   departed_.AddKicked(node->join.node_id(), actor);
-  if (round_.number() > 0) Keep(what, turn);  // as in Resize
-  Say(Event{.kind = Event::Kind::kNodeKicked,
-            .node_id = node->join.node_id(),
-            .host = node->join.host(),
-            .detail = what,
-            .actor = actor},
-      turn);
-  Tell(*node, NewFinish(Kicked(actor)), turn);
+  if (round_.number() > 0) Persist(what, turn);  // as in Resize
+  Report(Event{.kind = Event::Kind::kNodeKicked,
+               .node_id = node->join.node_id(),
+               .host = node->join.host(),
+               .detail = what,
+               .actor = actor},
+         turn);
+  Send(*node, NewFinish(Kicked(actor)), turn);
   if (node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   if (node->in_round()) departures_.AddCommand();
   OnGone(node, Going{.what = std::move(what), .how = Going::How::kKicked}, turn);
@@ -85,13 +85,13 @@ absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Tu
   size_ = size;
   const std::string what = absl::StrCat("resized to ", size.min_nodes, ":", size.max_nodes, " nodes by ", actor);
   // Before a first round the record is that of the job before, which must not be forgotten: its rounds may still run.
-  if (round_.number() > 0) Keep(what, turn);
-  Say(Event{.kind = Event::Kind::kJobResized,
-            .detail = what,
-            .actor = actor,
-            .min_nodes = size.min_nodes,
-            .max_nodes = size.max_nodes},
-      turn);
+  if (round_.number() > 0) Persist(what, turn);
+  Report(Event{.kind = Event::Kind::kJobResized,
+               .detail = what,
+               .actor = actor,
+               .min_nodes = size.min_nodes,
+               .max_nodes = size.max_nodes},
+         turn);
   ApplyChange(what, turn);
   return absl::OkStatus();
 }

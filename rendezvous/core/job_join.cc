@@ -25,7 +25,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
   const bool of_earlier_job = previous_.HadRound(ReportedRound(join)) && !HasNode(join.node_id());
   const std::string* kicked_by = departed_.KickedBy(join.node_id());
   if ((of_earlier_job || kicked_by != nullptr) && !fence_.IsOvertaken(join) && IsTrueNode(join)) {
-    return TellVerdict(join, of_earlier_job ? *previous_.verdict : Kicked(*kicked_by), turn);
+    return SendVerdict(join, of_earlier_job ? *previous_.verdict : Kicked(*kicked_by), turn);
   }
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host(), join.settings())) {
     return Refuse(join.node_id(), join.incarnation(), *std::move(problem), turn);
@@ -68,11 +68,11 @@ bool Job::IsTrueNode(const Join& join) const {
   return true;
 }
 
-void Job::TellVerdict(const Join& join, Verdict verdict, const Turn& turn) {
+void Job::SendVerdict(const Join& join, Verdict verdict, const Turn& turn) {
   fence_.OnToldEnd(join, turn.now);
   const bool has_workers = join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING;
   // Before a first round the record is the earlier job's.
-  if (has_workers && round_.number() > 0) Keep("", turn);
+  if (has_workers && round_.number() > 0) Persist("", turn);
   turn.effects->emplace_back(
       rendezvous::Tell{job_id_, join.node_id(), join.incarnation(), NewFinish(std::move(verdict))});
   if (state_ == JobState::kStopping) TryAssign(turn);
@@ -83,10 +83,10 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   const bool is_known = departed_.OnJoin(join.node_id());
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
-  SayWelcome(node, join, turn);
+  SendWelcome(node, join, turn);
   // One that joined an earlier server, or was lost.
-  Say(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
-      Counted(node->join.slots(), "worker"), turn);
+  Report(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
+         Counted(node->join.slots(), "worker"), turn);
   const bool starts_recovery = StartsRecovery(join);
   LearnRound(node->round, turn);
   if (starts_recovery) {
@@ -108,7 +108,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
     case JobState::kRunning:
       ConsiderLate(*node, turn);
       // A spare, which a server that is started later has to know.
-      if (state_ == JobState::kRunning && !is_known) Keep(absl::StrCat("node ", join.host(), " stands by"), turn);
+      if (state_ == JobState::kRunning && !is_known) Persist(absl::StrCat("node ", join.host(), " stands by"), turn);
       return;
     case JobState::kRecovering:
     case JobState::kFinished:
@@ -120,8 +120,8 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   if (node->connected) Close(node->join.node_id(), node->join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
   node->join.set_incarnation(join.incarnation());
   members_.Reconnected(node, turn.now);
-  SayWelcome(node, join, turn);
-  Say(Event::Kind::kNodeReturned, *node, "reconnected", turn);
+  SendWelcome(node, join, turn);
+  Report(Event::Kind::kNodeReturned, *node, "reconnected", turn);
   LearnRound(ReportedRound(join), turn);
   switch (state_) {
     case JobState::kWaiting:
@@ -141,7 +141,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     if (auto verdict = Charge(held_node_, *failure, turn)) {
       End(*std::move(verdict), turn);
     } else {
-      Keep("", turn);
+      Persist("", turn);
     }
   }
   if (state_ == JobState::kStopping) TryAssign(turn);
@@ -152,7 +152,7 @@ void Job::LearnRound(uint64_t number, const Turn& turn) {
   if (!round_.Learn(number)) return;
   fence_.OnUnknownRound();
   // Before a first round there is nothing to go on with: the nodes begin the job anew.
-  if (round_.number() > 0) Keep("", turn);
+  if (round_.number() > 0) Persist("", turn);
 }
 
 void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
@@ -165,7 +165,7 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
       members_.SetState(node, NodeState::kIdle);
       return members_.SetSurvivors(node, join.survivors(), join.can_reform());
     case Join::PHASE_RUNNING:
-    case Join::PHASE_SUCCEEDED: members_.SetState(node, NodeState::kStopping); return Tell(*node, StopOf(*node), turn);
+    case Join::PHASE_SUCCEEDED: members_.SetState(node, NodeState::kStopping); return Send(*node, StopOf(*node), turn);
     case Join::PHASE_STOPPING: return members_.SetState(node, NodeState::kStopping);
     default: return;  // refused by Validate
   }
@@ -186,7 +186,7 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
       return LeaveRound(absl::StrCat("the store address of node ", node->join.host(), " changed"), std::nullopt, turn);
     }
     node->may_claim_touch = true;
-    return Tell(*node, rendezvous::NewAssign(round_.PlaceOf(*node, budget_.used())), turn);
+    return Send(*node, rendezvous::NewAssign(round_.PlaceOf(*node, budget_.used())), turn);
   }
   if (reported == round_.number()) {
     switch (join.phase()) {
@@ -235,7 +235,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const uint64_t reported = ReportedRound(join);
   if (!join.has_current() || reported < round_.number()) return TakeReportOfOlder(node, join, turn);
   const bool is_new = reported > round_.number();
-  if (is_new) TakeUpRound(join.current(), turn);
+  if (is_new) ResumeRound(join.current(), turn);
   const Assignment& a = join.current();
   if (a.group_world_size() != round_.group_world_size() || !round_.MayHavePlace(node->join.node_id(), a.group_rank()) ||
       !round_.HasStoreAt(a.master_addr(), a.master_port()) || !recovery_.Report(a.group_rank())) {
@@ -247,7 +247,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   node->role_world_size = a.role_world_size();
   members_.SetGroupRank(node, a.group_rank());
   if (budget_.LearnUsed(a.restart_count()) || is_new) {
-    Keep(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
+    Persist(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
   }
   if (join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING) fence_.LatestRoundRuns();
   // With the process of the server before this one its node has ended.
@@ -266,7 +266,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       break;
     case Join::PHASE_STOPPING:
       // A worker's failure, or a Ready, follows.
-      recovery_.Owes(a.group_rank());
+      recovery_.ExpectCause(a.group_rank());
       members_.SetState(node, NodeState::kStopping);
       break;
     case Join::PHASE_IDLE:
@@ -295,11 +295,11 @@ void Job::TakeReportOfOlder(Node* node, const Join& join, const Turn& turn) {
                   std::nullopt, turn);
 }
 
-void Job::TakeUpRound(const Assignment& assignment, const Turn& turn) {
+void Job::ResumeRound(const Assignment& assignment, const Turn& turn) {
   StopAll(turn);
   for (const auto& node : members_.nodes()) members_.SetGroupRank(node.get(), -1);
   recovery_.StartOver();
-  round_.TakeUp(assignment);
+  round_.Resume(assignment);
 }
 
 void Job::ForgetReport(Node* node) {
@@ -312,10 +312,10 @@ void Job::ForgetReport(Node* node) {
 void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   if (!recovery_.leaving() || cause) {
     round_.Leave(std::move(reason), std::move(cause));
-    Keep(absl::StrCat("stopping round ", round_.number(), ": ", round_.leave_reason()), turn);
+    Persist(absl::StrCat("stopping round ", round_.number(), ": ", round_.leave_reason()), turn);
   }
   recovery_.Leave();
-  SayStopped(turn);
+  ReportStopped(turn);
   StopAll(turn);
 }
 

@@ -43,24 +43,24 @@ void Job::StartRound(std::string reason, const Turn& turn) {
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn, bool at_step_end) {
   round_.Leave(reason, std::move(cause), at_step_end);
   if (TooFew() && WaitLimit() <= absl::ZeroDuration()) return EndWithTooFew(reason, turn);
-  Keep(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
-  SayStopped(turn);
+  Persist(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
+  ReportStopped(turn);
   StopAll(turn);
   NoteChange(turn.now);
   if (TooFew()) return EnterWaiting(std::move(reason), turn);
   StartRound(std::move(reason), turn);
 }
 
-void Job::SayStopped(const Turn& turn) {
-  if (std::exchange(said_stopped_, round_.number()) == round_.number()) return;
-  Say(Event{.kind = Event::Kind::kRoundStopped, .detail = round_.leave_reason(), .failure = round_.leave_cause()},
-      turn);
+void Job::ReportStopped(const Turn& turn) {
+  if (std::exchange(reported_stopped_, round_.number()) == round_.number()) return;
+  Report(Event{.kind = Event::Kind::kRoundStopped, .detail = round_.leave_reason(), .failure = round_.leave_cause()},
+         turn);
 }
 
 void Job::StopAll(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kRunning && node->state != NodeState::kSucceeded) continue;
-    Tell(*node, StopOf(*node), turn);
+    Send(*node, StopOf(*node), turn);
     // Without workers it may have been silent for longer.
     if (node->state == NodeState::kSucceeded) members_.Expect(node.get(), turn.now);
     members_.SetState(node.get(), NodeState::kStopping);
@@ -76,7 +76,7 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   if (!waiting_since_) waiting_since_ = turn.now;
   NoteChange(turn.now);
   Enter(JobState::kWaiting, std::move(reason));
-  Say(Event{.kind = Event::Kind::kJobWaiting, .detail = state_reason_}, turn);
+  Report(Event{.kind = Event::Kind::kJobWaiting, .detail = state_reason_}, turn);
 }
 
 std::string Job::ReasonAt(SteadyTime now) const {
@@ -114,13 +114,13 @@ std::string Job::DescribeLeftOut(const Node& node) const {
       " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow, " rounds in a row");
 }
 
-void Job::TellLeftOut(const Turn& turn) {
+void Job::NotifyLeftOut(const Turn& turn) {
   const LeftOutNodes left_out = LeftOutNow();
   if (left_out.empty()) return;
   for (const auto& node : members_.nodes()) {
     if (!node->ready() || !node->may_claim_touch || node->told_left_out || !left_out.contains(node.get())) continue;
     node->told_left_out = true;
-    Tell(*node, NewExcludedFromRound(round_.highest() + 1, DescribeLeftOut(*node)), turn);
+    Send(*node, NewExcludedFromRound(round_.highest() + 1, DescribeLeftOut(*node)), turn);
   }
 }
 
@@ -130,7 +130,7 @@ void Job::TryAssign(const Turn& turn) {
     departures_.AddCommand();
     return EnterWaiting(next_reason_, turn);
   }
-  TellLeftOut(turn);
+  NotifyLeftOut(turn);
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= LargestSize()) fence_.Complete();
   if (members_.in_touch() >= LargestSize()) fence_.LastRoundIsThere();
@@ -145,15 +145,15 @@ bool Job::StopSurvivors(const Turn& turn) {
   bool any = false;
   for (Node* node : nodes) {
     if (node->survivors.empty()) continue;
-    // Without a place in the last round it goes by what the launcher says, unless it is known better.
-    const bool missed = !node->in_round() && (!node->in_touch || node->round < round_.last_given_out());
+    // Without a place in the last round the launcher's own claim counts, unless the server knows better.
+    const bool missed = !node->in_round() && (!node->in_touch || node->round < round_.last_assigned());
     if (plain == nodes.end() && !missed) continue;
     any = true;
     std::string reason =
         plain != nodes.end()
             ? absl::StrCat("restarting all workers: those of node ", (*plain)->join.host(), " can't re-form")
             : absl::StrCat("restarting the workers of node ", node->join.host(), ": they missed a round");
-    Tell(*node, NewStopRound(node->round, std::move(reason)), turn);
+    Send(*node, NewStopRound(node->round, std::move(reason)), turn);
     members_.Expect(node, turn.now);  // as in StopAll
     members_.SetState(node, NodeState::kStopping);
   }
@@ -180,8 +180,8 @@ void Job::Assign(const Turn& turn) {
     recorded.reserve(nodes.size());
     for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->join.node_id(), nodes[i]->session});
   }
-  round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
-                 std::move(recorded), StateSourceOf(nodes, table));
+  round_.Assign(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
+                std::move(recorded), StateSourceOf(nodes, table));
   for (const size_t i : table.order) {
     if (nodes[i]->join.origin().in_process()) round_.SetServerNode(table.places[i].group_rank);
   }
@@ -203,23 +203,23 @@ void Job::Assign(const Turn& turn) {
     members_.Expect(node, turn.now);
     members_.SetState(node, NodeState::kRunning);
   }
-  Keep(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
-                    round_.reason()),
-       turn);
-  Say(Event{.kind = Event::Kind::kRoundAssigned,
-            .detail = round_.reason(),
-            .nodes = static_cast<int32_t>(nodes.size()),
-            .workers = table.world_size},
-      turn);
+  Persist(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
+                       round_.reason()),
+          turn);
+  Report(Event{.kind = Event::Kind::kRoundAssigned,
+               .detail = round_.reason(),
+               .nodes = static_cast<int32_t>(nodes.size()),
+               .workers = table.world_size},
+         turn);
   for (const auto& node : members_.nodes()) {
     if (left_out.empty()) break;
     if (!node->in_round() || !left_out.contains(node.get())) continue;
     members_.SetGroupRank(node.get(), -1);
     if (!cooldowns_.IsActive(node->join.node_id()) || server_.drained->contains(node->join.host())) continue;
-    Say(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
+    Report(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
   }
   for (const size_t i : table.order) {
-    Tell(*nodes[i], rendezvous::NewAssign(round_.PlaceOf(*nodes[i], budget_.used())), turn);
+    Send(*nodes[i], rendezvous::NewAssign(round_.PlaceOf(*nodes[i], budget_.used())), turn);
   }
   NoteChange(turn.now);  // of spares
 }
@@ -231,7 +231,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kRunning: break;
     case JobState::kRecovering:
       if (recovery_.left_before()) return;
-      recovery_.Paid(node->group_rank);
+      recovery_.CauseReceived(node->group_rank);
       break;
     case JobState::kWaiting:
     case JobState::kLastCall:
@@ -243,12 +243,12 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   if (failure.restartable() && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
     return CompleteRecoveryIfAllReported(turn);
   }
-  Say(Event{.kind = Event::Kind::kWorkerFailed,
-            .node_id = node->join.node_id(),
-            .host = node->join.host(),
-            .detail = DescribeFailure(failure),
-            .failure = failure},
-      turn);
+  Report(Event{.kind = Event::Kind::kWorkerFailed,
+               .node_id = node->join.node_id(),
+               .host = node->join.host(),
+               .detail = DescribeFailure(failure),
+               .failure = failure},
+         turn);
   if (failure.restartable() && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
     held_node_ = node->join.node_id();
     return LeaveRound(DescribeFailure(failure), failure, turn);
@@ -281,11 +281,11 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
   if (held_.Lost(node->join.node_id())) {
     next_reason_ = state_reason_ = going.what;
     round_.Leave(going.what, std::nullopt);
-    Keep(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
+    Persist(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
   }
   // Who commanded that a node goes has said so.
   if (going.how != Going::How::kKicked) {
-    Say(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
+    Report(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
   if (going.how == Going::How::kLost) departed_.AddLost(node->join.node_id());
   departure->Add(*node, std::move(going));
@@ -340,15 +340,15 @@ void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);
-  Keep(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
+  Persist(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
   const Event::Kind failed = actor.empty() ? Event::Kind::kJobFailed : Event::Kind::kJobStopped;
-  Say(Event{.kind = verdict_->succeeded() ? Event::Kind::kJobFinished : failed,
-            .detail = verdict_->reason(),
-            .actor = std::move(actor),
-            .exit_code = verdict_->exit_code(),
-            .failure = FirstCause(*verdict_)},
-      turn);
-  for (const auto& node : members_.nodes()) Tell(*node, NewFinish(*verdict_), turn);
+  Report(Event{.kind = verdict_->succeeded() ? Event::Kind::kJobFinished : failed,
+               .detail = verdict_->reason(),
+               .actor = std::move(actor),
+               .exit_code = verdict_->exit_code(),
+               .failure = FirstCause(*verdict_)},
+         turn);
+  for (const auto& node : members_.nodes()) Send(*node, NewFinish(*verdict_), turn);
 }
 
 }  // namespace ddprun::rendezvous

@@ -26,7 +26,7 @@ struct TrainingView {
   std::vector<std::pair<int64_t, double>> losses;
 };
 
-// Where a job's time went. Of a job that servers have led which keep no goodput: since the first one that does.
+// Where a job's time went. If older servers without goodput ran the job, counting began with the first newer one.
 struct GoodputView {
   absl::Duration waiting;     // for nodes
   absl::Duration starting;    // from the first round until a rank reports a step

@@ -41,7 +41,7 @@ struct PreviousJob {
   bool HadRound(uint64_t round) const { return round > 0 && round <= last_round; }
 };
 
-// What a server knows of a job id before a job of this id begins.
+// The server's knowledge of a job id before a job of this id begins.
 struct JobOrigin {
   uint64_t round_floor = 0;   // rounds will be greater
   uint64_t max_reported = 0;  // the highest round that a node may report while nothing else is known of the job
@@ -59,7 +59,7 @@ struct JobOrigin {
   }
 };
 
-// The server of a job. What it points to outlives the job.
+// The server of a job. The objects that it points to outlive the job.
 struct JobServer {
   SteadyTime began;            // nodes of an earlier server may look for that one until then
   bool keeps_records = false;  // all that has to outlive the server is handed out in Persist effects

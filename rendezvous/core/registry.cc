@@ -94,7 +94,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     ended_.Remove(join.job_id());
     if (!join.origin().peer().empty()) ++of_peer_[join.origin().peer()].jobs;
     it = live_.emplace(join.job_id(), LiveJob{std::move(job), join.origin().peer()}).first;
-    it->second.job->SayCreated(MakeTurn(now, effects));
+    it->second.job->ReportCreated(MakeTurn(now, effects));
   } else if (auto why = NoRoomFor(join)) {
     return refuse(Close::Why::kFull, *std::move(why));
   }
@@ -169,18 +169,18 @@ absl::Status Registry::Drain(const std::string& host, const std::string& actor, 
   if (auto problem = CheckHostName(host)) return absl::InvalidArgumentError(*problem);
   if (drained_.size() >= kMaxDrainedHosts) return absl::InvalidArgumentError("too many hosts are drained");
   if (!drained_.insert(host).second) return absl::OkStatus();
-  TellDrained(Event::Kind::kHostDrained, host, actor, now, effects);
+  ReportDrained(Event::Kind::kHostDrained, host, actor, now, effects);
   return absl::OkStatus();
 }
 
 absl::Status Registry::Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects) {
   if (drained_.erase(host) == 0) return absl::NotFoundError(absl::StrCat("host ", host, " is not drained"));
-  TellDrained(Event::Kind::kHostUndrained, host, actor, now, effects);
+  ReportDrained(Event::Kind::kHostUndrained, host, actor, now, effects);
   return absl::OkStatus();
 }
 
-void Registry::TellDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
-                           Effects* effects) {
+void Registry::ReportDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
+                             Effects* effects) {
   const std::string what =
       absl::StrCat("host ", host, kind == Event::Kind::kHostDrained ? " drained by " : " undrained by ", actor);
   Event event{.kind = kind, .host = host, .detail = what, .actor = actor, .time = wall_time_};
@@ -234,7 +234,7 @@ void Registry::Settle(Live::iterator it, SteadyTime now) {
     live.indexed_at = next;
   }
   const size_t nodes = live.job->ended() ? 0 : live.job->nodes();
-  // Jobs that were restored are nobody's.
+  // Restored jobs have no peer.
   const auto of_peer = of_peer_.find(live.peer);
   if (of_peer != of_peer_.end()) of_peer->second.nodes += nodes - std::exchange(live.nodes, nodes);
   if (!live.job->ended()) return;
