@@ -7,7 +7,7 @@
 
 #include "worker_contract/exit_codes.h"
 
-// What people may tell the server to do with jobs, nodes and hosts (docs/rendezvousd.md).
+// Commands of operators on jobs, nodes and hosts (docs/rendezvousd.md).
 namespace ddprun::rendezvous {
 
 // The job ends like a failed one, with this exit code at every launcher.
@@ -16,7 +16,7 @@ struct StopJob {
 };
 using worker_contract::kExitStopped;
 
-// From now on the job has so many nodes. What launchers bring with --nnodes remains what they must bring.
+// The job gets new bounds on its number of nodes. Launchers still have to join with the same --nnodes as before.
 struct ResizeJob {
   std::string job_id;
   int32_t min_nodes = 0;

@@ -12,8 +12,8 @@ namespace ddprun::rendezvous {
 inline constexpr char kTokenVariable[] = "DDPRUN_TOKEN";
 inline constexpr char kTokenFileVariable[] = "DDPRUN_TOKEN_FILE";
 
-// What launchers and the rendezvous server prove to each other with (docs/security.md). All may be empty: then nobody
-// has to prove anything. Files are PEM, but for the token's; they are read again when they change.
+// Credentials with which launchers and the rendezvous server authenticate each other (docs/security.md). If all are
+// empty, neither side authenticates. Files except the token's are PEM; files are read again when they change.
 struct Credentials {
   std::string token;       // the shared token itself, or
   std::string token_file;  // a file of tokens, one a line: the first is shown to the other side, all are accepted
@@ -31,7 +31,7 @@ struct Credentials {
   bool has_tls() const { return !tls_cert.empty() || !tls_ca.empty(); }
 };
 
-// What a token allows (docs/security.md). Each role may also do what the roles before it may.
+// The role of a token (docs/security.md). Each role includes the permissions of the roles before it.
 enum class Role { kRead, kLauncher, kAdmin };
 inline constexpr Role kRoles[] = {Role::kRead, Role::kLauncher, Role::kAdmin};
 

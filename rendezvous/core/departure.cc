@@ -1,5 +1,6 @@
 #include "rendezvous/core/departure.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,7 @@ namespace ddprun::rendezvous {
 void Departure::Add(const Node& node, Going going) {
   const bool first = nodes_++ == 0;
   if (first || (node.in_round() && !had_ranks_)) {
-    loss_ = NodeFailure(node.host, going.what);
+    loss_ = NodeFailure(node.join.host(), going.what);
     loss_.set_signal(going.signal);
     what_ = std::move(going.what);
   }
@@ -29,10 +30,30 @@ std::string Departure::Text() const {
   return nodes_ == 1 ? what_ : absl::StrCat(what_, "; ", Counted(nodes_ - 1, "more node"), " lost with it");
 }
 
+void DeparturesOfRound::Add(const Departure& departure) {
+  if (departure.had_ranks()) loss_ = departure.loss();
+  if (!departure.may_all_return()) may_all_return_ = false;
+  if (departure.told_to_stop()) told_to_stop_ = true;
+}
+
+void DeparturesOfRound::AddCommand() {
+  by_command_ = may_all_return_ = true;
+  told_to_stop_ = false;
+}
+
+absl::Duration DeparturesOfRound::WaitLimit(const JobSettings& settings) const {
+  if (told_to_stop_) return absl::ZeroDuration();
+  const absl::Duration join_timeout = ToDuration(settings.join_timeout());
+  if (settings.max_restarts() > 0) return join_timeout;
+  if (!may_all_return_) return absl::ZeroDuration();
+  return by_command_ ? join_timeout : std::min(join_timeout, kReturnTime);
+}
+
 bool HeldFailure::Hold(const WorkerFailure& failure, const Membership& members) {
   absl::flat_hash_set<std::string> suspects;
   for (const auto& node : members.nodes()) {
-    if (!node->connected && node->in_round() && node->state == NodeState::kRunning) suspects.insert(node->node_id);
+    if (!node->connected && node->in_round() && node->state == NodeState::kRunning)
+      suspects.insert(node->join.node_id());
   }
   if (suspects.empty()) return false;
   failure_ = failure;

@@ -22,8 +22,8 @@ struct Going {
   How how = How::kLost;
 };
 
-// PURE: nodes that are gone since the same moment (protocol 4.1). What is said of them is said of the first that had
-// ranks, else of the first. Thread-compatible.
+// PURE: nodes that are gone since the same moment (protocol 4.1). Messages name the first node that had ranks, or the
+// first node if none had. Thread-compatible.
 class Departure {
  public:
   void Add(const Node& node, Going going);
@@ -49,6 +49,31 @@ class Departure {
   WorkerFailure loss_ = NewFailure();
 };
 
+// PURE: the departures since the latest round began, and how long the job waits because of them. Value type.
+class DeparturesOfRound {
+ public:
+  // A silent node is awaited for this long where a lost one ends the job, as launchers try to reconnect for this long.
+  static constexpr absl::Duration kReturnTime = absl::Seconds(30);
+
+  void Add(const Departure& departure);
+  // A command took away a node that the job needs: the job waits for another one, as before its first round.
+  void AddCommand();
+
+  // The time that a job of fixed size waits for missing nodes (protocol 3.1, 4.2).
+  absl::Duration WaitLimit(const JobSettings& settings) const;
+
+  // The last departure of a node with ranks, as a first cause.
+  const std::optional<WorkerFailure>& loss() const { return loss_; }
+  // True if a node was told to stop before it succeeded, and no command replaced it since.
+  bool told_to_stop() const { return told_to_stop_; }
+
+ private:
+  std::optional<WorkerFailure> loss_;
+  bool may_all_return_ = true;  // all nodes that went before they succeeded
+  bool told_to_stop_ = false;
+  bool by_command_ = false;
+};
+
 // PURE: a worker failed while the stream of running nodes was broken. If one of those is lost, the failure followed
 // from the loss; if all come back, it counts (protocol 4.1). Thread-compatible.
 class HeldFailure {
@@ -57,9 +82,9 @@ class HeldFailure {
   bool Hold(const WorkerFailure& failure, const Membership& members);
   // A new round has begun.
   void Drop() { *this = HeldFailure(); }
-  // A node is lost. Whether it was suspected: then nothing is held any more.
+  // A node is lost. Returns true and drops the failure if the node was suspected.
   bool Lost(absl::string_view node_id);
-  // A node is back. The failure, if it was the last one suspected: then nothing is held any more.
+  // A node reconnected. Returns and drops the failure if this was the last suspected node.
   std::optional<WorkerFailure> CameBack(absl::string_view node_id);
 
  private:

@@ -11,7 +11,7 @@
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/messages.h"
 
-// What the core has decided, for the shell to carry out in order.
+// Effects are the decisions of the core. The shell executes them in order.
 namespace ddprun::rendezvous {
 
 // Something to tell one node. The shell delivers it to the node's stream of this incarnation, or drops it.
@@ -38,14 +38,14 @@ struct Close {
   std::string reason;  // one line
 };
 
-// Keep this record instead of the one before of its job. What the same job is told after it depends on it, and must
-// not be delivered before the record is safe.
+// Replaces the stored record of the job. Messages to this job's nodes that follow the effect depend on the record: the
+// shell must not deliver them before the record is safe.
 struct Persist {
   std::shared_ptr<const JobRecord> record;
   std::string event;  // what happened, in a line, for the job's history
 };
 
-// Something happened. Those that watch are not told before the records are safe that came before it of the same job.
+// Something happened. Watchers receive the event after the earlier records of the same job are safe.
 struct Report {
   Event event;
 };

@@ -19,14 +19,14 @@
 
 namespace ddprun::rendezvous {
 
-// What is remembered of a job that has ended.
+// The memory of a job that has ended.
 struct EndedJob {
   JobView view;                       // with its verdict, without nodes
   uint64_t last_round = 0;            // the highest one given out or reported
-  bool told = true;                   // false: nobody was left to hear the verdict, so it binds nobody
+  bool told = true;                   // false: no launcher received the verdict, so it has no effect
   std::vector<std::string> node_ids;  // sorted: who was told, and who is when it comes back
-  FencedNodes gone;                   // who still had workers, before or at the end
-  bool gone_are_all = false;          // nobody else had
+  FencedNodes gone;                   // nodes that still had workers, before or at the end
+  bool gone_are_all = false;          // no other node had workers
   // But nodes of the last round that have not come to this server; true if a record does not name them.
   bool unreported = false;
   // Nodes of the last round that the verdict has not reached, and until when each may still come back for it.
@@ -35,12 +35,12 @@ struct EndedJob {
   // As a server left it that ended before `began`, when this one began.
   static EndedJob FromRecord(JobRecord record, SteadyTime began);
 
-  // Whether this Join is of a launcher that belonged to the job and has to hear the verdict again.
+  // True if the Join comes from a launcher of this job, which has to receive the verdict again.
   bool Concerns(const Join& join) const;
   bool Has(absl::string_view node_id) const;
   // Nodes that were not there when the job ended.
   void AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std::vector<std::string>& lost);
-  // Whether the Join may be of its node id, as far as it is known what launcher process has it (protocol 2.4).
+  // False if the node id is known to belong to another launcher process (protocol 2.4).
   bool IsTrueNode(const Join& join) const;
 };
 
@@ -60,19 +60,19 @@ class EndedJobs {
   // A stream of a node of that job, if it is remembered, has closed.
   void OnStreamClosed(absl::string_view job_id, absl::string_view node_id, uint64_t incarnation);
 
-  // A node beats that stops its workers after it left, or after the end. Whether it belonged to the job.
+  // A node that left, or whose job ended, sends heartbeats while it stops its workers. True if it belonged to the job.
   bool OnHeartbeat(absl::string_view job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now);
 
-  // The launcher of this Join, which concerns its job, is told the verdict again. REQUIRES: the job is remembered.
+  // The verdict is sent again to the launcher of this Join. REQUIRES: the job is remembered, and Concerns(join).
   void OnTold(const Join& join, SteadyTime now);
 
-  // From when on nobody is to be expected any more who has not heard the verdict of its job.
+  // The time from which no launcher can still come for the verdict of its job.
   SteadyTime UnheardUntil() const;
 
   // nullptr: not (or no longer) remembered.
   const EndedJob* Find(absl::string_view job_id) const;
 
-  // What the rounds of a job of this id have to be greater than. Of forgotten jobs only the highest round of all is
+  // New rounds of a job of this id must be greater than this. Of forgotten jobs only the highest round of all is
   // kept, so rounds of a job id grow for ever.
   uint64_t RoundFloor(absl::string_view job_id) const;
 

@@ -41,7 +41,7 @@ struct Event {
   std::string node_id;    // as nodes join with; not for people (ShownId). Empty: not of one node
   std::string host;       // of the node, or the host itself
   std::string detail;     // one sentence: why, or what exactly
-  std::string actor;      // who commanded it; empty: nobody
+  std::string actor;      // who commanded it; empty: no command
   int32_t nodes = 0;      // kRoundAssigned
   int32_t workers = 0;    // kRoundAssigned
   int32_t min_nodes = 0;  // kJobCreated, kJobResized
@@ -81,7 +81,7 @@ inline absl::string_view Name(Event::Kind kind) {
   return "unknown";
 }
 
-// Whether it ends its job.
+// True for events that end their job.
 inline bool IsEnd(Event::Kind kind) {
   return kind == Event::Kind::kJobFinished || kind == Event::Kind::kJobFailed || kind == Event::Kind::kJobStopped;
 }

@@ -30,19 +30,19 @@ void Fence::Complete() {
 
 SteadyTime Fence::WorkersGone(const Node& node, SteadyTime heard) const {
   // In this process it is never silent: the end of its stream tells.
-  return node.in_process ? SteadyTime::InfiniteFuture() : heard + FenceTime(node.heartbeat_timeout);
+  return node.join.origin().in_process() ? SteadyTime::InfiniteFuture() : heard + FenceTime(node.heartbeat_timeout);
 }
 
 void Fence::OnLeft(const Node& node, SteadyTime now) {
-  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, now), node.session);
+  gone_.Add(node.join.node_id(), node.join.incarnation(), WorkersGone(node, now), node.session);
 }
 
 void Fence::OnSilent(const Node& node) {
-  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, node.quiet_since), node.session);
+  gone_.Add(node.join.node_id(), node.join.incarnation(), WorkersGone(node, node.quiet_since), node.session);
 }
 
 void Fence::OnJobEnd(const Node& node, SteadyTime now) {
-  gone_.Add(node.node_id, node.incarnation,
+  gone_.Add(node.join.node_id(), node.join.incarnation(),
             node.connected ? WorkersGone(node, now) : node.last_heard + reconnect_grace_, node.session);
 }
 

@@ -38,7 +38,7 @@ class Fence {
   bool IsOvertaken(const Join& join) const { return gone_.IsOvertaken(join.node_id(), join.incarnation()); }
   // A node of this Join is there, and says by itself where its workers stand. REQUIRES: !IsOvertaken(join).
   void OnJoin(const Join& join);
-  // Workers of the latest round run: so nobody can have been given a later one, and nobody is unknown.
+  // Workers of the latest round run: no later round can have been assigned, and no unknown node has workers.
   void LatestRoundRuns() { gone_.DropUnknown(); }
   // The job is one of a server before this one.
   void OnRestored() { has_veterans_ = true; }
@@ -56,22 +56,22 @@ class Fence {
   // The job has ended, with this node that may have workers.
   void OnJobEnd(const Node& node, SteadyTime now);
 
-  // The launcher of this Join is told that its job is over, an earlier one of the same id: it stops its workers, if it
+  // The launcher of this Join receives the end of its job, an earlier one of the same id, and stops its workers if it
   // has any. REQUIRES: !IsOvertaken(join).
   void OnToldEnd(const Join& join, SteadyTime now) { AddTold(join, longest_timeout_, now, &gone_); }
-  // The same for `nodes` that a job has left, whose nodes go by at most this heartbeat timeout.
+  // Does this for `nodes` of an ended job whose longest heartbeat timeout is `longest_timeout`.
   static void AddTold(const Join& join, absl::Duration longest_timeout, SteadyTime now, FencedNodes* nodes);
 
-  // A heartbeat of a node that is gone. Whether it may still have workers, and so is to be answered.
+  // A heartbeat of a node that is gone. True if the node may still have workers; then the heartbeat is answered.
   bool OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now);
-  // Whether it was the stream of a node that is gone: its workers are gone now.
+  // A stream ended. True if it was the stream of a node that is gone, whose workers are gone now.
   bool OnStreamClosed(absl::string_view node_id, uint64_t incarnation) {
     return gone_.StreamClosed(node_id, incarnation);
   }
 
   // From when on a round may begin, if nothing more is heard.
   SteadyTime OpensAt() const { return gone_.AllGone(); }
-  // Whether it is kept shut, until then, by nodes of which nobody knows.
+  // True if unknown nodes of an earlier server are the reason that no round may begin until then.
   bool AwaitsUnknown() const { return gone_.unknown_gone() == gone_.AllGone(); }
 
   const FencedNodes& nodes() const { return gone_; }
@@ -80,7 +80,7 @@ class Fence {
   // When a silent node that was last heard then has no workers any more.
   SteadyTime WorkersGone(const Node& node, SteadyTime heard) const;
 
-  const absl::Duration longest_timeout_;  // that any node of the job goes by
+  const absl::Duration longest_timeout_;  // of all nodes of the job
   const absl::Duration reconnect_grace_;
   const SteadyTime unknown_gone_;
   FencedNodes gone_;

@@ -28,25 +28,25 @@ class FencedNodes {
   // The digest of the node's session secret; nullptr: no such node is known here.
   const std::string* FindSession(absl::string_view node_id) const;
 
-  // A node that says that its workers still run: they are gone at `gone`. Whether it was known here.
+  // The node reports that its workers still run: they are gone at `gone`. Returns true if the node was known here.
   bool StillThere(const std::string& node_id, uint64_t incarnation, SteadyTime gone);
 
-  // The launcher's process has ended, if this was its last stream, and its workers with it. Whether it was known here.
+  // If this was the launcher's last stream, its process has ended, and its workers with it. True if it was known here.
   bool StreamClosed(absl::string_view node_id, uint64_t incarnation);
 
-  // Whether a stream of this incarnation is older than the node's last one, or that one itself.
+  // True if the node's last stream had this incarnation or a higher one.
   bool IsOvertaken(absl::string_view node_id, uint64_t incarnation) const;
 
   // The node has joined again, and says by itself where its workers stand.
   void CameBack(absl::string_view node_id);
 
-  // Nodes of a server before this one, of which nobody knows; and that there are none.
+  // Adds or drops the unknown nodes of an earlier server.
   void AddUnknown(SteadyTime gone) { unknown_gone_ = gone; }
   void DropUnknown() { unknown_gone_ = SteadyTime::InfinitePast(); }
 
   SteadyTime unknown_gone() const { return unknown_gone_; }
 
-  // Those that are known and may have workers at `now`, by node id.
+  // The known nodes that may have workers at `now`, by node id.
   std::vector<FencedNodeRecord> Record(SteadyTime now) const;
 
   // From when on none of them has workers, if nothing more is heard; the infinite past if there are none.

@@ -58,7 +58,7 @@ void Goodput::OnEvent(Event::Kind kind, SteadyTime now) {
 
 void Goodput::TakeUnheard(int64_t step) {
   const absl::Duration unheard = std::exchange(unheard_, absl::ZeroDuration());
-  // A round goes on at the highest step at best: a later one was made since the record.
+  // A round resumes at the highest step at best: a later one was made since the record.
   const bool ran = unheard_phase_ == Phase::kStarting || unheard_phase_ == Phase::kReForming;
   if (!ran || step - 1 <= highest_) return;
   *TimeOf(unheard_phase_, &past_) -= unheard;

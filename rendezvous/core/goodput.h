@@ -17,8 +17,8 @@ namespace ddprun::rendezvous {
 class Goodput {
  public:
   explicit Goodput(SteadyTime created) : since_(created) {}
-  // Goes on with a job of a server before this one, which began at `began`. What the workers did meanwhile is known
-  // when they report a step.
+  // Resumes the goodput of a job at `began`, when this server began. The time since the record is attributed when a
+  // rank reports a step.
   Goodput(const GoodputRecord& record, SteadyTime began);
 
   // Other kinds than those of the job and its rounds mean nothing here.
@@ -40,7 +40,7 @@ class Goodput {
   Phase phase_ = Phase::kWaiting;
   SteadyTime since_;  // in this phase
   GoodputView past_;
-  // Since the record was made, while nobody heard of steps: counted in the phase that the record has.
+  // The time from the record until a step is reported, which counts in the phase of the record.
   bool resumed_ = false;  // it lasts
   absl::Duration unheard_;
   Phase unheard_phase_ = Phase::kWaiting;

@@ -15,127 +15,119 @@
 namespace ddprun::rendezvous {
 namespace {
 
-FencedNodes FencedSince(SteadyTime server_began, const JobRecord& record) {
-  FencedNodes nodes;
-  const SteadyTime gone = Fence::UnknownGone(record.settings, server_began);
-  for (const FencedNodeRecord& node : record.fenced) nodes.Add(node.node_id, node.incarnation, gone, node.session);
-  return nodes;
+absl::Duration BeatInterval(const Node& node) {
+  return node.join.origin().in_process() ? absl::InfiniteDuration() : node.heartbeat_timeout / kBeatsPerTimeout;
 }
 
-const DrainedHosts kNoHosts;
-
-NodeView::State ShownState(const Node& node, JobState job) {
+v1::Node::State ShownState(const Node& node, JobState job) {
   switch (node.state) {
-    case NodeState::kIdle: return job == JobState::kRunning ? NodeView::State::kSpare : NodeView::State::kIdle;
-    case NodeState::kRunning: return NodeView::State::kRunning;
-    case NodeState::kSucceeded: return NodeView::State::kSucceeded;
-    case NodeState::kStopping: return NodeView::State::kStopping;
+    case NodeState::kIdle: return job == JobState::kRunning ? v1::Node::STATE_SPARE : v1::Node::STATE_IDLE;
+    case NodeState::kRunning: return v1::Node::STATE_RUNNING;
+    case NodeState::kSucceeded: return v1::Node::STATE_SUCCEEDED;
+    case NodeState::kStopping: return v1::Node::STATE_STOPPING;
   }
-  return NodeView::State::kIdle;
+  return v1::Node::STATE_UNSPECIFIED;
+}
+
+v1::Node ViewOf(const Node& node, JobState job, SteadyTime now) {
+  v1::Node view;
+  view.set_node_id(node.join.node_id());
+  view.set_host(node.join.host());
+  view.set_address(node.join.address());
+  view.set_slots(node.join.slots());
+  view.set_role(node.join.role());
+  view.set_state(ShownState(node, job));
+  view.set_group_rank(node.group_rank);
+  view.set_connected(node.connected);
+  *view.mutable_last_heard() = FromDuration(now - node.last_heard);
+  if (node.in_round()) view.set_base_rank(node.base_rank);
+  return view;
 }
 
 }  // namespace
 
-Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
-    : job_id_(first.job_id()),
-      settings_(first.settings()),
-      settings_host_(first.host()),
-      owner_(first.origin().user()),
-      created_(now),
-      recover_from_(past.recover_from),
-      restarts_before_(past.restarts),
-      earlier_round_(past.earlier_round),
-      earlier_verdict_(std::move(past.earlier_verdict)),
-      keeps_records_(keeps_records),
-      size_{settings_.min_nodes(), settings_.max_nodes()},
-      lateness_(past.lateness),
-      drained_(past.drained != nullptr ? past.drained : &kNoHosts),
-      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), past.lateness),
-      fence_(settings_, past.server_began, std::move(past.gone), past.gone_are_all),
-      budget_(settings_),
-      round_(past.round_floor, past.max_reported),
-      cooldowns_(ToDuration(settings_.node_cooldown())),
-      goodput_(now),
-      waiting_since_(now),
-      unreported_(past.unreported) {
-  if (unreported_) fence_.OnRestored();
-}
+Job::Job(const Join& first, JobOrigin origin, const JobServer& server, SteadyTime now)
+    : Job(JobRecord{.job_id = first.job_id(),
+                    .settings = first.settings(),
+                    .settings_host = first.host(),
+                    .owner = first.origin().user()},
+          std::move(origin), server, now) {}
 
-Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const DrainedHosts* drained)
-    : job_id_(std::move(record.job_id)),
-      settings_(record.settings),
-      settings_host_(std::move(record.settings_host)),
-      owner_(std::move(record.owner)),
-      created_(server_began - record.age),
-      recover_from_(record.round.number),
-      restarts_before_(record.restarts_charged),
-      earlier_round_(record.earlier_round),
-      earlier_verdict_(std::move(record.earlier_verdict)),
-      keeps_records_(true),
-      size_(record.resized.value_or(JobSize{settings_.min_nodes(), settings_.max_nodes()})),
-      resized_(record.resized.has_value()),
-      state_(JobState::kRecovering),
-      state_reason_(kRecoveringReason),
-      lateness_(lateness),
-      drained_(drained != nullptr ? drained : &kNoHosts),
-      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), lateness),
-      fence_(settings_, server_began, FencedSince(server_began, record), NamesAll(record.round, record.highest_round)),
-      budget_(settings_),
-      round_(std::move(record.round), record.highest_round),
-      cooldowns_(ToDuration(settings_.node_cooldown()), record, server_began),
-      goodput_(record.goodput ? Goodput(*record.goodput, server_began) : Goodput(server_began)),
-      history_(std::move(record.events)),
-      waiting_since_(server_began),
-      kicked_(std::move(record.kicked)),
-      lost_(std::move(record.others)) {
+Job::Job(JobRecord record, const JobServer& server)
+    : Job(record, JobOrigin::Of(record, server.began), server, server.began) {
+  state_ = JobState::kRecovering;
+  state_reason_ = std::string(kRecoveringReason);
   fence_.OnRestored();
   budget_.LearnUsed(record.restarts_charged);
-  budget_.Restore(record.restarts, server_began);
-  if (record.restarts.wait > absl::ZeroDuration()) restart_at_ = server_began + record.restarts.wait;
-  recovery_.Begin(settings_, server_began);
+  budget_.Restore(record.restarts, server.began);
+  if (record.restarts.wait > absl::ZeroDuration()) restart_at_ = server.began + record.restarts.wait;
+  recovery_.Begin(settings_, server.began);
   if (!round_.leave_reason().empty()) {
     recovery_.BeginLeft();
-    said_stopped_ = round_.number();
+    reported_stopped_ = round_.number();
   }
   const std::vector<RoundNodeRecord>& nodes = round_.record().nodes;
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (!nodes[i].gone) continue;
     recovery_.Gone(static_cast<int32_t>(i));
-    if (std::any_of(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == nodes[i].node_id; })) {
-      WaitBecauseOfCommand();
-    }
+    if (departed_.KickedBy(nodes[i].node_id) != nullptr) departures_.AddCommand();
   }
 }
 
-absl::Duration Job::BeatInterval(const Node& node) const {
-  return node.in_process ? absl::InfiniteDuration() : node.heartbeat_timeout / kBeatsPerTimeout;
+Job::Job(const JobRecord& record, JobOrigin origin, const JobServer& server, SteadyTime now)
+    : job_id_(record.job_id),
+      settings_(record.settings),
+      settings_host_(record.settings_host),
+      owner_(record.owner),
+      created_(now - record.age),
+      previous_(std::move(origin.previous)),
+      server_(server),
+      size_(record.resized.value_or(JobSize{settings_.min_nodes(), settings_.max_nodes()})),
+      resized_(record.resized.has_value()),
+      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), server.lateness),
+      fence_(settings_, server.began, std::move(origin.gone), origin.gone_are_all),
+      budget_(settings_),
+      round_(record.round.number > 0 ? Round(record.round, record.highest_round)
+                                     : Round(origin.round_floor, origin.max_reported)),
+      cooldowns_(ToDuration(settings_.node_cooldown()), record, now),
+      goodput_(record.goodput ? Goodput(*record.goodput, now) : Goodput(now)),
+      history_(record.events),
+      departed_(record, origin.unreported),
+      waiting_since_(now) {
+  if (origin.unreported) fence_.OnRestored();
 }
 
-void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
+void Job::SendWelcome(Node* node, const Join& join, const Turn& turn) {
   members_.SetInTouch(node, join.in_touch() && join.has_current());
   node->may_claim_touch = node->in_touch;
   node->told_left_out = false;
-  if (!node->in_process) {
+  if (!node->join.origin().in_process()) {
     const int64_t nodes = std::max<int64_t>(settings_.min_nodes(), static_cast<int64_t>(members_.size()));
     const absl::Duration planned = StretchedTimeout(ToDuration(settings_.heartbeat_timeout()), nodes);
-    // Should this Welcome get lost, the launcher goes by what it has: so the time never gets shorter. No server has
-    // given it a longer one than the longest.
+    // If this Welcome is lost, the launcher still uses its present timeout: so the timeout never becomes shorter. No
+    // server has assigned a longer one than LongestTimeout.
     const absl::Duration present = std::max(node->heartbeat_timeout, ToDuration(join.heartbeat_timeout()));
     members_.SetHeartbeatTimeout(node, std::min(std::max(planned, present), LongestTimeout(settings_)));
   }
   Welcome welcome = NewWelcome(BeatInterval(*node), node->heartbeat_timeout);
-  welcome.set_missed_round(node->in_round() ? 0 : round_.last_given_out());
-  Tell(*node, std::move(welcome), turn);
+  welcome.set_missed_round(node->in_round() ? 0 : round_.last_assigned());
+  Send(*node, std::move(welcome), turn);
 }
 
 void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn) {
   Node* node = members_.Find(node_id);
-  if (node == nullptr) return OnMessageOfGone(std::string(node_id), incarnation, message, turn);
-  if (node->incarnation != incarnation || !node->connected) return;
   const bool is_beat = std::holds_alternative<Heartbeat>(message);
-  if (is_beat && lateness_ != nullptr) lateness_->OnBeat(turn.now - node->last_heard, BeatInterval(*node));
+  if (node == nullptr) {
+    const std::string id(node_id);
+    if (!is_beat || !fence_.OnHeartbeat(id, incarnation, turn.now)) return;
+    turn.effects->emplace_back(rendezvous::Tell{job_id_, id, incarnation, HeartbeatAck{}});
+    return;
+  }
+  if (node->join.incarnation() != incarnation || !node->connected) return;
+  if (is_beat && server_.lateness != nullptr)
+    server_.lateness->OnBeat(turn.now - node->last_heard, BeatInterval(*node));
   members_.Heard(node, turn.now);
-  if (is_beat) return Tell(*node, HeartbeatAck{}, turn);
+  if (is_beat) return Send(*node, HeartbeatAck{}, turn);
   if (const auto* m = std::get_if<WorkerFailed>(&message)) return OnWorkerFailed(node, *m, turn);
   if (const auto* m = std::get_if<GroupSucceeded>(&message)) return OnSucceeded(node, *m, turn);
   if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
@@ -154,22 +146,15 @@ void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
   if (leave.has_workers() && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   const std::string& reason = leave.reason();
   OnGone(node,
-         {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
+         {absl::StrCat("node ", node->join.host(), " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
           leave.has_workers(), Going::How::kLeft},
          turn);
-}
-
-void Job::OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
-                          const Turn& turn) {
-  if (!std::holds_alternative<Heartbeat>(message)) return;
-  if (!fence_.OnHeartbeat(node_id, incarnation, turn.now)) return;
-  turn.effects->emplace_back(rendezvous::Tell{job_id_, node_id, incarnation, HeartbeatAck{}});
 }
 
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
   if (fence_.OnStreamClosed(node_id, incarnation) && state_ == JobState::kStopping) return TryAssign(turn);
   Node* node = members_.Find(node_id);
-  if (node == nullptr || node->incarnation != incarnation) return;
+  if (node == nullptr || node->join.incarnation() != incarnation) return;
   members_.Disconnected(node, turn.now);
   if (members_.ready() == 0) notices_.Clear();
 }
@@ -184,12 +169,12 @@ void Job::NoteChange(SteadyTime now) {
 
 void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   if (ready.left_round() != node->round) return;
-  if (auto problem = CheckSurvivors(ready.survivors(), node->slots)) {
-    Refuse(node->node_id, node->incarnation, absl::StrCat("Ready.survivors ", *problem), turn);
-    return OnGone(node, {absl::StrCat("node ", node->host, " sent invalid survivors")}, turn);
+  if (auto problem = CheckSurvivors(ready.survivors(), node->join.slots())) {
+    Refuse(node->join.node_id(), node->join.incarnation(), absl::StrCat("Ready.survivors ", *problem), turn);
+    return OnGone(node, {absl::StrCat("node ", node->join.host(), " sent invalid survivors")}, turn);
   }
-  node->store_port = ready.store_port();
-  node->store_secret = ready.store_secret();
+  node->join.set_store_port(ready.store_port());
+  node->join.set_store_secret(ready.store_secret());
   if (ready.left_out()) {
     node->may_claim_touch = false;
     members_.SetInTouch(node, false);
@@ -204,7 +189,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   }
   members_.SetState(node, NodeState::kIdle);
   members_.SetSurvivors(node, ready.survivors(), ready.can_reform());
-  const std::string stopped = absl::StrCat("node ", node->host, " stopped its workers");
+  const std::string stopped = absl::StrCat("node ", node->join.host(), " stopped its workers");
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall: return NoteChange(turn.now);
@@ -214,7 +199,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
       return LeaveRound(stopped, std::nullopt, turn);
     case JobState::kRecovering:
       if (!node->in_round()) return;
-      recovery_.Paid(node->group_rank);
+      recovery_.CauseReceived(node->group_rank);
       LeaveInRecovery(stopped, std::nullopt, turn);
       return CompleteRecoveryIfAllReported(turn);
     case JobState::kFinished:
@@ -224,7 +209,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
 
 void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn) {
   if (!node->in_round() || node->state != NodeState::kRunning || message.round() != round_.number()) return;
-  // While a round is being left nobody runs it any more, so these two states are all.
+  // No node runs a round that is being left, so only these two states matter.
   if (state_ != JobState::kRunning && state_ != JobState::kRecovering) return;
   members_.SetState(node, NodeState::kSucceeded);
   round_.AddSuccess();
@@ -240,7 +225,7 @@ SteadyTime Job::StateDeadline() const {
   switch (state_) {
     case JobState::kWaiting: return *waiting_since_ + WaitLimit();
     case JobState::kLastCall: return last_call_end_;
-    // Nobody may be left to wait for but nodes that are gone.
+    // If only nodes that are gone hold up the round, it begins when the fence opens.
     case JobState::kStopping:
       return WaitsForGoneOnly() ? std::min(stop_deadline_, std::max(fence_.OpensAt(), restart_at_)) : stop_deadline_;
     case JobState::kRecovering: return recovery_.until();
@@ -266,9 +251,9 @@ void Job::RemoveExpired(const Turn& turn) {
     if (node->connected) {
       RemoveSilent(node, &departure, turn);
     } else {
-      if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
+      if (node->in_round() && node->state == NodeState::kSucceeded) departed_.ExpectForVerdict(*node, settings_);
       Remove(node,
-             {absl::StrCat("node ", node->host, " lost: disconnected and did not reconnect within ",
+             {absl::StrCat("node ", node->join.host(), " lost: disconnected and did not reconnect within ",
                            absl::FormatDuration(ToDuration(settings_.reconnect_grace())))},
              &departure, turn);
     }
@@ -278,15 +263,12 @@ void Job::RemoveExpired(const Turn& turn) {
 
 void Job::RemoveSilent(Node* node, Departure* departure, const Turn& turn) {
   if (node->may_have_workers()) fence_.OnSilent(*node);
-  Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
-  if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
+  Close(node->join.node_id(), node->join.incarnation(), rendezvous::Close::Why::kLost, turn);
+  if (node->in_round() && node->state == NodeState::kSucceeded) departed_.ExpectForVerdict(*node, settings_);
   const absl::Duration silence = absl::Trunc(turn.now - node->last_heard, absl::Milliseconds(100));
-  Remove(node, {absl::StrCat("node ", node->host, " lost: no heartbeat for ", absl::FormatDuration(silence)), true},
+  Remove(node,
+         {absl::StrCat("node ", node->join.host(), " lost: no heartbeat for ", absl::FormatDuration(silence)), true},
          departure, turn);
-}
-
-void Job::ExpectForVerdict(const Node& node) {
-  unheard_[node.node_id] = node.last_heard + FenceTime(LongestTimeout(settings_));
 }
 
 void Job::OnStateDeadline(const Turn& turn) {
@@ -295,7 +277,7 @@ void Job::OnStateDeadline(const Turn& turn) {
       Verdict verdict =
           Failed(DescribeJoinTimeout(SettingsNow(), WaitLimit(), static_cast<size_t>(usable_nodes()),
                                      members_.FirstHosts(kMaxHostsNamed), round_.number() > 0 ? state_reason_ : ""),
-                 loss_);
+                 departures_.loss());
       verdict.set_exit_code(1);  // that nodes did not come is the reason, whatever took them away
       return End(std::move(verdict), turn);
     }
@@ -307,7 +289,7 @@ void Job::OnStateDeadline(const Turn& turn) {
       size_t all = 0;
       for (const auto& node : members_.nodes()) {
         if (node->ready()) continue;
-        if (++all <= kMaxHostsNamed) hosts.push_back(node->host);
+        if (++all <= kMaxHostsNamed) hosts.push_back(node->join.host());
       }
       return End(Failed(absl::StrCat("workers did not stop within ",
                                      absl::FormatDuration(ToDuration(settings_.join_timeout()) + kStopTimeout), " on ",
@@ -330,7 +312,7 @@ void Job::SendNotices(const Turn& turn) {
     if (!node->ready()) continue;
     Waiting told = waiting;
     if (left_out.contains(node.get())) told.set_reason(DescribeLeftOut(*node));
-    Tell(*node, std::move(told), turn);
+    Send(*node, std::move(told), turn);
   }
 }
 
@@ -340,7 +322,7 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   waiting.set_nodes_joined(usable_nodes());
   waiting.set_min_nodes(size_.min_nodes);
   waiting.set_max_nodes(size_.max_nodes);
-  // What is told to all grows with the square of the nodes.
+  // The bytes of one notice to all nodes grow with the square of the number of nodes.
   const size_t named = members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed;
   for (std::string& host : members_.FirstHosts(named)) waiting.add_hosts(std::move(host));
   const bool endless = state_ == JobState::kStopping && !WaitsForGoneOnly();  // until workers have stopped
@@ -352,9 +334,10 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   return waiting;
 }
 
-void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const {
+void Job::Send(const Node& node, ServerMessage message, const Turn& turn) const {
   if (!node.connected) return;  // it will be answered when it comes back
-  turn.effects->emplace_back(rendezvous::Tell{job_id_, node.node_id, node.incarnation, std::move(message)});
+  turn.effects->emplace_back(
+      rendezvous::Tell{job_id_, node.join.node_id(), node.join.incarnation(), std::move(message)});
 }
 
 void Job::Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const {
@@ -370,10 +353,10 @@ void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string r
       rendezvous::Close{job_id_, node_id, incarnation, rendezvous::Close::Why::kRefused, std::move(reason)});
 }
 
-void Job::Keep(std::string event, const Turn& turn) {
-  if (!keeps_records_) return;
+void Job::Persist(std::string event, const Turn& turn) {
+  if (!server_.keeps_records) return;
   kept_ = std::make_shared<JobRecord>(Record(turn.now));
-  turn.effects->emplace_back(Persist{kept_, std::move(event)});
+  turn.effects->emplace_back(rendezvous::Persist{kept_, std::move(event)});
 }
 
 void Job::CompleteRecord(SteadyTime now) {
@@ -383,7 +366,7 @@ void Job::CompleteRecord(SteadyTime now) {
   record->events = history_.events();
 }
 
-void Job::Say(Event event, const Turn& turn) {
+void Job::Report(Event event, const Turn& turn) {
   goodput_.OnEvent(event.kind, turn.now);
   event.job_id = job_id_;
   event.round = round_.number();
@@ -392,30 +375,21 @@ void Job::Say(Event event, const Turn& turn) {
     event.failure->set_traceback(FitText(event.failure->traceback(), kMaxEventTraceback));
   }
   event.time = turn.wall_time;
-  if (keeps_records_) history_.Add(event);
-  turn.effects->emplace_back(Report{std::move(event)});
+  if (server_.keeps_records) history_.Add(event);
+  turn.effects->emplace_back(rendezvous::Report{std::move(event)});
 }
 
-void Job::Say(Event::Kind kind, std::string detail, const Turn& turn) {
-  Say(Event{.kind = kind, .detail = std::move(detail)}, turn);
+void Job::Report(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
+  Report(Event{.kind = kind, .node_id = node.join.node_id(), .host = node.join.host(), .detail = std::move(detail)},
+         turn);
 }
 
-void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
-  Event event;
-  event.kind = kind;
-  event.node_id = node.node_id;
-  event.host = node.host;
-  event.detail = std::move(detail);
-  Say(std::move(event), turn);
-}
-
-void Job::SayCreated(const Turn& turn) {
-  Event event;
-  event.kind = Event::Kind::kJobCreated;
-  event.min_nodes = size_.min_nodes;
-  event.max_nodes = size_.max_nodes;
-  event.detail = absl::StrCat("first node: ", settings_host_);
-  Say(std::move(event), turn);
+void Job::ReportCreated(const Turn& turn) {
+  Report(Event{.kind = Event::Kind::kJobCreated,
+               .detail = absl::StrCat("first node: ", settings_host_),
+               .min_nodes = size_.min_nodes,
+               .max_nodes = size_.max_nodes},
+         turn);
 }
 
 JobView Job::View(SteadyTime now, bool with_nodes) const {
@@ -435,11 +409,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.goodput = goodput_.At(now);
   if (with_nodes) {
     view.nodes.reserve(members_.size());
-    for (const auto& node : members_.nodes()) {
-      view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
-                                    ShownState(*node, state_), node->group_rank, node->connected,
-                                    now - node->last_heard, node->in_round() ? node->base_rank : 0});
-    }
+    for (const auto& node : members_.nodes()) view.nodes.push_back(ViewOf(*node, state_, now));
   }
   progress_.Show(now, &view);
   return view;
@@ -460,13 +430,12 @@ JobRecord Job::Record(SteadyTime now) const {
   record.restarts = budget_.Record(now);
   record.restarts.wait = std::max(absl::ZeroDuration(), restart_at_ - now);
   cooldowns_.Record(now, &record);
-  record.kicked = kicked_;
-  record.others = lost_;
-  record.earlier_round = earlier_round_;
-  record.earlier_verdict = earlier_verdict_;
+  departed_.Record(&record);
+  previous_.Record(&record);
   if (!ended()) {
     for (const auto& node : members_.nodes()) {
-      if (!node->in_round() && record.others.size() < 2 * kMaxLost) record.others.push_back(node->node_id);
+      if (!node->in_round() && record.others.size() < 2 * DepartedNodes::kMaxLost)
+        record.others.push_back(node->join.node_id());
     }
     return record;
   }
@@ -483,10 +452,8 @@ EndedJob Job::Ended(SteadyTime now) const {
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();
   ended.gone_are_all = round_.names_all();
-  ended.unreported = unreported_;
-  ended.unheard = unheard_;
   ended.node_ids = members_.SortedIds();
-  ended.AddAbsent(kicked_, lost_);
+  departed_.FillIn(&ended);
   return ended;
 }
 

@@ -3,34 +3,32 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
+#include "rendezvous/core/departed_nodes.h"
 #include "rendezvous/core/departure.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/fence.h"
-#include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/goodput.h"
 #include "rendezvous/core/job_history.h"
 #include "rendezvous/core/job_progress.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/job_view.h"
-#include "rendezvous/core/lateness.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/node_cooldowns.h"
 #include "rendezvous/core/notice_timer.h"
 #include "rendezvous/core/participants.h"
+#include "rendezvous/core/previous_job.h"
 #include "rendezvous/core/recovery.h"
 #include "rendezvous/core/restart_budget.h"
 #include "rendezvous/core/round.h"
@@ -45,7 +43,7 @@ namespace ddprun::rendezvous {
 // back), job_round.cc (rounds and the end) and job_command.cc.
 class Job {
  public:
-  // What every event comes with.
+  // The context of an event.
   struct Turn {
     SteadyTime now;
     Effects* effects;
@@ -54,55 +52,32 @@ class Job {
 
   // Workers that do not end within the join timeout and this hold up a round for good: the job fails.
   static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
-  // How long a silent node is waited for where a lost one ends the job: so long a launcher tries to reach the server.
-  static constexpr absl::Duration kReturnTime = absl::Seconds(30);
-  // Limits on remembered nodes, which are told the outcome when they reconnect. A record has kMaxLost spares, too.
-  static constexpr size_t kMaxKicked = 1000;
-  static constexpr size_t kMaxLost = 256;
 
-  // What a server knows of a job id before the job begins.
-  struct Past {
-    SteadyTime server_began;       // nodes of before may look for a server that was there until then
-    uint64_t round_floor = 0;      // rounds will be greater
-    uint64_t max_reported = 0;     // a round that a node reports is at most this, if nothing else is known of the job
-    uint64_t recover_from = 1;     // a reported round is taken up from this one on, if nothing was given out yet
-    int32_t restarts = 0;          // charged to the job that is taken up
-    FencedNodes gone;              // nodes of the last job of this id that may still have workers
-    bool gone_are_all = false;     // and no others do
-    bool unreported = false;       // but nodes of its last round that have not come to this server
-    Lateness* lateness = nullptr;  // of the server, which outlives the job; null: it is never late
-    const DrainedHosts* drained = nullptr;  // the same; null: none is
-    // The last job of this id had rounds up to this one, and nodes that report one of them hear its verdict.
-    uint64_t earlier_round = 0;
-    std::optional<Verdict> earlier_verdict;
-  };
-
-  // `first` is about to join and brings the settings that all nodes must bring. With `keeps_records` all that has to
-  // outlive the server is handed out in Persist effects.
-  Job(const Join& first, Past past, bool keeps_records, SteadyTime now);
-  // Goes on with a job of a server before this one, which began at `server_began`: its nodes will report. Keeps
-  // records. REQUIRES: a round was given out, and there is no verdict.
-  Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const DrainedHosts* drained = nullptr);
+  // `first` is about to join and brings the settings that all nodes must bring.
+  Job(const Join& first, JobOrigin origin, const JobServer& server, SteadyTime now);
+  // Resumes a job of an earlier server, whose nodes will report. REQUIRES: server.keeps_records; the job has a round
+  // and no verdict.
+  Job(JobRecord record, const JobServer& server);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
   // Each is answered in every state but the end's.
   void OnJoin(const Join& join, const Turn& turn);
   // The job has just begun: to be called before its first OnJoin.
-  void SayCreated(const Turn& turn);
+  void ReportCreated(const Turn& turn);
   void OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn);
   void OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn);
   void OnDeadline(const Turn& turn);
 
-  // Commands; `actor` is who gave them. REQUIRES: !ended(). What can't be done changes nothing:
+  // Commands of `actor`. REQUIRES: !ended(). A command that fails changes nothing:
   //   NOT_FOUND         no such node.
   //   INVALID_ARGUMENT  a name that several nodes have.
   //   UNAVAILABLE       not at this moment; the text says what to wait for.
   absl::Status Stop(const std::string& actor, const Turn& turn);
   absl::Status Kick(const std::string& name, const std::string& actor, const Turn& turn);
   absl::Status Resize(const JobSize& size, const std::string& actor, const Turn& turn);
-  // The drained hosts have changed; `what` says how.
-  void OnDrained(const std::string& what, const Turn& turn);
+  // The size or the set of drained hosts has changed; `what` says how.
+  void ApplyChange(const std::string& what, const Turn& turn);
 
   SteadyTime NextDeadline() const;
 
@@ -122,16 +97,12 @@ class Job {
 
  private:
   // job.cc
+  Job(const JobRecord& record, JobOrigin origin, const JobServer& server, SteadyTime now);
   void RemoveExpired(const Turn& turn);
   void RemoveSilent(Node* node, Departure* departure, const Turn& turn);
-  // A node is lost that may come back for the verdict, because its workers have succeeded.
-  void ExpectForVerdict(const Node& node);
-  absl::Duration BeatInterval(const Node& node) const;
   // Settles how long the node may be silent from this Join on, and tells it.
-  void SayWelcome(Node* node, const Join& join, const Turn& turn);
+  void SendWelcome(Node* node, const Join& join, const Turn& turn);
   void OnLeave(Node* node, const Leave& leave, const Turn& turn);
-  void OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
-                       const Turn& turn);
   // Waiting nodes have to be told, if there are any.
   void NoteChange(SteadyTime now);
   void OnReady(Node* node, const Ready& ready, const Turn& turn);
@@ -140,40 +111,35 @@ class Job {
   SteadyTime StateDeadline() const;
   void SendNotices(const Turn& turn);
   Waiting DescribeWaiting(SteadyTime now) const;
-  void Tell(const Node& node, ServerMessage message, const Turn& turn) const;
+  void Send(const Node& node, ServerMessage message, const Turn& turn) const;
   void Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const;
   void Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const;
-  // To be called after a change of what a record has, before anybody is told.
-  void Keep(std::string event, const Turn& turn);
-  // Something happened, in the job's latest round; to be called after Keep.
-  void Say(Event event, const Turn& turn);
-  void Say(Event::Kind kind, std::string detail, const Turn& turn);
-  void Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn);
+  // To be called after a change of recorded state, before messages that depend on it.
+  void Persist(std::string event, const Turn& turn);
+  // Something happened, in the job's latest round; to be called after Persist.
+  void Report(Event event, const Turn& turn);
+  void Report(Event::Kind kind, const Node& node, std::string detail, const Turn& turn);
 
   // job_join.cc
   void OnNewcomer(const Join& join, const Turn& turn);
   void LearnRound(uint64_t number, const Turn& turn);
   void OnRejoin(Node* node, const Join& join, const Turn& turn);
   void ReconcileRunning(Node* node, const Join& join, const Turn& turn);
-  // Takes the phase of a node that is in no round: it is told to stop what it still runs.
+  // Takes the phase of a node that is in no round, and stops the workers that it still runs.
   void TakePhase(Node* node, const Join& join, const Turn& turn);
   // A node that joined, or became idle, while a round runs without it.
   void ConsiderLate(const Node& node, const Turn& turn);
-  // The same for all nodes that the running round goes without.
+  // Considers all nodes that are not in the running round.
   void ConsiderAllLate(const Turn& turn);
   bool StartsRecovery(const Join& join) const;
   void TakeReport(Node* node, const Join& join, const Turn& turn);
-  // The same of a node that knows nothing of the round that is taken up.
+  // Takes the report of a node that does not know the round that is resumed.
   void TakeReportOfOlder(Node* node, const Join& join, const Turn& turn);
-  // Whether the Join may be of this node id, as far as it is known what launcher process has it.
+  // False if the node id is known to belong to another launcher process.
   bool IsTrueNode(const Join& join) const;
-  // Whether it is of the last job of this id, which had a verdict.
-  bool IsOfEarlierJob(const Join& join) const;
-  // Who kicked the node; nullptr: nobody has.
-  const std::string* KickedBy(const Join& join) const;
   // For the launcher of this Join the job is over.
-  void TellVerdict(const Join& join, Verdict verdict, const Turn& turn);
-  void TakeUpRound(const Assignment& assignment, const Turn& turn);
+  void SendVerdict(const Join& join, Verdict verdict, const Turn& turn);
+  void ResumeRound(const Assignment& assignment, const Turn& turn);
   void ForgetReport(Node* node);
   void LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
   void CompleteRecoveryIfAllReported(const Turn& turn);
@@ -192,7 +158,7 @@ class Job {
   void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn, bool at_step_end = false);
   void StopAll(const Turn& turn);
   // Once for each round.
-  void SayStopped(const Turn& turn);
+  void ReportStopped(const Turn& turn);
   // Of the round that it may still run.
   StopRound StopOf(const Node& node) const;
   void EnterWaiting(std::string reason, const Turn& turn);
@@ -203,20 +169,20 @@ class Job {
   bool WaitsForGoneOnly() const {
     return members_.all_stopped() && ReadyForRound(members_, size_.max_nodes, LeftOutNow());
   }
-  // Nodes that the next round begins without, or that the present one goes on without.
+  // Nodes that the next round begins without, or that the present round leaves out.
   LeftOutNodes LeftOutNow() const;
   std::string DescribeLeftOut(const Node& node) const;
-  // Those of them that may claim to be in touch have to answer before the round begins (protocol 3.9).
-  void TellLeftOut(const Turn& turn);
+  // Notifies these nodes. Nodes that may claim to be in touch must answer before the round begins (protocol 3.9).
+  void NotifyLeftOut(const Turn& turn);
   void TryAssign(const Turn& turn);
   // Survivors that can't go on in the next round, of nodes that are about to take part in it, have to stop first: all
-  // of them if one of these nodes can't keep its workers, and those that missed a round. Whether there were any.
+  // of them if one of these nodes can't keep its workers, and those that missed a round. True if there were any.
   bool StopSurvivors(const Turn& turn);
-  // A round is not given to a node that may be gone. Whether there was one, which is lost then.
+  // A node that may be gone is not assigned a round, but is lost. Returns true if there was one.
   bool RemoveQuiet(const Turn& turn);
   void Assign(const Turn& turn);
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
-  // What a failure on this node means for the job: it ends, or one restart is charged.
+  // Returns the verdict if the failure on this node ends the job. Otherwise charges one restart.
   std::optional<Verdict> Charge(absl::string_view node_id, const WorkerFailure& failure, const Turn& turn);
   // Takes away a node that is gone.
   void Remove(Node* node, Going going, Departure* departure, const Turn& turn);
@@ -227,7 +193,7 @@ class Job {
   absl::Duration WaitLimit() const;
   // Nodes that may get ranks: all but those that came from drained hosts.
   int32_t usable_nodes() const {
-    return static_cast<int32_t>(members_.size() - CountDrainedNewcomers(members_, *drained_));
+    return static_cast<int32_t>(members_.size() - CountDrainedNewcomers(members_, *server_.drained));
   }
   bool TooFew() const { return usable_nodes() < size_.min_nodes; }
   // That a round can have had, before or after a command.
@@ -238,31 +204,18 @@ class Job {
   // `actor`: who stopped the job with a command, if it ends by that.
   void End(Verdict verdict, const Turn& turn, std::string actor = "");
 
-  // job_command.cc
-  // The size, or who may get ranks, has changed.
-  void ApplyChange(const std::string& what, const Turn& turn);
-  // A command has taken away a node that the job needs: it waits for another one, as before its first round.
-  void WaitBecauseOfCommand();
-  // The node of this host or shown id.
-  absl::StatusOr<Node*> FindNamed(const std::string& name) const;
-
   const std::string job_id_;
   const JobSettings settings_;       // that nodes bring; but size_ says how many nodes
   const std::string settings_host_;  // whose settings they are
   const std::string owner_;          // as JobRecord has it
   const SteadyTime created_;
-  const uint64_t recover_from_;
-  const int32_t restarts_before_;     // charged to the job that is taken up, if it is
-  const uint64_t earlier_round_ = 0;  // as in Past
-  const std::optional<Verdict> earlier_verdict_;
-  const bool keeps_records_;
+  const PreviousJob previous_;
+  const JobServer server_;
   JobSize size_;          // as the settings have it, or as the last command said
   bool resized_ = false;  // by a command
 
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;
-  Lateness* const lateness_;
-  const DrainedHosts* const drained_;
   Membership members_;
   Fence fence_;
   RestartBudget budget_;
@@ -276,22 +229,16 @@ class Job {
   JobHistory history_;                                  // only with records
   std::shared_ptr<JobRecord> kept_;                     // the last record of this turn
   SteadyTime restart_at_ = SteadyTime::InfinitePast();  // not before
-  std::optional<WorkerFailure> loss_;                   // the last node gone since a round ran, as a first cause
-  bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began
-  bool told_to_stop_ = false;   // one of them was
-  bool by_command_ = false;     // since a round began, a command took away a node that the job needs
-  std::string next_reason_;     // of the round that comes next
-  uint64_t said_stopped_ = 0;   // the last round of which it was said that it is over
+  DeparturesOfRound departures_;
+  DepartedNodes departed_;
+  std::string next_reason_;        // of the round that comes next
+  uint64_t reported_stopped_ = 0;  // the last round of which it was said that it is over
 
   std::optional<SteadyTime> waiting_since_;  // since no round ran
   SteadyTime last_call_end_;
   SteadyTime stop_deadline_;
   NoticeTimer notices_;
-  std::vector<KickedNodeRecord> kicked_;  // the last kMaxKicked, oldest first
-  std::vector<std::string> lost_;         // ids of the last kMaxLost nodes that are, or as restored; oldest first
   std::optional<Verdict> verdict_;
-  std::map<std::string, SteadyTime> unheard_;  // see EndedJob
-  bool unreported_ = false;                    // the same
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,9 +1,10 @@
-// What people tell a job to do.
+// Commands of operators on a job.
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/shown_id.h"
@@ -13,9 +14,30 @@
 #include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+// The node of this host or shown id.
+absl::StatusOr<Node*> FindNamed(const std::string& name, const std::string& job_id, const Membership& members) {
+  std::vector<Node*> found;
+  std::vector<std::string> ids;
+  for (const auto& node : members.nodes()) {
+    std::string id = ShownId(node->join.node_id());
+    if (node->join.host() != name && id != name) continue;
+    found.push_back(node.get());
+    ids.push_back(std::move(id));
+  }
+  if (found.empty()) return absl::NotFoundError(absl::StrCat("job ", job_id, " has no node ", name));
+  if (found.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("job ", job_id, " has ", found.size(), " nodes on host ", name,
+                                                   "; name one of them by its id: ", absl::StrJoin(ids, ", ")));
+  }
+  return found[0];
+}
+
+}  // namespace
 
 absl::Status Job::Stop(const std::string& actor, const Turn& turn) {
-  // A verdict that nobody was told binds nobody, and nodes may be on their way that run the job.
+  // A verdict that no launcher receives has no effect, and nodes that run the job may be about to reconnect.
   if (members_.size() == 0) {
     return absl::UnavailableError(absl::StrCat(
         "job ", job_id_, ": no launcher is connected yet; try again when they have reconnected, or stop them"));
@@ -26,45 +48,26 @@ absl::Status Job::Stop(const std::string& actor, const Turn& turn) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Node*> Job::FindNamed(const std::string& name) const {
-  std::vector<Node*> found;
-  std::vector<std::string> ids;
-  for (const auto& node : members_.nodes()) {
-    std::string id = ShownId(node->node_id);
-    if (node->host != name && id != name) continue;
-    found.push_back(node.get());
-    ids.push_back(std::move(id));
-  }
-  if (found.empty()) return absl::NotFoundError(absl::StrCat("job ", job_id_, " has no node ", name));
-  if (found.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("job ", job_id_, " has ", found.size(), " nodes on host ", name,
-                                                   "; name one of them by its id: ", absl::StrJoin(ids, ", ")));
-  }
-  return found[0];
-}
-
 absl::Status Job::Kick(const std::string& name, const std::string& actor, const Turn& turn) {
-  const absl::StatusOr<Node*> found = FindNamed(name);
+  const absl::StatusOr<Node*> found = FindNamed(name, job_id_, members_);
   if (!found.ok()) return found.status();
   Node* const node = *found;
   if (!node->connected) {
-    return absl::UnavailableError(
-        absl::StrCat("node ", node->host, " of job ", job_id_, " has lost its connection; try again in a moment"));
+    return absl::UnavailableError(absl::StrCat("node ", node->join.host(), " of job ", job_id_,
+                                               " has lost its connection; try again in a moment"));
   }
-  std::string what = absl::StrCat("node ", node->host, " kicked by ", actor);
-  if (kicked_.size() == kMaxKicked) kicked_.erase(kicked_.begin());
-  kicked_.push_back(KickedNodeRecord{node->node_id, actor});
-  if (round_.number() > 0) Keep(what, turn);  // as in Resize
-  Event event;
-  event.kind = Event::Kind::kNodeKicked;
-  event.node_id = node->node_id;
-  event.host = node->host;
-  event.actor = actor;
-  event.detail = what;
-  Say(std::move(event), turn);
-  Tell(*node, NewFinish(Kicked(actor)), turn);
+  std::string what = absl::StrCat("node ", node->join.host(), " kicked by ", actor);
+  departed_.AddKicked(node->join.node_id(), actor);
+  if (round_.number() > 0) Persist(what, turn);  // as in Resize
+  Report(Event{.kind = Event::Kind::kNodeKicked,
+               .node_id = node->join.node_id(),
+               .host = node->join.host(),
+               .detail = what,
+               .actor = actor},
+         turn);
+  Send(*node, NewFinish(Kicked(actor)), turn);
   if (node->may_have_workers()) fence_.OnLeft(*node, turn.now);
-  if (node->in_round()) WaitBecauseOfCommand();
+  if (node->in_round()) departures_.AddCommand();
   OnGone(node, Going{.what = std::move(what), .how = Going::How::kKicked}, turn);
   return absl::OkStatus();
 }
@@ -82,31 +85,28 @@ absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Tu
   size_ = size;
   const std::string what = absl::StrCat("resized to ", size.min_nodes, ":", size.max_nodes, " nodes by ", actor);
   // Before a first round the record is that of the job before, which must not be forgotten: its rounds may still run.
-  if (round_.number() > 0) Keep(what, turn);
-  Event event;
-  event.kind = Event::Kind::kJobResized;
-  event.actor = actor;
-  event.detail = what;
-  event.min_nodes = size.min_nodes;
-  event.max_nodes = size.max_nodes;
-  Say(std::move(event), turn);
+  if (round_.number() > 0) Persist(what, turn);
+  Report(Event{.kind = Event::Kind::kJobResized,
+               .detail = what,
+               .actor = actor,
+               .min_nodes = size.min_nodes,
+               .max_nodes = size.max_nodes},
+         turn);
   ApplyChange(what, turn);
   return absl::OkStatus();
 }
-
-void Job::OnDrained(const std::string& what, const Turn& turn) { ApplyChange(what, turn); }
 
 void Job::ApplyChange(const std::string& what, const Turn& turn) {
   NoteChange(turn.now);
   switch (state_) {
     case JobState::kLastCall:
       if (!TooFew()) return Gather(turn);
-      WaitBecauseOfCommand();
+      departures_.AddCommand();
       return EnterWaiting(what, turn);
     case JobState::kWaiting: return Gather(turn);
     case JobState::kStopping:
       if (!TooFew()) return TryAssign(turn);
-      WaitBecauseOfCommand();
+      departures_.AddCommand();
       return EnterWaiting(what, turn);
     case JobState::kRunning: {
       if (round_.any_succeeded()) return;  // the job is ending
@@ -121,11 +121,6 @@ void Job::ApplyChange(const std::string& what, const Turn& turn) {
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-}
-
-void Job::WaitBecauseOfCommand() {
-  by_command_ = may_all_return_ = true;
-  told_to_stop_ = false;
 }
 
 JobSettings Job::SettingsNow() const {

@@ -19,7 +19,7 @@ class JobHistory {
   static constexpr size_t kMaxText = 512;  // bytes of each text of an event
 
   JobHistory() = default;
-  // Goes on with what a record has.
+  // Restores the events of a record.
   explicit JobHistory(std::vector<Event> events);
 
   void Add(Event event);

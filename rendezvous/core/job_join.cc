@@ -22,8 +22,11 @@ uint64_t ReportedRound(const Join& join) { return join.has_current() ? join.curr
 }  // namespace
 
 void Job::OnJoin(const Join& join, const Turn& turn) {
-  if (IsOfEarlierJob(join)) return TellVerdict(join, *earlier_verdict_, turn);
-  if (const std::string* actor = KickedBy(join)) return TellVerdict(join, Kicked(*actor), turn);
+  const bool of_earlier_job = previous_.HadRound(ReportedRound(join)) && !HasNode(join.node_id());
+  const std::string* kicked_by = departed_.KickedBy(join.node_id());
+  if ((of_earlier_job || kicked_by != nullptr) && !fence_.IsOvertaken(join) && IsTrueNode(join)) {
+    return SendVerdict(join, of_earlier_job ? *previous_.verdict : Kicked(*kicked_by), turn);
+  }
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host(), join.settings())) {
     return Refuse(join.node_id(), join.incarnation(), *std::move(problem), turn);
   }
@@ -33,7 +36,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     return Refuse(join.node_id(), join.incarnation(), OtherLaunchersId(job_id_, join.host()), turn);
   if (Node* node = members_.Find(join.node_id()); node != nullptr) {
     // A stream that was overtaken by a newer one of the same launcher.
-    if (join.incarnation() <= node->incarnation) {
+    if (join.incarnation() <= node->join.incarnation()) {
       return Close(join.node_id(), join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
     }
     return OnRejoin(node, join, turn);
@@ -46,7 +49,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     if (holder != nullptr && holder->connected && !members_.IsQuiet(*holder, turn.now)) {
       return Refuse(join.node_id(), join.incarnation(),
                     absl::StrCat("--node-rank ", join.node_rank(), " of ", join.host(), " is already in use by ",
-                                 holder->host, "; each node of job \"", job_id_, "\" needs its own"),
+                                 holder->join.host(), "; each node of job \"", job_id_, "\" needs its own"),
                     turn);
     }
   }
@@ -65,24 +68,11 @@ bool Job::IsTrueNode(const Join& join) const {
   return true;
 }
 
-bool Job::IsOfEarlierJob(const Join& join) const {
-  const uint64_t reported = ReportedRound(join);
-  if (reported == 0 || reported > earlier_round_) return false;
-  return !HasNode(join.node_id()) && !fence_.IsOvertaken(join) && IsTrueNode(join);
-}
-
-const std::string* Job::KickedBy(const Join& join) const {
-  const auto node =
-      std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == join.node_id(); });
-  if (node == kicked_.end() || fence_.IsOvertaken(join) || !IsTrueNode(join)) return nullptr;
-  return &node->actor;
-}
-
-void Job::TellVerdict(const Join& join, Verdict verdict, const Turn& turn) {
+void Job::SendVerdict(const Join& join, Verdict verdict, const Turn& turn) {
   fence_.OnToldEnd(join, turn.now);
   const bool has_workers = join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING;
   // Before a first round the record is the earlier job's.
-  if (has_workers && round_.number() > 0) Keep("", turn);
+  if (has_workers && round_.number() > 0) Persist("", turn);
   turn.effects->emplace_back(
       rendezvous::Tell{job_id_, join.node_id(), join.incarnation(), NewFinish(std::move(verdict))});
   if (state_ == JobState::kStopping) TryAssign(turn);
@@ -90,19 +80,18 @@ void Job::TellVerdict(const Join& join, Verdict verdict, const Turn& turn) {
 
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
-  unheard_.erase(join.node_id());
-  const bool is_known = std::erase(lost_, join.node_id()) > 0;
+  const bool is_known = departed_.OnJoin(join.node_id());
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
-  SayWelcome(node, join, turn);
+  SendWelcome(node, join, turn);
   // One that joined an earlier server, or was lost.
-  Say(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
-      Counted(node->slots, "worker"), turn);
+  Report(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
+         Counted(node->join.slots(), "worker"), turn);
   const bool starts_recovery = StartsRecovery(join);
   LearnRound(node->round, turn);
   if (starts_recovery) {
     Enter(JobState::kRecovering, std::string(kRecoveringReason));
-    budget_.LearnUsed(restarts_before_);
+    budget_.LearnUsed(previous_.restarts);
     recovery_.Begin(settings_, turn.now);
   }
   if (state_ == JobState::kRecovering) {
@@ -119,7 +108,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
     case JobState::kRunning:
       ConsiderLate(*node, turn);
       // A spare, which a server that is started later has to know.
-      if (state_ == JobState::kRunning && !is_known) Keep(absl::StrCat("node ", join.host(), " stands by"), turn);
+      if (state_ == JobState::kRunning && !is_known) Persist(absl::StrCat("node ", join.host(), " stands by"), turn);
       return;
     case JobState::kRecovering:
     case JobState::kFinished:
@@ -128,11 +117,11 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
 }
 
 void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
-  if (node->connected) Close(node->node_id, node->incarnation, rendezvous::Close::Why::kReplaced, turn);
-  node->incarnation = join.incarnation();
+  if (node->connected) Close(node->join.node_id(), node->join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
+  node->join.set_incarnation(join.incarnation());
   members_.Reconnected(node, turn.now);
-  SayWelcome(node, join, turn);
-  Say(Event::Kind::kNodeReturned, *node, "reconnected", turn);
+  SendWelcome(node, join, turn);
+  Report(Event::Kind::kNodeReturned, *node, "reconnected", turn);
   LearnRound(ReportedRound(join), turn);
   switch (state_) {
     case JobState::kWaiting:
@@ -148,11 +137,11 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-  if (const auto failure = held_.CameBack(node->node_id)) {
+  if (const auto failure = held_.CameBack(node->join.node_id())) {
     if (auto verdict = Charge(held_node_, *failure, turn)) {
       End(*std::move(verdict), turn);
     } else {
-      Keep("", turn);
+      Persist("", turn);
     }
   }
   if (state_ == JobState::kStopping) TryAssign(turn);
@@ -163,20 +152,20 @@ void Job::LearnRound(uint64_t number, const Turn& turn) {
   if (!round_.Learn(number)) return;
   fence_.OnUnknownRound();
   // Before a first round there is nothing to go on with: the nodes begin the job anew.
-  if (round_.number() > 0) Keep("", turn);
+  if (round_.number() > 0) Persist("", turn);
 }
 
 void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
   node->round = ReportedRound(join);
   switch (join.phase()) {
     case Join::PHASE_IDLE:
-      node->address = join.address();
-      node->store_port = join.store_port();
-      node->store_secret = join.store_secret();
+      node->join.set_address(join.address());
+      node->join.set_store_port(join.store_port());
+      node->join.set_store_secret(join.store_secret());
       members_.SetState(node, NodeState::kIdle);
       return members_.SetSurvivors(node, join.survivors(), join.can_reform());
     case Join::PHASE_RUNNING:
-    case Join::PHASE_SUCCEEDED: members_.SetState(node, NodeState::kStopping); return Tell(*node, StopOf(*node), turn);
+    case Join::PHASE_SUCCEEDED: members_.SetState(node, NodeState::kStopping); return Send(*node, StopOf(*node), turn);
     case Join::PHASE_STOPPING: return members_.SetState(node, NodeState::kStopping);
     default: return;  // refused by Validate
   }
@@ -194,10 +183,10 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     const bool is_master = node->group_rank == 0;
     if (is_master && !round_.HasStoreAt(join.address(), join.store_port())) {
       TakePhase(node, join, turn);
-      return LeaveRound(absl::StrCat("the store address of node ", node->host, " changed"), std::nullopt, turn);
+      return LeaveRound(absl::StrCat("the store address of node ", node->join.host(), " changed"), std::nullopt, turn);
     }
     node->may_claim_touch = true;
-    return Tell(*node, rendezvous::NewAssign(round_.PlaceOf(*node, budget_.used())), turn);
+    return Send(*node, rendezvous::NewAssign(round_.PlaceOf(*node, budget_.used())), turn);
   }
   if (reported == round_.number()) {
     switch (join.phase()) {
@@ -213,7 +202,7 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     }
   }
   TakePhase(node, join, turn);
-  LeaveRound(absl::StrCat("node ", node->host, " stopped its workers"), std::nullopt, turn);
+  LeaveRound(absl::StrCat("node ", node->join.host(), " stopped its workers"), std::nullopt, turn);
 }
 
 void Job::ConsiderLate(const Node& node, const Turn& turn) {
@@ -223,10 +212,10 @@ void Job::ConsiderLate(const Node& node, const Turn& turn) {
   if (left_out.contains(&node)) return;
   // Without room it is a spare, unless it can replace a node of a drained host.
   const bool replaces = std::any_of(left_out.begin(), left_out.end(), [&](const Node* other) {
-    return other->in_round() && drained_->contains(other->host);
+    return other->in_round() && server_.drained->contains(other->join.host());
   });
   if (round_.group_world_size() >= size_.max_nodes && !replaces) return;
-  LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn, true);
+  LeaveRound(absl::StrCat("node ", node.join.host(), " joined"), std::nullopt, turn, true);
 }
 
 void Job::ConsiderAllLate(const Turn& turn) {
@@ -239,16 +228,16 @@ void Job::ConsiderAllLate(const Turn& turn) {
 
 bool Job::StartsRecovery(const Join& join) const {
   if (state_ != JobState::kWaiting && state_ != JobState::kLastCall) return false;
-  return round_.number() == 0 && join.has_current() && join.current().round() >= recover_from_;
+  return round_.number() == 0 && join.has_current() && join.current().round() >= previous_.resume_from;
 }
 
 void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const uint64_t reported = ReportedRound(join);
   if (!join.has_current() || reported < round_.number()) return TakeReportOfOlder(node, join, turn);
   const bool is_new = reported > round_.number();
-  if (is_new) TakeUpRound(join.current(), turn);
+  if (is_new) ResumeRound(join.current(), turn);
   const Assignment& a = join.current();
-  if (a.group_world_size() != round_.group_world_size() || !round_.MayHavePlace(node->node_id, a.group_rank()) ||
+  if (a.group_world_size() != round_.group_world_size() || !round_.MayHavePlace(node->join.node_id(), a.group_rank()) ||
       !round_.HasStoreAt(a.master_addr(), a.master_port()) || !recovery_.Report(a.group_rank())) {
     return TakePhase(node, join, turn);  // contradicts the record, or another node's report
   }
@@ -258,7 +247,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   node->role_world_size = a.role_world_size();
   members_.SetGroupRank(node, a.group_rank());
   if (budget_.LearnUsed(a.restart_count()) || is_new) {
-    Keep(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
+    Persist(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
   }
   if (join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING) fence_.LatestRoundRuns();
   // With the process of the server before this one its node has ended.
@@ -277,7 +266,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       break;
     case Join::PHASE_STOPPING:
       // A worker's failure, or a Ready, follows.
-      recovery_.Owes(a.group_rank());
+      recovery_.ExpectCause(a.group_rank());
       members_.SetState(node, NodeState::kStopping);
       break;
     case Join::PHASE_IDLE:
@@ -289,7 +278,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   }
   if (lost_node && !recovery_.leaving()) {
     return LeaveInRecovery(
-        absl::StrCat("node lost: the launcher on ", node->host, " that hosted the rendezvous server has ended"),
+        absl::StrCat("node lost: the launcher on ", node->join.host(), " that hosted the rendezvous server has ended"),
         std::nullopt, turn);
   }
   if (recovery_.leaving()) StopAll(turn);
@@ -298,19 +287,19 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
 void Job::TakeReportOfOlder(Node* node, const Join& join, const Turn& turn) {
   TakePhase(node, join, turn);
   // The server ended before it had told this node of the round.
-  const int32_t group_rank = round_.RecordedRank(node->node_id);
+  const int32_t group_rank = round_.RecordedRank(node->join.node_id());
   if (group_rank < 0 || !recovery_.Report(group_rank)) return;
   members_.SetGroupRank(node, group_rank);
-  LeaveInRecovery(
-      absl::StrCat("node ", node->host, " did not receive round ", round_.number(), " before the server restarted"),
-      std::nullopt, turn);
+  LeaveInRecovery(absl::StrCat("node ", node->join.host(), " did not receive round ", round_.number(),
+                               " before the server restarted"),
+                  std::nullopt, turn);
 }
 
-void Job::TakeUpRound(const Assignment& assignment, const Turn& turn) {
+void Job::ResumeRound(const Assignment& assignment, const Turn& turn) {
   StopAll(turn);
   for (const auto& node : members_.nodes()) members_.SetGroupRank(node.get(), -1);
   recovery_.StartOver();
-  round_.TakeUp(assignment);
+  round_.Resume(assignment);
 }
 
 void Job::ForgetReport(Node* node) {
@@ -323,10 +312,10 @@ void Job::ForgetReport(Node* node) {
 void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   if (!recovery_.leaving() || cause) {
     round_.Leave(std::move(reason), std::move(cause));
-    Keep(absl::StrCat("stopping round ", round_.number(), ": ", round_.leave_reason()), turn);
+    Persist(absl::StrCat("stopping round ", round_.number(), ": ", round_.leave_reason()), turn);
   }
   recovery_.Leave();
-  SayStopped(turn);
+  ReportStopped(turn);
   StopAll(turn);
 }
 

@@ -11,10 +11,10 @@ void JobProgress::Add(const Node& node, const Progress& progress, SteadyTime now
     nodes_.clear();
     loss_rank_.reset();
   }
-  OfNode& of_node = nodes_[node.node_id];
+  OfNode& of_node = nodes_[node.join.node_id()];
   of_node.base_rank = node.base_rank;
   for (const RankProgress& rank : progress.ranks()) {
-    if (rank.local_rank() < 0 || rank.local_rank() >= node.slots) continue;
+    if (rank.local_rank() < 0 || rank.local_rank() >= node.join.slots()) continue;
     of_node.ranks[rank.local_rank()] = {rank, now - ToDuration(rank.ago())};
     if (rank.has_loss()) AddLoss(node.base_rank + rank.local_rank(), rank.step(), rank.loss());
   }
@@ -66,12 +66,13 @@ void JobProgress::Show(SteadyTime now, JobView* view) const {
   view->training = Summarize(now);
   if (view->nodes.empty()) return;
   if (view->training.has_value()) view->training->losses = losses_;
-  for (NodeView& node : view->nodes) {
-    const auto it = nodes_.find(node.node_id);
-    if (it == nodes_.end() || node.group_rank < 0) continue;
+  for (v1::Node& node : view->nodes) {
+    const auto it = nodes_.find(node.node_id());
+    if (it == nodes_.end() || node.group_rank() < 0) continue;
     for (const auto& [local_rank, rank] : it->second.ranks) {
-      node.progress.push_back(rank.progress);
-      *node.progress.back().mutable_ago() = FromDuration(now - rank.at);
+      RankProgress* progress = node.add_progress();
+      *progress = rank.progress;
+      *progress->mutable_ago() = FromDuration(now - rank.at);
     }
   }
 }

@@ -12,9 +12,9 @@
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/messages.h"
 
-// What has to outlive a server: a server that is started again goes on with a job from here (protocol 4.4). Plain
-// values. Times are ages and what is left of a wait: no steady clock outlives a machine. What a server that has just
-// begun must wait for because of workers it waits for in full (protocol 4.5).
+// The state of a job that outlives a server: a restarted server resumes the job from its record (protocol 4.4). Plain
+// values. Times are ages and remaining waits, because no steady clock outlives a machine. A restarted server waits in
+// full for workers that may still run (protocol 4.5).
 namespace ddprun::rendezvous {
 
 // A node of a round.
@@ -54,7 +54,7 @@ struct FencedNodeRecord {
   friend bool operator==(const FencedNodeRecord&, const FencedNodeRecord&) = default;
 };
 
-// What a command has put in place of the settings' bounds.
+// The bounds of a resized job, in place of those of its settings.
 struct JobSize {
   int32_t min_nodes = 1;
   int32_t max_nodes = 1;
@@ -65,7 +65,7 @@ struct JobSize {
 // The job id of the record of what is the server's: drained_hosts. No job can have it.
 inline constexpr char kServerRecordId[] = "ddprun:server";
 
-// What failures have cost so far (protocol 3.5), as of when the record was made.
+// The restarts charged so far (protocol 3.5), as of the time of the record.
 struct RestartRecord {
   std::vector<absl::Duration> charge_ages;  // of charges within the restart window, oldest first
   std::optional<absl::Duration> last_age;   // of the last charge; unset: there was none
@@ -95,7 +95,7 @@ struct KickedNodeRecord {
   friend bool operator==(const KickedNodeRecord&, const KickedNodeRecord&) = default;
 };
 
-// What a job's time goes to at present.
+// The phase that a job's time is counted in at present.
 enum class GoodputPhase { kWaiting, kStarting, kTraining, kReForming, kEnded };
 
 // Where a job's time went until the record was made. For people: nothing is decided by it.
@@ -133,15 +133,15 @@ struct JobRecord {
   std::optional<GoodputRecord> goodput;    // unset: not known
   std::vector<Event> events;               // as JobHistory has them; for people
 
-  // Of an ended job.
+  // Fields of an ended job.
   std::optional<Verdict> verdict;
   absl::Duration since_end;       // zero when the record is made
-  std::vector<std::string> told;  // ids of the nodes that were told, sorted; empty: the verdict binds nobody
+  std::vector<std::string> told;  // ids of the nodes that were told, sorted; empty: no node was
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
-// The record was kept so long ago by the wall clock. If that can't be, because a clock was wrong, no time has passed.
+// The record is `by` old by the wall clock. An impossible age, from a wrong clock, counts as zero.
 inline void AddAge(absl::Duration by, JobRecord* record) {
   if (by < absl::ZeroDuration() || by > kMaxDuration) return;
   const auto take_off = [by](absl::Duration left) { return left > by ? left - by : absl::ZeroDuration(); };
@@ -156,8 +156,8 @@ inline void AddAge(absl::Duration by, JobRecord* record) {
   }
 }
 
-// Whether nobody but the nodes that the record names can have workers: the nodes of its round, which is the latest of
-// all, and the fenced ones (protocol 4.5).
+// True if only nodes that the record names can have workers: the nodes of its round, which is the latest of all, and
+// the fenced ones (protocol 4.5).
 inline bool NamesAll(const RoundRecord& round, uint64_t highest_round) {
   return !round.nodes.empty() && round.number == highest_round;
 }
@@ -166,8 +166,8 @@ inline bool NamesAll(const RoundRecord& round, uint64_t highest_round) {
 struct SavedState {
   std::vector<JobRecord> jobs;   // ended ones in the order in which they ended
   uint64_t forgotten_round = 0;  // the highest of all jobs that are forgotten
-  // The longest that one server has lived with these records. Who ran workers before the first of them, and was not
-  // heard of in so long, has stopped them.
+  // The longest that one server has lived with these records. A launcher that ran workers before the first record, and
+  // was not heard of for this long, has stopped them.
   absl::Duration longest_life;
   uint64_t earlier_servers = 0;  // that have had these records
 };

@@ -43,27 +43,24 @@ void Job::StartRound(std::string reason, const Turn& turn) {
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn, bool at_step_end) {
   round_.Leave(reason, std::move(cause), at_step_end);
   if (TooFew() && WaitLimit() <= absl::ZeroDuration()) return EndWithTooFew(reason, turn);
-  Keep(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
-  SayStopped(turn);
+  Persist(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
+  ReportStopped(turn);
   StopAll(turn);
   NoteChange(turn.now);
   if (TooFew()) return EnterWaiting(std::move(reason), turn);
   StartRound(std::move(reason), turn);
 }
 
-void Job::SayStopped(const Turn& turn) {
-  if (std::exchange(said_stopped_, round_.number()) == round_.number()) return;
-  Event event;
-  event.kind = Event::Kind::kRoundStopped;
-  event.detail = round_.leave_reason();
-  event.failure = round_.leave_cause();
-  Say(std::move(event), turn);
+void Job::ReportStopped(const Turn& turn) {
+  if (std::exchange(reported_stopped_, round_.number()) == round_.number()) return;
+  Report(Event{.kind = Event::Kind::kRoundStopped, .detail = round_.leave_reason(), .failure = round_.leave_cause()},
+         turn);
 }
 
 void Job::StopAll(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kRunning && node->state != NodeState::kSucceeded) continue;
-    Tell(*node, StopOf(*node), turn);
+    Send(*node, StopOf(*node), turn);
     // Without workers it may have been silent for longer.
     if (node->state == NodeState::kSucceeded) members_.Expect(node.get(), turn.now);
     members_.SetState(node.get(), NodeState::kStopping);
@@ -79,7 +76,7 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   if (!waiting_since_) waiting_since_ = turn.now;
   NoteChange(turn.now);
   Enter(JobState::kWaiting, std::move(reason));
-  Say(Event::Kind::kJobWaiting, state_reason_, turn);
+  Report(Event{.kind = Event::Kind::kJobWaiting, .detail = state_reason_}, turn);
 }
 
 std::string Job::ReasonAt(SteadyTime now) const {
@@ -87,7 +84,7 @@ std::string Job::ReasonAt(SteadyTime now) const {
   HeldUp held_up;
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kStopping) continue;
-    if (++held_up.all_hosts <= kMaxHostsNamed) held_up.hosts.push_back(node->host);
+    if (++held_up.all_hosts <= kMaxHostsNamed) held_up.hosts.push_back(node->join.host());
   }
   if (WaitsForGoneOnly()) {
     const bool by_fence = fence_.OpensAt() > now && fence_.OpensAt() >= restart_at_;
@@ -100,39 +97,40 @@ std::string Job::ReasonAt(SteadyTime now) const {
 
 LeftOutNodes Job::LeftOutNow() const {
   return LeftOut(members_, {.cooldowns = cooldowns_,
-                            .drained = *drained_,
+                            .drained = *server_.drained,
                             .min_nodes = static_cast<size_t>(size_.min_nodes),
                             .max_nodes = static_cast<size_t>(size_.max_nodes),
                             .ranked = static_cast<size_t>(round_.group_world_size())});
 }
 
 std::string Job::DescribeLeftOut(const Node& node) const {
-  if (drained_->contains(node.host)) return absl::StrCat("host ", node.host, " is drained: its nodes get no ranks");
-  if (!cooldowns_.IsActive(node.node_id)) {
+  if (server_.drained->contains(node.join.host()))
+    return absl::StrCat("host ", node.join.host(), " is drained: its nodes get no ranks");
+  if (!cooldowns_.IsActive(node.join.node_id())) {
     return absl::StrCat("the job was resized to at most ", Counted(size_.max_nodes, "node"));
   }
-  return absl::StrCat("node ", node.host, " is left out for ", absl::FormatDuration(cooldowns_.Length(node.node_id)),
-                      " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
-                      " rounds in a row");
+  return absl::StrCat(
+      "node ", node.join.host(), " is left out for ", absl::FormatDuration(cooldowns_.Length(node.join.node_id())),
+      " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow, " rounds in a row");
 }
 
-void Job::TellLeftOut(const Turn& turn) {
+void Job::NotifyLeftOut(const Turn& turn) {
   const LeftOutNodes left_out = LeftOutNow();
   if (left_out.empty()) return;
   for (const auto& node : members_.nodes()) {
     if (!node->ready() || !node->may_claim_touch || node->told_left_out || !left_out.contains(node.get())) continue;
     node->told_left_out = true;
-    Tell(*node, NewExcludedFromRound(round_.highest() + 1, DescribeLeftOut(*node)), turn);
+    Send(*node, NewExcludedFromRound(round_.highest() + 1, DescribeLeftOut(*node)), turn);
   }
 }
 
 void Job::TryAssign(const Turn& turn) {
   // A node of a drained host counts until it has answered that it is left out, or reconnects without its peers.
   if (TooFew()) {
-    WaitBecauseOfCommand();
+    departures_.AddCommand();
     return EnterWaiting(next_reason_, turn);
   }
-  TellLeftOut(turn);
+  NotifyLeftOut(turn);
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= LargestSize()) fence_.Complete();
   if (members_.in_touch() >= LargestSize()) fence_.LastRoundIsThere();
@@ -147,14 +145,15 @@ bool Job::StopSurvivors(const Turn& turn) {
   bool any = false;
   for (Node* node : nodes) {
     if (node->survivors.empty()) continue;
-    // Without a place in the last round it goes by what the launcher says, unless it is known better.
-    const bool missed = !node->in_round() && (!node->in_touch || node->round < round_.last_given_out());
+    // Without a place in the last round the launcher's own claim counts, unless the server knows better.
+    const bool missed = !node->in_round() && (!node->in_touch || node->round < round_.last_assigned());
     if (plain == nodes.end() && !missed) continue;
     any = true;
-    std::string reason = plain != nodes.end()
-                             ? absl::StrCat("restarting all workers: those of node ", (*plain)->host, " can't re-form")
-                             : absl::StrCat("restarting the workers of node ", node->host, ": they missed a round");
-    Tell(*node, NewStopRound(node->round, std::move(reason)), turn);
+    std::string reason =
+        plain != nodes.end()
+            ? absl::StrCat("restarting all workers: those of node ", (*plain)->join.host(), " can't re-form")
+            : absl::StrCat("restarting the workers of node ", node->join.host(), ": they missed a round");
+    Send(*node, NewStopRound(node->round, std::move(reason)), turn);
     members_.Expect(node, turn.now);  // as in StopAll
     members_.SetState(node, NodeState::kStopping);
   }
@@ -177,22 +176,19 @@ void Job::Assign(const Turn& turn) {
   const std::vector<Node*> nodes = Participants(members_, size_.max_nodes, left_out);
   const RankTable table = RanksOf(nodes);
   std::vector<RoundNodeRecord> recorded;
-  if (keeps_records_) {
+  if (server_.keeps_records) {
     recorded.reserve(nodes.size());
-    for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->node_id, nodes[i]->session});
+    for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->join.node_id(), nodes[i]->session});
   }
-  round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
-                 std::move(recorded), StateSourceOf(nodes, table));
+  round_.Assign(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
+                std::move(recorded), StateSourceOf(nodes, table));
   for (const size_t i : table.order) {
-    if (nodes[i]->in_process) round_.SetServerNode(table.places[i].group_rank);
+    if (nodes[i]->join.origin().in_process()) round_.SetServerNode(table.places[i].group_rank);
   }
   waiting_since_.reset();
   held_.Drop();
-  loss_.reset();
-  may_all_return_ = true;
-  told_to_stop_ = false;
-  by_command_ = false;
-  unheard_.clear();
+  departures_ = {};
+  departed_.OnAssign();
   Enter(JobState::kRunning, round_.reason());
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node* node = nodes[i];
@@ -207,24 +203,23 @@ void Job::Assign(const Turn& turn) {
     members_.Expect(node, turn.now);
     members_.SetState(node, NodeState::kRunning);
   }
-  Keep(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
-                    round_.reason()),
-       turn);
-  Event assigned;
-  assigned.kind = Event::Kind::kRoundAssigned;
-  assigned.detail = round_.reason();
-  assigned.nodes = static_cast<int32_t>(nodes.size());
-  assigned.workers = table.world_size;
-  Say(std::move(assigned), turn);
+  Persist(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
+                       round_.reason()),
+          turn);
+  Report(Event{.kind = Event::Kind::kRoundAssigned,
+               .detail = round_.reason(),
+               .nodes = static_cast<int32_t>(nodes.size()),
+               .workers = table.world_size},
+         turn);
   for (const auto& node : members_.nodes()) {
     if (left_out.empty()) break;
     if (!node->in_round() || !left_out.contains(node.get())) continue;
     members_.SetGroupRank(node.get(), -1);
-    if (!cooldowns_.IsActive(node->node_id) || drained_->contains(node->host)) continue;
-    Say(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
+    if (!cooldowns_.IsActive(node->join.node_id()) || server_.drained->contains(node->join.host())) continue;
+    Report(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
   }
   for (const size_t i : table.order) {
-    Tell(*nodes[i], rendezvous::NewAssign(round_.PlaceOf(*nodes[i], budget_.used())), turn);
+    Send(*nodes[i], rendezvous::NewAssign(round_.PlaceOf(*nodes[i], budget_.used())), turn);
   }
   NoteChange(turn.now);  // of spares
 }
@@ -236,7 +231,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kRunning: break;
     case JobState::kRecovering:
       if (recovery_.left_before()) return;
-      recovery_.Paid(node->group_rank);
+      recovery_.CauseReceived(node->group_rank);
       break;
     case JobState::kWaiting:
     case JobState::kLastCall:
@@ -248,18 +243,17 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   if (failure.restartable() && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
     return CompleteRecoveryIfAllReported(turn);
   }
-  Event failed;
-  failed.kind = Event::Kind::kWorkerFailed;
-  failed.node_id = node->node_id;
-  failed.host = node->host;
-  failed.detail = DescribeFailure(failure);
-  failed.failure = failure;
-  Say(std::move(failed), turn);
+  Report(Event{.kind = Event::Kind::kWorkerFailed,
+               .node_id = node->join.node_id(),
+               .host = node->join.host(),
+               .detail = DescribeFailure(failure),
+               .failure = failure},
+         turn);
   if (failure.restartable() && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
-    held_node_ = node->node_id;
+    held_node_ = node->join.node_id();
     return LeaveRound(DescribeFailure(failure), failure, turn);
   }
-  if (auto verdict = Charge(node->node_id, failure, turn)) return End(*std::move(verdict), turn);
+  if (auto verdict = Charge(node->join.node_id(), failure, turn)) return End(*std::move(verdict), turn);
   if (state_ == JobState::kRunning) return LeaveRound(DescribeFailure(failure), failure, turn);
   LeaveInRecovery(DescribeFailure(failure), failure, turn);
   CompleteRecoveryIfAllReported(turn);
@@ -284,19 +278,16 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ != JobState::kRecovering) {
     round_.Gone(node->group_rank);
   }
-  if (held_.Lost(node->node_id)) {
+  if (held_.Lost(node->join.node_id())) {
     next_reason_ = state_reason_ = going.what;
     round_.Leave(going.what, std::nullopt);
-    Keep(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
+    Persist(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
   }
   // Who commanded that a node goes has said so.
   if (going.how != Going::How::kKicked) {
-    Say(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
+    Report(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
-  if (going.how == Going::How::kLost) {
-    if (lost_.size() >= kMaxLost) lost_.erase(lost_.begin());
-    lost_.push_back(node->node_id);
-  }
+  if (going.how == Going::How::kLost) departed_.AddLost(node->join.node_id());
   departure->Add(*node, std::move(going));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
   members_.Remove(node);
@@ -308,9 +299,7 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   // Nodes of the round that a record tells of may still come.
   if (members_.size() == 0 && state_ == JobState::kRecovering && !recovery_.anybody()) return;
   if (members_.size() == 0) return End(AllLeft(what, departure.loss()), turn);
-  if (departure.had_ranks()) loss_ = departure.loss();
-  if (!departure.may_all_return()) may_all_return_ = false;
-  if (departure.told_to_stop()) told_to_stop_ = true;
+  departures_.Add(departure);
   const bool in_vain = TooFew() && WaitLimit() <= absl::ZeroDuration();
   switch (state_) {
     case JobState::kLastCall:
@@ -335,36 +324,31 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
 absl::Duration Job::WaitLimit() const {
   const bool fixed_size = size_.min_nodes == size_.max_nodes;
   if (!fixed_size || resized_ || round_.number() == 0) return ToDuration(settings_.join_timeout());
-  if (told_to_stop_) return absl::ZeroDuration();
-  if (settings_.max_restarts() > 0) return ToDuration(settings_.join_timeout());
-  if (!may_all_return_) return absl::ZeroDuration();
-  return by_command_ ? ToDuration(settings_.join_timeout())
-                     : std::min(ToDuration(settings_.join_timeout()), kReturnTime);
+  return departures_.WaitLimit(settings_);
 }
 
 void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {
-  End(Failed(DescribeTooFew(SettingsNow(), what, told_to_stop_), loss_), turn);
+  End(Failed(DescribeTooFew(SettingsNow(), what, departures_.told_to_stop()), departures_.loss()), turn);
 }
 
 void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
-  if (state_ == JobState::kRecovering && recovery_.accounted_for() < round_.group_world_size()) unreported_ = true;
+  if (state_ == JobState::kRecovering && recovery_.accounted_for() < round_.group_world_size())
+    departed_.SetUnreported();
   Enter(verdict.succeeded() ? JobState::kFinished : JobState::kFailed, verdict.reason());
   for (const auto& node : members_.nodes()) {
-    if (!node->connected && !node->in_process) ExpectForVerdict(*node);
+    if (!node->connected && !node->join.origin().in_process()) departed_.ExpectForVerdict(*node, settings_);
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);
-  Keep(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
-  Event ended;
-  ended.kind = verdict_->succeeded() ? Event::Kind::kJobFinished
-               : actor.empty()       ? Event::Kind::kJobFailed
-                                     : Event::Kind::kJobStopped;
-  ended.actor = std::move(actor);
-  ended.detail = verdict_->reason();
-  ended.exit_code = verdict_->exit_code();
-  ended.failure = FirstCause(*verdict_);
-  Say(std::move(ended), turn);
-  for (const auto& node : members_.nodes()) Tell(*node, NewFinish(*verdict_), turn);
+  Persist(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
+  const Event::Kind failed = actor.empty() ? Event::Kind::kJobFailed : Event::Kind::kJobStopped;
+  Report(Event{.kind = verdict_->succeeded() ? Event::Kind::kJobFinished : failed,
+               .detail = verdict_->reason(),
+               .actor = std::move(actor),
+               .exit_code = verdict_->exit_code(),
+               .failure = FirstCause(*verdict_)},
+         turn);
+  for (const auto& node : members_.nodes()) Send(*node, NewFinish(*verdict_), turn);
 }
 
 }  // namespace ddprun::rendezvous

@@ -34,7 +34,7 @@ struct Transition {
 // Every transition there is.
 absl::Span<const Transition> AllTransitions();
 
-// Whether the list has it.
+// True if the list contains the transition.
 bool IsTransition(JobState from, JobState to);
 
 // "waiting", "last call", ...

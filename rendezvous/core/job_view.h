@@ -12,25 +12,8 @@
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/messages.h"
 
-// What people are shown of a job: Job and Node of proto/rendezvous.proto as plain values.
+// A job as users see it: Job of proto/rendezvous.proto as plain values, with its nodes as they are there.
 namespace ddprun::rendezvous {
-
-struct NodeView {
-  enum class State { kIdle, kRunning, kSucceeded, kStopping, kSpare };
-
-  std::string node_id;  // stands for the node's own, which is shown to nobody
-  std::string host;
-  std::string address;
-  int32_t slots = 0;
-  std::string role;
-  State state = State::kIdle;
-  int32_t group_rank = -1;  // -1: none
-  bool connected = false;
-  absl::Duration last_heard;           // how long ago
-  int32_t base_rank = 0;               // RANK of its local rank 0, if it has a group rank
-  bool drained = false;                // its host is
-  std::vector<RankProgress> progress;  // of its workers in the latest round that have reported, by local rank
-};
 
 // A job's training in a few numbers.
 struct TrainingView {
@@ -43,7 +26,7 @@ struct TrainingView {
   std::vector<std::pair<int64_t, double>> losses;
 };
 
-// Where a job's time went. Of a job that servers have led which keep no goodput: since the first one that does.
+// Where a job's time went. If older servers without goodput ran the job, counting began with the first newer one.
 struct GoodputView {
   absl::Duration waiting;     // for nodes
   absl::Duration starting;    // from the first round until a rank reports a step
@@ -69,7 +52,7 @@ struct JobView {
   absl::Duration age;              // since it began, until now or until it ended
   std::optional<Verdict> verdict;  // of an ended job
   std::optional<GoodputView> goodput;
-  std::vector<NodeView> nodes;
+  std::vector<v1::Node> nodes;           // with the ids with which they join, which no user may see (ShownId)
   std::optional<TrainingView> training;  // unset: no rank of the latest round has reported anything
 };
 

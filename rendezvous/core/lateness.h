@@ -9,10 +9,10 @@ namespace ddprun::rendezvous {
 // PURE: how late this server is with its own work, so that it does not take a node for silent whose heartbeats it has
 // not read yet (protocol 4.7). There are two signs:
 //
-//   - it does something long after it was due: it was stopped, or got no CPU. Whatever arrived meanwhile may wait to be
-//     read, for as long again; nobody is judged before.
+//   - it does something long after it was due: it was stopped, or got no CPU. Heartbeats that arrived meanwhile may
+//     wait to be read, for as long again; no node counts as silent before.
 //   - heartbeats of most nodes come late, for which no single node can be the reason: an average over all beats.
-//     Whoever is heard now has that much more time for its next one.
+//     A node that is heard now has that much more time for its next one.
 //
 // Only the moment at which a silent node counts as lost is put off. The time until its workers are certainly gone
 // (FenceTime) is counted from when it was last heard, and never gets shorter. Thread-compatible.
@@ -31,7 +31,7 @@ class Lateness {
   // By how much later than at its heartbeat timeout a node that is heard now is missed. At most kMost.
   absl::Duration Allowance() const;
 
-  // Nobody is to be judged before. Never goes back.
+  // No node counts as silent before this time, which never goes back.
   SteadyTime excused_until() const { return excused_until_; }
 
  private:

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-// What one job, one node and one message may hold (protocol 2.2). The sender shortens texts that are for people to fit;
+// Bounds on one job, one node and one message (protocol 2.2). The sender shortens texts that are for people to fit;
 // anything else that does not fit is refused by the receiver, before it is looked at any further. Tracebacks and lists
 // of hosts have their bounds in messages.h.
 namespace ddprun::rendezvous {
@@ -17,9 +17,9 @@ inline constexpr int32_t kMaxSlots = 4096;
 inline constexpr int32_t kMaxRestarts = 1'000'000'000;
 inline constexpr int32_t kMaxSignal = 64;
 
-// Rounds that a node may report (protocol 4.6). Nobody gives out a million rounds more than another server of the same
-// job knows of; nor more than a million for each second since 2020, which bounds what a server believes that knows
-// nothing. A true node's report is always below the bound that a false one had to respect before it.
+// Rounds that a node may report (protocol 4.6). No server assigns a million rounds more than another server of the same
+// job knows of, nor more than a million for each second since 2020, which is the bound at a server that knows nothing.
+// A true node's report is always below the bound that a false one had to respect before it.
 inline constexpr uint64_t kMaxRoundsAhead = uint64_t{1} << 20;
 inline uint64_t MaxReportedRound(absl::Time now) {
   constexpr int64_t kBegin = 1'577'836'800;  // 2020

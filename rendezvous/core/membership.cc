@@ -17,16 +17,11 @@ bool Membership::IsOfSession(absl::string_view session, const Join& join) {
 Node* Membership::Add(const Join& join, SteadyTime now) {
   auto owned = std::make_unique<Node>();
   Node* node = owned.get();
-  node->node_id = join.node_id();
-  node->host = join.host();
-  node->address = join.address();
-  node->role = join.role();
-  node->topology = join.topology();
-  node->incarnation = join.incarnation();
-  node->store_port = join.store_port();
-  node->store_secret = join.store_secret();
-  node->slots = join.slots();
-  node->in_process = join.origin().in_process();
+  node->join = join;
+  node->join.clear_session_secret();
+  node->join.clear_settings();
+  node->join.clear_current();
+  node->join.clear_survivors();
   node->session = SessionOf(join);
   node->join_order = joins_++;
   node->heartbeat_timeout = heartbeat_timeout_;
@@ -39,8 +34,8 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
     node->node_rank = join.node_rank();
   }
   node->self = nodes_.insert(nodes_.end(), std::move(owned));
-  by_id_[node->node_id] = node;
-  by_host_[node->host].push_back(node);
+  by_id_[node->join.node_id()] = node;
+  by_host_[node->join.host()].push_back(node);
   PutIn(node);
   Count(*node, +1);
   return node;
@@ -50,8 +45,8 @@ void Membership::Remove(Node* node) {
   Count(*node, -1);
   TakeOut(node);
   if (node->node_rank) by_requested_rank_.erase(*node->node_rank);
-  by_id_.erase(node->node_id);
-  const auto of_host = by_host_.find(node->host);
+  by_id_.erase(node->join.node_id());
+  const auto of_host = by_host_.find(node->join.host());
   std::erase(of_host->second, node);
   if (of_host->second.empty()) by_host_.erase(of_host);
   nodes_.erase(node->self);
@@ -154,7 +149,7 @@ absl::Duration Membership::Patience(const Node& node) const {
 }
 
 bool Membership::IsQuiet(const Node& node, SteadyTime now) const {
-  if (node.in_process || MissedAt(node, node.heartbeat_timeout) > now) return false;
+  if (node.join.origin().in_process() || MissedAt(node, node.heartbeat_timeout) > now) return false;
   return lateness_ == nullptr || lateness_->excused_until() <= now;
 }
 
@@ -162,7 +157,7 @@ std::vector<std::string> Membership::FirstHosts(size_t most) const {
   std::vector<std::string> hosts;
   for (const auto& node : nodes_) {
     if (hosts.size() == most) break;
-    hosts.push_back(node->host);
+    hosts.push_back(node->join.host());
   }
   return hosts;
 }
@@ -180,7 +175,7 @@ std::vector<Node*> Membership::OnHosts(const std::set<std::string>& hosts) const
 std::vector<std::string> Membership::SortedIds() const {
   std::vector<std::string> ids;
   ids.reserve(nodes_.size());
-  for (const auto& node : nodes_) ids.push_back(node->node_id);
+  for (const auto& node : nodes_) ids.push_back(node->join.node_id());
   std::sort(ids.begin(), ids.end());
   return ids;
 }
@@ -202,7 +197,7 @@ void Membership::PutIn(Node* node) {
   if (!node->connected) {
     node->expires = node->last_heard + reconnect_grace_;
   } else {
-    node->expires = node->in_process ? SteadyTime::InfiniteFuture() : MissedAt(*node, Patience(*node));
+    node->expires = node->join.origin().in_process() ? SteadyTime::InfiniteFuture() : MissedAt(*node, Patience(*node));
   }
   node->turn = ++turns_;
   if (node->expires != SteadyTime::InfiniteFuture()) OrderOf(*node)->insert(node);

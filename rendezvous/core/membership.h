@@ -25,18 +25,11 @@ enum class NodeState {
   kStopping,   // workers of `round` are being stopped; a Ready follows
 };
 
-// One launcher of a job. What is below the line is changed by Membership only.
+// One launcher of a job. Only Membership changes the fields below the line.
 struct Node {
-  std::string node_id;
-  std::string host;
-  std::string address;
-  std::string role;
-  std::string topology;
-  uint64_t incarnation = 0;
-  int32_t store_port = 0;
-  std::string store_secret;
-  int32_t slots = 1;
-  bool in_process = false;
+  // The node's first Join, with the incarnation, address and store of the newest one. It has no settings, no session
+  // secret, and nothing about a round.
+  Join join;
   uint64_t round = 0;  // the last one it was given, or says that it was given; 0: none
   // In the job's latest round, if group_rank is set.
   int32_t base_rank = 0;
@@ -79,13 +72,13 @@ class Membership {
   Membership(absl::Duration heartbeat_timeout, absl::Duration reconnect_grace, const Lateness* lateness = nullptr)
       : heartbeat_timeout_(heartbeat_timeout), reconnect_grace_(reconnect_grace), lateness_(lateness) {}
 
-  // REQUIRES: no such node is there. Whoever holds the same requested rank loses it.
+  // REQUIRES: no such node is there. Another node that holds the same requested rank loses it.
   Node* Add(const Join& join, SteadyTime now);
   void Remove(Node* node);
 
   // The digest of the Join's session secret.
   static std::string SessionOf(const Join& join);
-  // Whether the Join is of the launcher process of whose session secret this is the digest (protocol 2.4).
+  // True if `session` is the digest of the session secret of this Join (protocol 2.4).
   static bool IsOfSession(absl::string_view session, const Join& join);
 
   Node* Find(absl::string_view node_id) const;
@@ -93,16 +86,16 @@ class Membership {
   Node* FindByRequestedRank(int32_t node_rank) const;
 
   void Heard(Node* node, SteadyTime now);
-  // What the node is told, and what it may still go by.
+  // Sets the timeout that the node was sent, or may still use.
   void SetHeartbeatTimeout(Node* node, absl::Duration timeout);
-  // The node is told to do something, and has its whole time to be heard.
+  // The node receives an instruction, and has its whole timeout from now to be heard.
   void Expect(Node* node, SteadyTime now);
   void Disconnected(Node* node, SteadyTime now);
   void Reconnected(Node* node, SteadyTime now);
   void SetState(Node* node, NodeState state);
   void SetGroupRank(Node* node, int32_t group_rank);
   void SetInTouch(Node* node, bool in_touch);
-  // What a node that is idle says of the workers that it had in node->round.
+  // Takes an idle node's report on the workers that it had in node->round.
   void SetSurvivors(Node* node, const google::protobuf::RepeatedPtrField<Survivor>& survivors, bool can_reform);
 
   // A node that counts as lost at `now`: its stream has been broken for the reconnect grace, or nothing was heard
@@ -127,11 +120,11 @@ class Membership {
   size_t unready_in_round() const { return unready_in_round_; }
   // Nodes that may have workers, of whatever round.
   size_t with_workers() const { return with_workers_; }
-  // Nobody who is there has to be waited for.
+  // True if the job waits for no connected node.
   bool all_stopped() const { return unready_in_round_ == 0 && with_workers_ == 0; }
   // Nodes that no round was given out without since the last one that they know of.
   size_t in_touch() const { return in_touch_; }
-  // Those of them that do not know of the latest round, which they are of.
+  // Nodes in touch that do not know of the latest round, to which they belong.
   size_t untold() const { return untold_; }
   size_t with_survivors() const { return with_survivors_; }
   // Nodes of the latest round that can't keep their workers.

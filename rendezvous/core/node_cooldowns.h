@@ -33,7 +33,7 @@ class NodeCooldowns {
   // with each further one in that row.
   void OnFirstCause(absl::string_view node_id, SteadyTime now);
 
-  // Ends those whose time is over. Whether there were any.
+  // Ends the cooldowns whose time is over. Returns true if there were any.
   bool Expire(SteadyTime now);
   // Of the one that ends next; infinite: none is left.
   SteadyTime NextEnd() const;

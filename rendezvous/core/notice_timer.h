@@ -28,7 +28,7 @@ class NoticeTimer {
     last_sent_ = now;
   }
 
-  // Nobody waits any more.
+  // No node waits any more.
   void Clear() { first_change_.reset(); }
 
   // Infinite if nothing changed.

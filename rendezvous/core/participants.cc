@@ -28,7 +28,7 @@ LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules) {
   std::vector<const Node*> nodes;  // who is needed first comes first
   for (const std::string& node_id : rules.cooldowns.Nodes()) {
     const Node* node = members.Find(node_id);
-    if (node != nullptr && !rules.drained.contains(node->host)) nodes.push_back(node);
+    if (node != nullptr && !rules.drained.contains(node->join.host())) nodes.push_back(node);
   }
   nodes.insert(nodes.end(), drained.begin(), drained.end());
   const size_t there = members.size() - left_out.size();
@@ -78,8 +78,8 @@ RankTable RanksOf(const std::vector<Node*>& nodes) {
   std::vector<RankRequest> requests;
   requests.reserve(nodes.size());
   for (const Node* node : nodes) {
-    requests.push_back(RankRequest{node->group_rank, node->node_rank, node->topology, node->host, node->join_order,
-                                   node->slots, node->role});
+    requests.push_back(RankRequest{node->group_rank, node->node_rank, node->join.topology(), node->join.host(),
+                                   node->join_order, node->join.slots(), node->join.role()});
   }
   return AssignRanks(requests);
 }

@@ -20,7 +20,7 @@ using LeftOutNodes = absl::flat_hash_set<const Node*>;
 
 using DrainedHosts = std::set<std::string>;
 
-// By what nodes are left out of rounds. What it refers to outlives it.
+// The reasons to leave nodes out of rounds. The referenced objects outlive the rules.
 struct LeftOutRules {
   const NodeCooldowns& cooldowns;
   const DrainedHosts& drained;
@@ -37,9 +37,9 @@ size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drai
 // first); and if the last round's nodes are more than `max_nodes`, those of the highest group ranks.
 LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules);
 
-// Nobody has to be waited for but nodes that are gone: those of the last round, who always take part unless they are
-// left out, are ready, and of newcomers as many as there is room for; nobody who is there has workers; and nobody who
-// is left out may say that it is in touch.
+// True if the round waits for no node that is there: all nodes of the last round are ready, which always take part
+// unless they are left out, and as many newcomers as there is room for; no node has workers; and no node that is left
+// out may claim to be in touch.
 bool ReadyForRound(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out = {});
 
 // At most `max_nodes` that are ready: those of the last round first, then newcomers in the order in which they joined.

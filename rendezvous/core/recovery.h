@@ -45,7 +45,7 @@ class Recovery {
     gone_.erase(group_rank);
     return reported_.insert(group_rank).second;
   }
-  // Somebody has reported, who may be gone again.
+  // True if a node has reported, even if it is gone again.
   bool anybody() const { return anybody_; }
   // It is gone, or reports anew.
   void Forget(int32_t group_rank) {
@@ -59,13 +59,13 @@ class Recovery {
   // The round can't go on; it remains to be seen who is there.
   void Leave() { leaving_ = true; }
   bool leaving() const { return leaving_; }
-  // What workers report now only followed from that.
+  // True if the round was left before the restart: failures that workers report now followed from that.
   bool left_before() const { return left_before_; }
 
   // The node of this place said that its workers stop: the failure that they stop for follows, or its Ready, which
   // has come.
-  void Owes(int32_t group_rank) { owing_.insert(group_rank); }
-  void Paid(int32_t group_rank) { owing_.erase(group_rank); }
+  void ExpectCause(int32_t group_rank) { owing_.insert(group_rank); }
+  void CauseReceived(int32_t group_rank) { owing_.erase(group_rank); }
   // Why the round can't go on may still be told.
   bool awaits_cause() const { return leaving_ && !left_before_ && !owing_.empty(); }
 

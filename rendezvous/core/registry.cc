@@ -30,7 +30,7 @@ void Registry::Restore(SavedState saved) {
       ended_.Forgotten(record.highest_round);  // nothing of it has begun: its nodes begin it anew
     } else {
       const auto it = live_.emplace(record.job_id, LiveJob{}).first;
-      it->second.job = std::make_unique<Job>(std::move(record), began_, &lateness_, &drained_);
+      it->second.job = std::make_unique<Job>(std::move(record), OwnServer());
       Settle(it, began_);
     }
   }
@@ -79,31 +79,22 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
       return;
     }
     if (auto why = NoRoomFor(join)) return refuse(Close::Why::kFull, *std::move(why));
-    // Whoever still runs the last round of a job that ended with nobody left brings that job back.
-    Job::Past past;
-    past.server_began = began_;
-    past.max_reported = max_reported_;
-    past.lateness = &lateness_;
-    past.drained = &drained_;
-    past.round_floor = ended_.RoundFloor(join.job_id());
+    JobOrigin origin;
+    origin.max_reported = max_reported_;
+    origin.round_floor = ended_.RoundFloor(join.job_id());
     // Without a record no server has given out a round since the records began.
-    past.gone_are_all = Fence::UnknownTime(join.settings()) <= longest_life_;
+    origin.gone_are_all = Fence::UnknownTime(join.settings()) <= longest_life_;
     if (ended != nullptr) {
-      past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
-      past.restarts = ended->told ? 0 : ended->view.restart_count;
-      past.gone = ended->gone;
-      if (ended->told) {
-        past.earlier_round = ended->last_round;
-        past.earlier_verdict = *ended->view.verdict;
-      }
-      past.gone_are_all = !ended->unreported && (past.gone_are_all || ended->gone_are_all);
-      past.unreported = ended->unreported;
+      origin.previous = PreviousJob::Of(*ended);
+      origin.gone = ended->gone;
+      origin.gone_are_all = !ended->unreported && (origin.gone_are_all || ended->gone_are_all);
+      origin.unreported = ended->unreported;
     }
-    auto job = std::make_unique<Job>(join, std::move(past), keeps_records_, now);
+    auto job = std::make_unique<Job>(join, std::move(origin), OwnServer(), now);
     ended_.Remove(join.job_id());
     if (!join.origin().peer().empty()) ++of_peer_[join.origin().peer()].jobs;
     it = live_.emplace(join.job_id(), LiveJob{std::move(job), join.origin().peer()}).first;
-    it->second.job->SayCreated(MakeTurn(now, effects));
+    it->second.job->ReportCreated(MakeTurn(now, effects));
   } else if (auto why = NoRoomFor(join)) {
     return refuse(Close::Why::kFull, *std::move(why));
   }
@@ -178,34 +169,29 @@ absl::Status Registry::Drain(const std::string& host, const std::string& actor, 
   if (auto problem = CheckHostName(host)) return absl::InvalidArgumentError(*problem);
   if (drained_.size() >= kMaxDrainedHosts) return absl::InvalidArgumentError("too many hosts are drained");
   if (!drained_.insert(host).second) return absl::OkStatus();
-  TellDrained(Event::Kind::kHostDrained, host, actor, now, effects);
+  ReportDrained(Event::Kind::kHostDrained, host, actor, now, effects);
   return absl::OkStatus();
 }
 
 absl::Status Registry::Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects) {
   if (drained_.erase(host) == 0) return absl::NotFoundError(absl::StrCat("host ", host, " is not drained"));
-  TellDrained(Event::Kind::kHostUndrained, host, actor, now, effects);
+  ReportDrained(Event::Kind::kHostUndrained, host, actor, now, effects);
   return absl::OkStatus();
 }
 
-void Registry::TellDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
-                           Effects* effects) {
-  Event event;
-  event.kind = kind;
-  event.host = host;
-  event.actor = actor;
-  event.detail =
+void Registry::ReportDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
+                             Effects* effects) {
+  const std::string what =
       absl::StrCat("host ", host, kind == Event::Kind::kHostDrained ? " drained by " : " undrained by ", actor);
-  event.time = wall_time_;
+  Event event{.kind = kind, .host = host, .detail = what, .actor = actor, .time = wall_time_};
   if (keeps_records_) {
     host_history_.Add(event);
     auto record = std::make_shared<JobRecord>();
     record->job_id = kServerRecordId;
     record->drained_hosts.assign(drained_.begin(), drained_.end());
     record->events = host_history_.events();
-    effects->emplace_back(Persist{std::move(record), event.detail});
+    effects->emplace_back(Persist{std::move(record), what});
   }
-  const std::string what = event.detail;
   effects->emplace_back(Report{std::move(event)});
   std::vector<std::string> ids;
   for (const auto& [job_id, live] : live_) {
@@ -213,7 +199,7 @@ void Registry::TellDrained(Event::Kind kind, const std::string& host, const std:
   }
   for (const std::string& job_id : ids) {  // a job may end by it
     const auto it = live_.find(job_id);
-    it->second.job->OnDrained(what, MakeTurn(now, effects));
+    it->second.job->ApplyChange(what, MakeTurn(now, effects));
     Settle(it, now);
   }
 }
@@ -248,7 +234,7 @@ void Registry::Settle(Live::iterator it, SteadyTime now) {
     live.indexed_at = next;
   }
   const size_t nodes = live.job->ended() ? 0 : live.job->nodes();
-  // Jobs that were restored are nobody's.
+  // Restored jobs have no peer.
   const auto of_peer = of_peer_.find(live.peer);
   if (of_peer != of_peer_.end()) of_peer->second.nodes += nodes - std::exchange(live.nodes, nodes);
   if (!live.job->ended()) return;

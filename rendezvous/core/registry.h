@@ -50,7 +50,7 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // What a server before this one left behind. REQUIRES: keeps_records; nothing has happened yet.
+  // Restores the state of an earlier server. REQUIRES: keeps_records; nothing has happened yet.
   void Restore(SavedState saved);
 
   // When what comes next happens, for the events of it.
@@ -66,7 +66,7 @@ class Registry {
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
                       Effects* effects);
 
-  // `caller` commands something. What can't be done changes nothing:
+  // Executes a command of `caller`. A command that fails changes nothing:
   //   PERMISSION_DENIED    the caller is no admin, and does not own the job.
   //   NOT_FOUND            no such job, node or drained host.
   //   INVALID_ARGUMENT     a value out of bounds, or a name that several nodes have.
@@ -87,8 +87,8 @@ class Registry {
   // One job with its nodes in the order in which they joined (an ended job has none left); nullopt: no such job.
   std::optional<JobView> GetJob(absl::string_view job_id, SteadyTime now) const;
 
-  // From when on nobody is to be expected any more who has not heard the verdict of its job: a server that ends by
-  // itself stays until then.
+  // The time from which no launcher can still come for the verdict of its job: a server that ends by itself stays until
+  // then.
   SteadyTime UnheardUntil() const { return ended_.UnheardUntil(); }
 
   // By name.
@@ -100,13 +100,13 @@ class Registry {
  private:
   struct LiveJob {
     std::unique_ptr<Job> job;
-    std::string peer;                                      // who began it; empty: nobody knows
+    std::string peer;                                      // the address of its first launcher; empty: not known
     size_t nodes = 0;                                      // counted for the peer
     SteadyTime indexed_at = SteadyTime::InfiniteFuture();  // where deadlines_ has it; infinite: not there
   };
   using Live = absl::btree_map<std::string, LiveJob>;
 
-  // What launchers of one address began.
+  // The jobs that launchers of one address began, and their nodes.
   struct OfPeer {
     size_t jobs = 0;
     size_t nodes = 0;
@@ -116,8 +116,8 @@ class Registry {
   absl::Status Drain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
   absl::Status Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
   // The host was drained, or was not: for the record, for those that watch, and for its jobs.
-  void TellDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
-                   Effects* effects);
+  void ReportDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
+                     Effects* effects);
   // The live job that a command is for.
   absl::StatusOr<Live::iterator> FindLive(const std::string& job_id);
   // Why the server has no room for the node, or for the job that it would begin.
@@ -125,6 +125,7 @@ class Registry {
   // After every event of a job: completes its record, and moves it to the ended ones, or its place in the order of
   // deadlines.
   void Settle(Live::iterator it, SteadyTime now);
+  JobServer OwnServer() { return {began_, keeps_records_, &lateness_, &drained_}; }
   Job::Turn MakeTurn(SteadyTime now, Effects* effects) const { return {now, effects, wall_time_}; }
 
   const SteadyTime began_;

@@ -7,7 +7,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What a record or a launcher says may be the largest number there is.
+// A record or a launcher may report the largest number there is.
 int32_t OneMore(int32_t count) { return std::min(count, kMaxRestarts) + 1; }
 
 }  // namespace

@@ -26,7 +26,7 @@ class RestartBudget {
     kNoProgress,  // the same rank has failed at the same step too often in a row
   };
 
-  // Goes by the settings on restarts.
+  // Uses the settings' fields on restarts.
   explicit RestartBudget(const JobSettings& settings);
 
   // Asks for a restart because of this failure. Unless the answer is kRestart the budget is of no more use.
@@ -35,14 +35,14 @@ class RestartBudget {
   // From the charge at `now` on, how long to wait before the workers are started.
   absl::Duration Backoff() const;
 
-  // A node, or a record, knows of this many: a server that was restarted learns it so. Whether that is news. When they
-  // were is not known: with a window they count as long ago. At most kMaxRestarts count.
+  // A node or a record reports this many restarts to a restarted server. Returns true if that is more than was known.
+  // Their times are not known: with a window they count as long ago. At most kMaxRestarts count.
   bool LearnUsed(int32_t used);
 
-  // What a record keeps, but for `wait`: at most this many charges, the newest ones.
+  // Fills in the record except `wait`, with at most this many charges, the newest ones.
   static constexpr size_t kMaxRecorded = 1000;
   RestartRecord Record(SteadyTime now) const;
-  // Goes on from there at `now`. The number of charges is learnt with LearnUsed.
+  // Restores a record at `now`. The number of charges is learnt with LearnUsed.
   void Restore(const RestartRecord& record, SteadyTime now);
 
   int32_t used() const { return used_; }  // in the job's life
@@ -51,7 +51,7 @@ class RestartBudget {
   int32_t failures_at_step() const { return at_step_; }
 
  private:
-  // Whether the failure is the same as the one before; counts such ones.
+  // True if the failure is of the same rank at the same step as the last one. Counts such failures.
   bool IsStuck(const WorkerFailure& failure);
 
   int32_t max_;

@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 
 Round::Round(RoundRecord record, uint64_t highest) : facts_(std::move(record)), highest_(highest) {
-  if (!facts_.nodes.empty()) last_given_out_ = facts_.number;
+  if (!facts_.nodes.empty()) last_assigned_ = facts_.number;
   for (size_t i = 0; i < facts_.nodes.size(); ++i) recorded_[facts_.nodes[i].node_id] = static_cast<int32_t>(i);
 }
 
@@ -26,26 +26,26 @@ bool Round::Learn(uint64_t number) {
   return true;
 }
 
-void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
-                    std::vector<RoundNodeRecord> nodes, std::optional<StateSource> source) {
+void Round::Assign(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
+                   std::vector<RoundNodeRecord> nodes, std::optional<StateSource> source) {
   facts_ = RoundRecord{.number = ++highest_,
                        .group_world_size = group_world_size,
                        .world_size = world_size,
-                       .master_addr = master.address,
-                       .master_port = master.store_port,
-                       .master_host = master.host,
-                       .store_secret = master.store_secret,
+                       .master_addr = master.join.address(),
+                       .master_port = master.join.store_port(),
+                       .master_host = master.join.host(),
+                       .store_secret = master.join.store_secret(),
                        .reason = std::move(reason),
                        .nodes = std::move(nodes)};
   source_ = source;
   server_node_.reset();
   at_step_end_ = false;
   succeeded_ = 0;
-  last_given_out_ = facts_.number;
+  last_assigned_ = facts_.number;
   recorded_.clear();
 }
 
-void Round::TakeUp(const Assignment& assignment) {
+void Round::Resume(const Assignment& assignment) {
   facts_ = RoundRecord{.number = assignment.round(),
                        .group_world_size = assignment.group_world_size(),
                        .world_size = assignment.world_size(),

@@ -27,19 +27,19 @@ class Round {
   // nullopt, or one line that says why no server can have given out round `number` (protocol 4.6).
   std::optional<std::string> CheckReported(uint64_t number) const;
 
-  // A node reports that it was given round `number`, which is never given out again. Whether that is news.
+  // A node reports that it was assigned round `number`, which is not assigned again. True if the round was not known.
   bool Learn(uint64_t number);
 
   // The next round begins on `group_world_size` nodes; `master` hosts its store. `nodes` are for its record: by group
   // rank, or none. `source`: whose training state all take.
-  void GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
-               std::vector<RoundNodeRecord> nodes = {}, std::optional<StateSource> source = std::nullopt);
+  void Assign(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
+              std::vector<RoundNodeRecord> nodes = {}, std::optional<StateSource> source = std::nullopt);
 
   // The node of this group rank is in the server's process.
   void SetServerNode(int32_t group_rank) { server_node_ = group_rank; }
 
-  // Goes on with a round of a server before this one, as one of its nodes reports it.
-  void TakeUp(const Assignment& assignment);
+  // Resumes a round of an earlier server, as one of its nodes reports it.
+  void Resume(const Assignment& assignment);
 
   // The node of this group rank is lost, or has left.
   void Gone(int32_t group_rank);
@@ -48,16 +48,16 @@ class Round {
   int32_t RecordedRank(absl::string_view node_id) const;
   // The digest of its session secret; nullptr: the same.
   const std::string* RecordedSession(absl::string_view node_id) const;
-  // Whether the node can have this place in the recorded round; true without a record.
+  // True if the node can have this place in the recorded round, or there is no record.
   bool MayHavePlace(absl::string_view node_id, int32_t group_rank) const;
 
-  // What a node of this round is told of it.
+  // The assignment of a node of this round.
   Assignment PlaceOf(const Node& node, int32_t restart_count) const;
 
   // Its nodes have to stop their workers, because of this. `cause`: the worker's failure that is to blame, if any.
   // `at_step_end`: nothing is broken, they may finish their step.
   void Leave(std::string reason, std::optional<WorkerFailure> cause, bool at_step_end = false);
-  // What a node is told that still runs round `number`, this one or an older one. Workers of an older one are not kept.
+  // The message to a node that still runs round `number`, this one or an older one, whose workers are not kept.
   StopRound StopOf(uint64_t number, bool keep_workers = false) const;
 
   // Groups that succeeded count also after their nodes are gone.
@@ -69,13 +69,13 @@ class Round {
   uint64_t number() const { return facts_.number; }  // 0: none yet
   uint64_t highest() const { return highest_; }
   // By this server, or as its records say; 0: none yet.
-  uint64_t last_given_out() const { return last_given_out_; }
+  uint64_t last_assigned() const { return last_assigned_; }
   int32_t group_world_size() const { return facts_.group_world_size; }
   int32_t world_size() const { return facts_.world_size; }
   const std::string& reason() const { return facts_.reason; }
   const std::string& leave_reason() const { return facts_.leave_reason; }  // empty: not left
   const std::optional<WorkerFailure>& leave_cause() const { return facts_.leave_cause; }
-  // Whether the node of group rank 0 still has the store that the others were told.
+  // True if the store of group rank 0 is still at the address that the nodes received.
   bool HasStoreAt(const std::string& address, int32_t port) const {
     return facts_.master_addr == address && facts_.master_port == port;
   }
@@ -85,7 +85,7 @@ class Round {
  private:
   RoundRecord facts_;
   uint64_t highest_;
-  uint64_t last_given_out_ = 0;
+  uint64_t last_assigned_ = 0;
   // Not for the record: who did not receive its Assign before the server ended is given another one.
   std::optional<StateSource> source_;
   std::optional<int32_t> server_node_;  // servers with records are in no node's process

@@ -25,7 +25,7 @@ Verdict Succeeded(int32_t world_size);
 // Every launcher exits with the code of `cause`, or 1 if no worker is to blame.
 Verdict Failed(std::string reason, std::optional<WorkerFailure> cause);
 
-// What the launcher of a kicked node is told.
+// The verdict for the launcher of a kicked node.
 Verdict Kicked(absl::string_view actor);
 
 // No launcher is left to receive this verdict.

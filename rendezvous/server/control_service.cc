@@ -31,10 +31,10 @@ v1::ListHostsResponse HostsOf(const Driver& driver) {
       if (IsEnd(listed.state)) continue;
       const std::optional<JobView> job = driver.GetJob(listed.job_id);
       if (!job.has_value()) continue;
-      for (const NodeView& node : job->nodes) {
-        v1::Host& host = hosts[node.host];
+      for (const v1::Node& node : job->nodes) {
+        v1::Host& host = hosts[node.host()];
         host.set_nodes(host.nodes() + 1);
-        if (node.group_rank >= 0) host.set_ranked_nodes(host.ranked_nodes() + 1);
+        if (node.group_rank() >= 0) host.set_ranked_nodes(host.ranked_nodes() + 1);
       }
     }
     if (jobs.size() < kJobsAtOnce) break;

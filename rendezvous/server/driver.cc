@@ -340,8 +340,8 @@ void Driver::ShowStoreErrorLocked(JobView* job) const {
   if (!begins) return;
   job->state = JobState::kWaiting;
   job->verdict.reset();
-  for (NodeView& node : job->nodes) {
-    if (node.state == NodeView::State::kRunning) node.state = NodeView::State::kIdle;
+  for (v1::Node& node : job->nodes) {
+    if (node.state() == v1::Node::STATE_RUNNING) node.set_state(v1::Node::STATE_IDLE);
   }
 }
 

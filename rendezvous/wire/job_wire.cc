@@ -21,34 +21,6 @@ v1::Job::State StateToProto(JobState state) {
   return v1::Job::STATE_UNSPECIFIED;
 }
 
-v1::Node::State StateToProto(NodeView::State state) {
-  switch (state) {
-    case NodeView::State::kIdle: return v1::Node::STATE_IDLE;
-    case NodeView::State::kRunning: return v1::Node::STATE_RUNNING;
-    case NodeView::State::kSucceeded: return v1::Node::STATE_SUCCEEDED;
-    case NodeView::State::kStopping: return v1::Node::STATE_STOPPING;
-    case NodeView::State::kSpare: return v1::Node::STATE_SPARE;
-  }
-  return v1::Node::STATE_UNSPECIFIED;
-}
-
-v1::Node NodeToProto(const NodeView& node) {
-  v1::Node proto;
-  proto.set_node_id(ShownId(node.node_id));
-  proto.set_host(node.host);
-  proto.set_address(node.address);
-  proto.set_slots(node.slots);
-  proto.set_role(node.role);
-  proto.set_state(StateToProto(node.state));
-  proto.set_group_rank(node.group_rank);
-  proto.set_connected(node.connected);
-  *proto.mutable_last_heard() = FromDuration(node.last_heard);
-  proto.set_base_rank(node.base_rank);
-  proto.set_drained(node.drained);
-  for (const RankProgress& rank : node.progress) *proto.add_progress() = Fitted(rank);
-  return proto;
-}
-
 v1::Training TrainingToProto(const TrainingView& training, bool ended) {
   v1::Training proto;
   proto.set_step(training.step);
@@ -93,7 +65,12 @@ v1::Job ToProto(const JobView& job, absl::Time start) {
   if (job.verdict.has_value()) *proto.mutable_verdict() = Fitted(*job.verdict);
   if (job.goodput.has_value()) *proto.mutable_goodput() = ToProto(*job.goodput);
   if (job.training.has_value()) *proto.mutable_training() = TrainingToProto(*job.training, IsEnd(job.state));
-  for (const NodeView& node : job.nodes) *proto.add_nodes() = NodeToProto(node);
+  for (const v1::Node& node : job.nodes) {
+    v1::Node* shown = proto.add_nodes();
+    *shown = node;
+    shown->set_node_id(ShownId(node.node_id()));
+    for (RankProgress& rank : *shown->mutable_progress()) Check(&rank, Fields::Fit());
+  }
   return proto;
 }
 

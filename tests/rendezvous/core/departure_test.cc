@@ -9,7 +9,8 @@ namespace {
 
 Node At(const std::string& host, int32_t group_rank, NodeState state = NodeState::kRunning) {
   Node node;
-  node.node_id = node.host = host;
+  node.join.set_node_id(host);
+  node.join.set_host(host);
   node.group_rank = group_rank;
   node.state = state;
   return node;

@@ -19,9 +19,9 @@ class FenceTest : public testing::Test {
   }
   static Node NodeOf(bool in_process = false) {
     Node node;
-    node.node_id = "a";
-    node.incarnation = 2;
-    node.in_process = in_process;
+    node.join.set_node_id("a");
+    node.join.set_incarnation(2);
+    node.join.mutable_origin()->set_in_process(in_process);
     node.heartbeat_timeout = ToDuration(Settings().heartbeat_timeout());
     node.last_heard = node.quiet_since = At(200);
     return node;

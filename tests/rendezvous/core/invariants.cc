@@ -194,12 +194,12 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
   seen.connected.clear();
   if (IsEnd(view.state)) return;
   size_t workers_of_round = 0;
-  for (const NodeView& node : view.nodes) {
-    if (node.connected) seen.connected.insert(node.node_id);
-    if (node.state == NodeView::State::kRunning || node.state == NodeView::State::kSucceeded) ++workers_of_round;
-    const bool works = node.state == NodeView::State::kRunning || node.state == NodeView::State::kSucceeded;
+  for (const v1::Node& node : view.nodes) {
+    if (node.connected()) seen.connected.insert(node.node_id());
+    if (node.state() == v1::Node::STATE_RUNNING || node.state() == v1::Node::STATE_SUCCEEDED) ++workers_of_round;
+    const bool works = node.state() == v1::Node::STATE_RUNNING || node.state() == v1::Node::STATE_SUCCEEDED;
     if (works) {
-      EXPECT_GE(node.group_rank, 0) << "works without a rank";
+      EXPECT_GE(node.group_rank(), 0) << "works without a rank";
     }
   }
   if (workers_of_round > 0) {
@@ -219,8 +219,9 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
     if (assign == nullptr || std::get<Tell>(effect).job_id != view.job_id) continue;
     const Assignment& a = assign->assignment();
     newest = std::max(newest, a.round());
-    for (const NodeView& node : view.nodes) {
-      if (node.node_id == std::get<Tell>(effect).node_id) places.push_back({a.group_rank(), a.base_rank(), node.slots});
+    for (const v1::Node& node : view.nodes) {
+      if (node.node_id() == std::get<Tell>(effect).node_id)
+        places.push_back({a.group_rank(), a.base_rank(), node.slots()});
     }
     assignments.push_back(a);
   }
@@ -243,8 +244,8 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
     EXPECT_EQ(a.master_port(), assignments[0].master_port());
     EXPECT_EQ(a.restart_count(), view.restart_count);
   }
-  for (const NodeView& node : view.nodes) {
-    EXPECT_NE(node.state, NodeView::State::kStopping) << "1: " << node.node_id << " has workers of an older round";
+  for (const v1::Node& node : view.nodes) {
+    EXPECT_NE(node.state(), v1::Node::STATE_STOPPING) << "1: " << node.node_id() << " has workers of an older round";
   }
   EXPECT_GE(static_cast<int>(assignments.size()), view.settings.min_nodes());
   EXPECT_LE(static_cast<int>(assignments.size()), view.settings.max_nodes());

@@ -23,8 +23,8 @@ class JobProgressTest : public ::testing::Test {
  protected:
   JobProgressTest() {
     for (int i = 0; i < 2; ++i) {
-      nodes_[i].node_id = i == 0 ? "a" : "b";
-      nodes_[i].slots = 2;
+      nodes_[i].join.set_node_id(i == 0 ? "a" : "b");
+      nodes_[i].join.set_slots(2);
       nodes_[i].base_rank = 2 * i;
       nodes_[i].group_rank = i;
     }
@@ -33,7 +33,10 @@ class JobProgressTest : public ::testing::Test {
     JobView view;
     view.round = round;
     for (const Node& node : nodes_) {
-      view.nodes.push_back({.node_id = node.node_id, .group_rank = node.group_rank, .base_rank = node.base_rank});
+      v1::Node& shown = view.nodes.emplace_back();
+      shown.set_node_id(node.join.node_id());
+      shown.set_group_rank(node.group_rank);
+      shown.set_base_rank(node.base_rank);
     }
     progress_.Show(now, &view);
     return view;
@@ -57,10 +60,10 @@ TEST_F(JobProgressTest, SummarizesAllRanks) {
   EXPECT_EQ(view.training->loss, 3.0);
   EXPECT_EQ(view.training->samples, 13);
   EXPECT_EQ(view.training->ago, absl::Seconds(2));
-  ASSERT_EQ(view.nodes[0].progress.size(), 2);
-  EXPECT_EQ(ToDuration(view.nodes[0].progress[0].ago()), absl::Seconds(2.5));
-  EXPECT_EQ(view.nodes[0].progress[1].phase(), "forward");
-  EXPECT_EQ(view.nodes[1].progress.size(), 1);
+  ASSERT_EQ(view.nodes[0].progress_size(), 2);
+  EXPECT_EQ(ToDuration(view.nodes[0].progress(0).ago()), absl::Seconds(2.5));
+  EXPECT_EQ(view.nodes[0].progress(1).phase(), "forward");
+  EXPECT_EQ(view.nodes[1].progress_size(), 1);
 }
 
 TEST_F(JobProgressTest, NewRound_ForgetsRanksAndKeepsLosses) {
@@ -69,7 +72,7 @@ TEST_F(JobProgressTest, NewRound_ForgetsRanksAndKeepsLosses) {
   EXPECT_FALSE(Show(At(1), 2).training.has_value());  // nothing of the new one yet
   progress_.Add(nodes_[0], Of("round: 2 ranks { local_rank: 0 step: 6 loss: 1.5 }"), At(2));
   const JobView view = Show(At(2), 2);
-  EXPECT_EQ(view.nodes[0].progress.size(), 1);
+  EXPECT_EQ(view.nodes[0].progress_size(), 1);
   EXPECT_EQ(view.training->losses, (std::vector<std::pair<int64_t, double>>{{5, 2.0}, {6, 1.5}}));
 }
 

@@ -93,7 +93,8 @@ TEST(LeftOutTest, OnlyWhoCanBeSpared_TheFirstToEndIsTakenBack) {
   const auto ids = [&](size_t min_nodes) {
     std::string ids;
     for (const auto& node : members.nodes()) {
-      if (LeftOut(members, {cooldowns, DrainedHosts(), min_nodes, 100}).contains(node.get())) ids += node->node_id;
+      if (LeftOut(members, {cooldowns, DrainedHosts(), min_nodes, 100}).contains(node.get()))
+        ids += node->join.node_id();
     }
     return ids;
   };

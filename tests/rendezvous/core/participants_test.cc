@@ -25,7 +25,7 @@ class ParticipantsTest : public testing::Test {
   }
   std::string Ids(size_t max_nodes) const {
     std::string ids;
-    for (const Node* node : Participants(members_, max_nodes)) ids += node->node_id;
+    for (const Node* node : Participants(members_, max_nodes)) ids += node->join.node_id();
     return ids;
   }
 
@@ -76,7 +76,7 @@ TEST_F(ParticipantsTest, RanksOf_KeepsSurvivorsInTheirOrder) {
 TEST_F(ParticipantsTest, StateSourceOf_IsTheMostAdvancedOfTheLowestRank) {
   Node* a = Add("a", 1);
   Node* b = Add("b", 0);
-  a->slots = b->slots = 4;
+  for (Node* node : {a, b}) node->join.set_slots(4);
   const auto source = [&] {
     const std::vector<Node*> nodes = Participants(members_, 2);
     return StateSourceOf(nodes, RanksOf(nodes));

@@ -292,11 +292,11 @@ TEST(RegistryTest, GetJob_ShowsNodes) {
   EXPECT_EQ(view->world_size, 3);
   EXPECT_EQ(view->round, 1u);
   ASSERT_EQ(view->nodes.size(), 2u);
-  EXPECT_EQ(view->nodes[0].state, NodeView::State::kRunning);
-  EXPECT_EQ(view->nodes[0].role, "trainer");
-  EXPECT_EQ(view->nodes[0].last_heard, absl::Seconds(5));
-  EXPECT_EQ(view->nodes[1].state, NodeView::State::kSpare);
-  EXPECT_EQ(view->nodes[1].group_rank, -1);
+  EXPECT_EQ(view->nodes[0].state(), v1::Node::STATE_RUNNING);
+  EXPECT_EQ(view->nodes[0].role(), "trainer");
+  EXPECT_EQ(ToDuration(view->nodes[0].last_heard()), absl::Seconds(5));
+  EXPECT_EQ(view->nodes[1].state(), v1::Node::STATE_SPARE);
+  EXPECT_EQ(view->nodes[1].group_rank(), -1);
 }
 
 // Protocol 6: all hosts of a job of moderate size are named, few of many.
@@ -400,7 +400,7 @@ TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
   SavedState saved = Kept(Tell(&before, a, a, At(10)));
   ASSERT_EQ(saved.jobs.size(), 1u);
   std::vector<std::string>& others = saved.jobs[0].others;
-  for (size_t i = 0; i < 2 * Job::kMaxLost; ++i) others.push_back(absl::StrCat("lost", i));
+  for (size_t i = 0; i < 2 * DepartedNodes::kMaxLost; ++i) others.push_back(absl::StrCat("lost", i));
   Registry after(At(20), true);
   after.Restore(saved);
   a.set_incarnation(2);

@@ -47,15 +47,15 @@ struct Renderer {
   std::string operator()(const Rejected& m) const { return absl::StrCat("rejected: ", m.reason()); }
 };
 
-absl::string_view Name(NodeView::State state) {
+absl::string_view Name(v1::Node::State state) {
   switch (state) {
-    case NodeView::State::kIdle: return "idle";
-    case NodeView::State::kRunning: return "running";
-    case NodeView::State::kSucceeded: return "succeeded";
-    case NodeView::State::kStopping: return "stopping";
-    case NodeView::State::kSpare: return "spare";
+    case v1::Node::STATE_IDLE: return "idle";
+    case v1::Node::STATE_RUNNING: return "running";
+    case v1::Node::STATE_SUCCEEDED: return "succeeded";
+    case v1::Node::STATE_STOPPING: return "stopping";
+    case v1::Node::STATE_SPARE: return "spare";
+    default: return "?";
   }
-  return "?";
 }
 
 }  // namespace
@@ -108,9 +108,9 @@ std::string Render(const JobView& view) {
   if (!view.owner.empty()) absl::StrAppend(&text, ", owner ", view.owner);
   if (view.verdict) absl::StrAppend(&text, ", exit ", view.verdict->exit_code());
   if (!view.reason.empty()) absl::StrAppend(&text, " (", view.reason, ")");
-  for (const NodeView& node : view.nodes) {
-    absl::StrAppend(&text, "\n  ", node.node_id, ": ", Name(node.state), ", group rank ", node.group_rank, ", ",
-                    node.slots, " slots", node.connected ? "" : ", not connected");
+  for (const v1::Node& node : view.nodes) {
+    absl::StrAppend(&text, "\n  ", node.node_id(), ": ", Name(node.state()), ", group rank ", node.group_rank(), ", ",
+                    node.slots(), " slots", node.connected() ? "" : ", not connected");
   }
   return text;
 }

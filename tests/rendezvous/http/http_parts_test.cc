@@ -30,7 +30,6 @@ using rendezvous::CheckRendezvousdOptions;
 using rendezvous::Event;
 using rendezvous::JobState;
 using rendezvous::JobView;
-using rendezvous::NodeView;
 
 constexpr char kToken[] = "0123456789abcdef+%";
 
@@ -45,7 +44,8 @@ JobView SampleJob(const std::string& id, JobState state = JobState::kRunning) {
   job.age = absl::Seconds(90);
   job.began = SteadyTime::FromStart(absl::Seconds(7));
   *job.settings.mutable_join_timeout() = FromDuration(absl::InfiniteDuration());
-  job.nodes.push_back({.node_id = "secret-id", .host = "node-a", .slots = 4, .state = NodeView::State::kRunning});
+  job.nodes.push_back(TextProto<v1::Node>(
+      "node_id: 'secret-id' host: 'node-a' slots: 4 state: STATE_RUNNING group_rank: -1 last_heard {}"));
   return job;
 }
 

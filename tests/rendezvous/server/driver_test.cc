@@ -355,7 +355,7 @@ TEST(DriverTest, StateStore_RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
   store.SayTrouble("can't write: disk full");
   const JobView job = *driver.GetJob("job");
   EXPECT_EQ(job.state, JobState::kWaiting);
-  EXPECT_EQ(job.nodes.at(0).state, NodeView::State::kIdle);
+  EXPECT_EQ(job.nodes.at(0).state(), v1::Node::STATE_IDLE);
   EXPECT_EQ(job.reason, "waiting for the job's record to be written: the rendezvous server can't write: disk full");
   EXPECT_EQ(driver.ListJobs("", 1).at(0).state, JobState::kWaiting);
   store.SayTrouble("");

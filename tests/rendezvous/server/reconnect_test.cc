@@ -119,8 +119,8 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   b.Await<Disconnected>();
   const auto connected = [&] {
     const std::optional<JobView> job = server.driver().GetJob("job");
-    for (const NodeView& node : job->nodes) {
-      if (node.host == "node2") return node.connected;
+    for (const v1::Node& node : job->nodes) {
+      if (node.host() == "node2") return node.connected();
     }
     return false;
   };

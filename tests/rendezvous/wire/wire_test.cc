@@ -13,6 +13,7 @@
 #include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/job_wire.h"
 #include "tests/rendezvous/server/samples.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -379,8 +380,9 @@ TEST(JobWireTest, ToProto_EveryField_IsThere) {
   view.began = SteadyTime::FromStart(absl::Seconds(7));
   view.ended = SteadyTime::FromStart(absl::Seconds(97));
   view.verdict = SampleVerdict();
-  NodeView node{"00ff", "node7", "10.0.0.7", 8, "trainer", NodeView::State::kSpare, -1, true, absl::Milliseconds(1500)};
-  view.nodes = {node};
+  view.nodes.push_back(TextProto<v1::Node>(
+      "node_id: '00ff' host: 'node7' address: '10.0.0.7' slots: 8 role: 'trainer' state: STATE_SPARE group_rank: -1 "
+      "connected: true last_heard { seconds: 1 nanos: 500000000 }"));
   const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
   EXPECT_EQ(job.job_id(), "job-1");
   EXPECT_EQ(job.state(), v1::Job::STATE_RUNNING);
@@ -405,8 +407,8 @@ TEST(JobWireTest, ToProto_EveryField_IsThere) {
 TEST(JobWireTest, ToProto_ShowsNoNodeIds) {
   JobView view;
   view.nodes.resize(2);
-  view.nodes[0].node_id = "the-id-of-a";
-  view.nodes[1].node_id = "the-id-of-b";
+  view.nodes[0].set_node_id("the-id-of-a");
+  view.nodes[1].set_node_id("the-id-of-b");
   const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
   ASSERT_EQ(job.nodes_size(), 2);
   EXPECT_EQ(job.nodes(0).node_id().find("the-id"), std::string::npos);
