@@ -23,8 +23,14 @@ Join Named(const std::string& id) {
   return join;
 }
 
-TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
-  Membership m(kTimeout, kGrace);
+class MembershipTest : public ::testing::Test {
+ protected:
+  Node* Add(const std::string& id) { return m.Add(Named(id), At(absl::ZeroDuration())); }
+
+  Membership m{kTimeout, kGrace};
+};
+
+TEST_F(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
   Node* a = m.Add(Named("a"), At(absl::Seconds(0)));
   Node* b = m.Add(Named("b"), At(absl::Seconds(1)));
   for (Node* node : {a, b}) m.SetState(node, NodeState::kRunning);
@@ -39,8 +45,7 @@ TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
   EXPECT_EQ(m.Find("a"), a);
 }
 
-TEST(MembershipTest, OnHosts_InTheOrderInWhichTheyJoined) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, OnHosts_InTheOrderInWhichTheyJoined) {
   const auto add = [&](const std::string& id, const std::string& host) {
     Join join = Named(id);
     join.set_host(host);
@@ -60,10 +65,9 @@ TEST(MembershipTest, OnHosts_InTheOrderInWhichTheyJoined) {
   EXPECT_TRUE(m.OnHosts({"b"}).empty());
 }
 
-TEST(MembershipTest, Untold_IsInTouchButNotOfTheLatestRound) {
-  Membership m(kTimeout, kGrace);
-  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
-  Node* b = m.Add(Named("b"), At(absl::ZeroDuration()));
+TEST_F(MembershipTest, Untold_IsInTouchButNotOfTheLatestRound) {
+  Node* a = Add("a");
+  Node* b = Add("b");
   m.SetInTouch(a, true);
   m.SetInTouch(b, true);
   EXPECT_EQ(m.in_touch(), 2u);
@@ -75,9 +79,8 @@ TEST(MembershipTest, Untold_IsInTouchButNotOfTheLatestRound) {
   EXPECT_EQ(m.untold(), 0u);
 }
 
-TEST(MembershipTest, Silence_WithoutWorkersExpiresLater) {
-  Membership m(kTimeout, kGrace);
-  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
+TEST_F(MembershipTest, Silence_WithoutWorkersExpiresLater) {
+  Node* a = Add("a");
   EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(30)));
   EXPECT_FALSE(m.IsQuiet(*a, At(absl::Milliseconds(2999))));
   EXPECT_TRUE(m.IsQuiet(*a, At(absl::Seconds(3))));
@@ -92,7 +95,7 @@ TEST(MembershipTest, Silence_WithoutWorkersExpiresLater) {
   EXPECT_EQ(a->last_heard, At(absl::ZeroDuration()));
 }
 
-TEST(MembershipTest, Silence_OfALateServerIsPutOffButBrokenStreamsAreNot) {
+TEST_F(MembershipTest, Silence_OfALateServerIsPutOffButBrokenStreamsAreNot) {
   Lateness lateness;
   Membership m(kTimeout, kGrace, &lateness);
   Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
@@ -105,9 +108,8 @@ TEST(MembershipTest, Silence_OfALateServerIsPutOffButBrokenStreamsAreNot) {
   EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(7) + kGrace));
 }
 
-TEST(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
-  Membership m(kTimeout, kGrace);
-  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
+TEST_F(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
+  Node* a = Add("a");
   m.Disconnected(a, At(absl::Seconds(1)));
   EXPECT_EQ(m.ready(), 0u);
   EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(1) + kGrace));
@@ -118,8 +120,7 @@ TEST(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
   EXPECT_EQ(m.NextExpiry(), At(absl::Milliseconds(1010) + m.Patience(*a)));
 }
 
-TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
   Join join = Named("a");
   join.mutable_origin()->set_in_process(true);
   Node* a = m.Add(join, At(absl::ZeroDuration()));
@@ -129,8 +130,7 @@ TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
   EXPECT_EQ(m.Expired(At(absl::Seconds(2))), a);
 }
 
-TEST(MembershipTest, RequestedRankes_MoveToTheNewHolder) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, RequestedRankes_MoveToTheNewHolder) {
   Join join = Named("a");
   join.set_node_rank(2);
   Node* a = m.Add(join, At(absl::ZeroDuration()));
@@ -145,8 +145,7 @@ TEST(MembershipTest, RequestedRankes_MoveToTheNewHolder) {
   EXPECT_EQ(m.FindByRequestedRank(2), nullptr);
 }
 
-TEST(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
   std::mt19937 random(3);
   std::vector<Node*> nodes;
   SteadyTime now = At(absl::ZeroDuration());
