@@ -45,7 +45,7 @@ TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   ExpectEnd({&a, &b});
   EXPECT_THAT(a.Out(), HasSubstr("rank=0/2"));
   EXPECT_THAT(b.Out(), HasSubstr("rank=1/2")) << "in the order of the list, not of joining";
-  EXPECT_NE(b.Out().find(absl::StrCat("id=", getpid(), "\n")), std::string::npos) << b.Out();
+  EXPECT_THAT(b.Out(), HasSubstr(absl::StrCat("id=", getpid(), "\n")));
   EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
 }
 
@@ -77,7 +77,7 @@ TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
   Finished a(0, {"--show-config"}, Step(1));
   for (const char* text : {"SLURM_STEP_NUM_NODES=2\n", "this launcher connects to it",
                            "SLURM_STEP_NODELIST=", "expected hosts", "kill wait"}) {
-    EXPECT_NE(a.Out().find(text), std::string::npos) << text << " in\n" << a.Out();
+    EXPECT_THAT(a.Out(), HasSubstr(text));
   }
   EXPECT_EQ(a.Err(), "");
 }

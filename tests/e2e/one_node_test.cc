@@ -35,7 +35,7 @@ TEST(OneNodeTest, Workers_EveryVariableOfTorchrunIsSet) {
        {"LOCAL_RANK=[0]", "ROLE_NAME=[trainer]", "MASTER_ADDR=[127.0.0.1]", "TORCHELASTIC_MAX_RESTARTS=[3]",
         "TORCHELASTIC_RUN_ID=[abc]", "TORCHELASTIC_USE_AGENT_STORE=[True]", "TORCH_NCCL_ASYNC_ERROR_HANDLING=[1]",
         "TORCHELASTIC_RESTART_COUNT=[0]", "ROLE_WORLD_SIZE=[1]"}) {
-    EXPECT_NE(out.find(expected), std::string::npos) << expected << " in\n" << out;
+    EXPECT_THAT(out, HasSubstr(expected));
   }
   EXPECT_THAT(out, Not(HasSubstr("[]")));
 }
@@ -57,11 +57,6 @@ TEST(OneNodeTest, WorkerFails_RestartsLeft_AllWorkersRestartWithTheSameCount) {
                                   std::string(kSayRank) + "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
                                                           "  if [ $RANK = 1 ]; then exit 3; fi; exec sleep 1000; fi"));
   EXPECT_EQ(Count(launcher.Out(), "attempt=1"), 3) << launcher.Out();
-}
-
-TEST(OneNodeTest, WorkerAlwaysFails_BudgetIsSpentThenItsCodeIsTheExitCode) {
-  Finished launcher(9, Standalone(1, {"--max-restarts=2"}, "echo attempt; exit 9"));
-  EXPECT_EQ(Count(launcher.Out(), "attempt"), 3);
 }
 
 TEST(OneNodeTest, ProgramMissing_FailsAtOnceWithoutRestarts) {
@@ -143,7 +138,7 @@ TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
     const pid_t pid = atoi(ReadFile(dir.File("pid")).c_str());
     ASSERT_GT(pid, 0);
     EXPECT_EQ(kill(pid, 0) == 0, keep);
-    fclose(fopen(dir.File("go").c_str(), "w"));
+    Touch(dir.File("go"));
     if (keep) EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(dir.File("done")); }));
   }
 }
@@ -316,15 +311,14 @@ TEST(OneNodeTest, MasterPortTaken_AnotherOneAndALineThatSaysSo) {
   EXPECT_EQ(Count(launcher.Out(), absl::StrCat(":", port)), 0) << launcher.Out();
   EXPECT_THAT(launcher.Err(), HasSubstr(absl::StrCat("--master-port=", port, " is not available")));
   const std::string real = launcher.Out().substr(launcher.Out().find("127."));
-  EXPECT_NE(launcher.Err().find("store is at " + real.substr(0, real.find('\n'))), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("store is at " + real.substr(0, real.find('\n'))));
 }
 
 TEST(OneNodeTest, MasterAddrOfAnotherHost_SaysWhereTheStoreIs) {
   Finished launcher(0, Standalone(1, {"--master-addr=192.0.2.7"}, "echo at=$MASTER_ADDR"));
   EXPECT_EQ(launcher.Out(), "at=127.0.0.1\n");
-  EXPECT_NE(launcher.Err().find("--master-addr=192.0.2.7 is not an address of this host: MASTER_ADDR is 127.0.0.1"),
-            std::string::npos)
-      << launcher.Err();
+  EXPECT_THAT(launcher.Err(),
+              HasSubstr("--master-addr=192.0.2.7 is not an address of this host: MASTER_ADDR is 127.0.0.1"));
 }
 
 TEST(OneNodeTest, ScriptFromStandardInput) {

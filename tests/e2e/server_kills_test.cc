@@ -63,17 +63,9 @@ class Job {
         absl::StrCat("LINE=\"$RANK $DDPRUN_ROUND $TORCHELASTIC_RESTART_COUNT\"; OUT=", out_,
                      "; SECONDS_TO_RUN=", seconds, "; DELAY=", delay, "; echo start $LINE >>$OUT; ", kind_.script);
     for (int node = 0; node < kNodes; ++node) {
-      std::vector<std::string> flags = {absl::StrCat("--nnodes=", kNodes),
-                                        "--nproc-per-node=1",
-                                        absl::StrCat("--rdzv-endpoint=127.0.0.1:", port),
-                                        "--rdzv-id=" + name_,
-                                        "--rdzv-conf=is_host=0",
-                                        absl::StrCat("--max-restarts=", kMaxRestarts),
-                                        "--no-python",
-                                        "sh",
-                                        "-c",
-                                        script};
-      launchers_.push_back(std::make_unique<Launcher>(std::move(flags)));
+      launchers_.push_back(std::make_unique<Launcher>(NodeFlags(
+          port, absl::StrCat(kNodes), 1,
+          {"--rdzv-id=" + name_, "--rdzv-conf=is_host=0", absl::StrCat("--max-restarts=", kMaxRestarts)}, script)));
     }
   }
 
@@ -136,10 +128,8 @@ class Job {
 class ServerKillsTest : public ::testing::Test {
  protected:
   void StartServer() {
-    server_ = std::make_unique<Process>(
-        std::vector<std::string>{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
-                                 "--state-dir=" + dir_.File("state"), "--log-level=INFO"});
-    ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
+    server_ = std::make_unique<Rendezvousd>(
+        port_, std::vector<std::string>{"--state-dir=" + dir_.File("state"), "--log-level=INFO"});
   }
   void StopServer(int signal) {
     server_->Signal(signal);

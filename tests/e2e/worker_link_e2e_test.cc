@@ -48,20 +48,24 @@ class WorkerLinkTest : public ::testing::Test {
     return flags;
   }
 
+  Finished Run(int code, int slots, const std::string& script,
+               std::source_location at = std::source_location::current()) const {
+    return Finished(code, Flags(slots, script), python_, at);
+  }
+
   const std::map<std::string, std::string> python_ = {{"PYTHON_EXEC", "python3"}};
   const TempDir dir_;
 };
 
 TEST_F(WorkerLinkTest, Section3_2_TheFailedWorkersLineAndTheSummarySayWhereItWas) {
-  Finished launcher(3,
-                    Flags(2, absl::StrCat(R"(
+  Finished launcher = Run(3, 2,
+                          absl::StrCat(R"(
 link = connect()
 if rank == 0:
     tell(link, type="progress", step=121)
     signal.pause()
 )",
-                                          kReport, "sys.exit(3)\n")),
-                    python_);
+                                       kReport, "sys.exit(3)\n"));
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("exited with code 3; last reported step 120, phase backward, loss 2.5, ")) << err;
   EXPECT_THAT(err, HasSubstr("  progress  : last reported step 120, phase backward, loss 2.5, ")) << err;
@@ -82,7 +86,7 @@ TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
 }
 
 TEST_F(WorkerLinkTest, PlainWorkers_NothingChanges) {
-  Finished launcher(3, Flags(1, "sys.exit(3)\n"), python_);
+  Finished launcher = Run(3, 1, "sys.exit(3)\n");
   EXPECT_THAT(launcher.Err(), AllOf(Not(HasSubstr("worker link")), Not(HasSubstr("progress")), HasSubstr("code 3")));
 }
 
@@ -97,15 +101,14 @@ TEST_F(WorkerLinkTest, WorkersOfAForkServerReportToo) {
 }
 
 TEST_F(WorkerLinkTest, Section2_4_RubbishAndFloods_OneLineEach_TheJobSucceeds) {
-  Finished launcher(0, Flags(3, R"(
+  Finished launcher = Run(0, 3, R"(
 link = connect()
 line = {0: b"rubbish\n", 1: b"x" * 5000, 2: b'{"type":"progress","step":1}\n' * 100}[rank]
 try:
     while True: link.sendall(line)
 except OSError:
     print("closed .", flush=True)
-)"),
-                    python_);
+)");
   EXPECT_EQ(Count(launcher.Out(), "closed ."), 3);
   const std::string err = launcher.Err();
   EXPECT_EQ(Count(err, "worker link: closed the connection of process "), 3) << err;
@@ -115,23 +118,21 @@ except OSError:
 }
 
 TEST_F(WorkerLinkTest, Section2_3_AChildThatHoldsTheSocketKeepsNothingOpen) {
-  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
+  Finished launcher = Run(3, 1, absl::StrCat("link = connect()\n", kReport, R"(
 if os.fork() == 0:
     os.setsid()
     signal.pause()
 sys.exit(3)
-)")),
-                    python_);
+)"));
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 120")) << launcher.Err();
 }
 
 TEST_F(WorkerLinkTest, Section2_3_ASecondConnectionIsClosed_TheFirstCounts) {
-  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
+  Finished launcher = Run(3, 1, absl::StrCat("link = connect()\n", kReport, R"(
 other = connect()
 assert other.recv(1) == b""
 sys.exit(3)
-)")),
-                    python_);
+)"));
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("this worker already has a connection"),
                                     HasSubstr("exited with code 3; last reported step 120")))
       << launcher.Err();

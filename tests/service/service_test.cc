@@ -273,8 +273,6 @@ class UpgradeTest : public ::testing::Test {
         NodeFlags(port_, "2", 1, {"--rdzv-conf=is_host=false", "--max-restarts=1"}, script),
         std::map<std::string, std::string>{{"LOGLEVEL", "INFO"}});
   }
-  void Touch(const std::string& name) { fclose(fopen(dir_.File(name).c_str(), "w")); }
-
   TempDir dir_;
   const int port_ = FreePort(), http_port_ = FreePort();
   std::unique_ptr<Process> server_;
@@ -292,10 +290,10 @@ TEST_F(UpgradeTest, ServerIsReplaced_WorkersRunOnAndTheNextRoundFollows) {
   }
   EXPECT_EQ(Count(a->Out() + b->Out(), "rank="), 2) << a->Out() << b->Out();
   // The new server continues with the job's second round, with one restart charged.
-  Touch("fail");
+  Touch(dir_.File("fail"));
   for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("round=2")) << node->Err();
   EXPECT_EQ(Count(a->Out() + b->Out(), "attempt=1 round=2"), 2) << a->Out() << b->Out();
-  Touch("end");
+  Touch(dir_.File("end"));
   EXPECT_EQ(a->Wait(), 0) << a->Err();
   EXPECT_EQ(b->Wait(), 0) << b->Err();
   EXPECT_EQ(Count(a->Out() + b->Out(), "rank="), 4) << a->Out() << b->Out();
@@ -305,7 +303,7 @@ TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
   StartServer();
   const auto a = StartNode(), b = StartNode();
   for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("rank=")) << node->Err();
-  Touch("fail");
+  Touch(dir_.File("fail"));
   for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("round=2")) << node->Err();
   const auto ctl = [&](const std::string& command) {
     Process ctl({"ddprunctl/ddprunctl", absl::StrCat("--server=127.0.0.1:", port_), command, "job"});
@@ -337,7 +335,7 @@ TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
       EXPECT_TRUE(absl::StrContains(metrics, line)) << line << metrics;
     }
   }
-  Touch("end");
+  Touch(dir_.File("end"));
   EXPECT_EQ(a->Wait(), 0) << a->Err();
   EXPECT_EQ(b->Wait(), 0) << b->Err();
   EXPECT_EQ(watch.Wait(), 0) << watch.Err();

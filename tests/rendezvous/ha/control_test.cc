@@ -118,7 +118,6 @@ class HistoryTest : public ServersTest {
     }
   }
 
-  void Touch(const std::string& name) { fclose(fopen(dir_.File(name).c_str(), "w")); }
   std::vector<std::string> CtlCommand(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"ddprunctl/ddprunctl", "--server=" + servers_->Endpoints(), "--output=json"});
     return arguments;
@@ -168,7 +167,7 @@ TEST_F(HistoryTest, LeadersAreReplaced_GoodputGoesOnAndEachEventIsToldOnce) {
       later =
           std::make_unique<Process>(CtlCommand({"events", "--follow", absl::StrCat("--after=", Lines(first)), "job"}));
     }
-    if (round < 3) Touch(absl::StrCat("fail", round - 1));
+    if (round < 3) Touch(dir_.File(absl::StrCat("fail", round - 1)));
   }
   EXPECT_GT(least["re_forming"], 0);
   ASSERT_TRUE(later->WaitForOut("round.stopped")) << later->Err();
@@ -189,7 +188,7 @@ TEST_F(HistoryTest, LeadersAreReplaced_GoodputGoesOnAndEachEventIsToldOnce) {
     std::map<std::string, int> after = Counts(Ctl({"events"}));
     for (const auto& [event, count] : Counts(before)) EXPECT_EQ(after[event], 1) << event;
   }
-  Touch("end");
+  Touch(dir_.File("end"));
   for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << node->Err();
   const std::map<std::string, int> not_later = Counts(first);
   for (Process* watch : {&all, later.get()}) {
