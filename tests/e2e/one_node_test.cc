@@ -69,29 +69,6 @@ TEST(OneNodeTest, WorkerSaysThatStartingAgainIsNoUse_EndsAtOnceWithItsCode) {
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("exited with 78 (non-restartable)"), Not(HasSubstr("new round"))));
 }
 
-// Writes an executable file and returns its name.
-std::string MakeProgram(const TempDir& dir, const std::string& name, const std::string& text) {
-  std::ofstream(dir.File(name)) << text;
-  std::filesystem::permissions(dir.File(name), std::filesystem::perms::owner_all);
-  return dir.File(name);
-}
-
-TEST(OneNodeTest, ExecutableProgram_NeedsNoFlag) {
-  Finished elf(0, {"--standalone", "--nproc-per-node=2", "/usr/bin/printenv", "RANK"});
-  EXPECT_EQ(Lines(elf.Out()), 2) << elf.Out();
-  TempDir dir;
-  Finished shell(0, {"--standalone", MakeProgram(dir, "train", "#!/bin/sh\necho \"rank $RANK of $1\"\n"), "x"});
-  EXPECT_EQ(shell.Out(), "rank 0 of x\n");
-}
-
-TEST(OneNodeTest, ExecutablePythonScript_GoesThroughPythonAsBefore) {
-  TempDir dir;
-  // Its interpreter does not exist: only the launcher's choice of Python can run it.
-  const std::string script = MakeProgram(dir, "train", "#!/no/such/python\nimport sys\nprint(sys.argv[1:])\n");
-  Finished launcher(0, {"--standalone", script, "x"});
-  EXPECT_EQ(launcher.Out(), "['x']\n");
-}
-
 TEST(OneNodeTest, ShowConfig_PrintsAndStartsNothing) {
   Finished launcher(0, {"--show-config", "--nnodes=2", "--rdzv-endpoint=no-such-host:1", "/no/such/script"},
                     {{"PET_MAX_RESTARTS", "3"}});
@@ -107,18 +84,10 @@ TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
   TempDir dir;
   const std::vector<std::vector<std::string>> bad = {
       {},
-      {"--nnodes=0", "x.py"},
-      {"--nnodes=2", "x.py"},
-      {"--nnodes=2:1", "--rdzv-endpoint=localhost", "x.py"},
-      {"--nproc-per-node=many", "x.py"},
       {"--no-such-flag", "x.py"},
-      {"--rdzv-endpoint=host:99999", "--nnodes=2", "x.py"},
-      {"--max-restarts=-1", "x.py"},
-      {"--rdzv-conf=join_timeot=3", "x.py"},
+      {"--nnodes=2:1", "--rdzv-endpoint=localhost", "x.py"},
       {"--log-dir=/dev/null/logs", "--tee=3", "x.py"},
-      {"--port-range=5", "x.py"},
-      {"--port-range=20000-20100", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400", "x.py"},
-  };
+      {"--port-range=20000-20100", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400", "x.py"}};
   for (const auto& arguments : bad) {
     Finished launcher(2, arguments, {{"TMPDIR", dir.path()}});
     EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
@@ -282,13 +251,6 @@ TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
   EXPECT_EQ(Lines(filtered), 4) << filtered;
   for (const char* line : {"<r 0> loss 0\n", "<r 1> loss 1\n", "<r 0> a,b\n", "<r 1> a,b\n"})
     EXPECT_THAT(filtered, HasSubstr(line));
-}
-
-TEST(OneNodeTest, FlagsWithoutEffect_WarnAndTheJobRuns) {
-  Finished launcher(0, Standalone(1, {"--start-method=fork", "--logs-specs=x"}, "echo ran"));
-  EXPECT_EQ(launcher.Out(), "ran\n");
-  for (const char* flag : {"--start-method", "--logs-specs"})
-    EXPECT_THAT(launcher.Err(), HasSubstr(std::string(flag) + " has no effect: "));
 }
 
 TEST(OneNodeTest, MasterAddrAndPort_AreWhereTheStoreIs_InEachRound) {
