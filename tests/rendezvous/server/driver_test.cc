@@ -105,6 +105,16 @@ Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnatio
   return join;
 }
 
+std::shared_ptr<RecordingSession> JoinTo(Driver* driver, const Join& join) {
+  auto session = std::make_shared<RecordingSession>();
+  driver->OnMessage(session, join);
+  return session;
+}
+
+std::shared_ptr<RecordingSession> JoinTo(Driver* driver, const std::string& host, const JobSettings& settings) {
+  return JoinTo(driver, NodeJoin(host, settings));
+}
+
 // Acknowledges a record when the test calls MakeOneSafe.
 class SlowStore final : public StateStore {
  public:
@@ -181,8 +191,7 @@ TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
 TEST(DriverTest, StateStore_OtherJobsGoOn) {
   SlowStore store;
   Driver driver(Driver::Host::kDaemon, SavedState(), &store);
-  auto held = std::make_shared<RecordingSession>();
-  driver.OnMessage(held, NodeJoin("node1", PatientSettings(1)));
+  const auto held = JoinTo(&driver, "node1", PatientSettings(1));
   ASSERT_EQ(store.unsafe(), 1);
   Join join = NodeJoin("node2", PatientSettings(1));
   join.set_job_id(kServerRecordId);  // reserved
@@ -350,8 +359,7 @@ TEST_F(CommandTest, EndWhoseRecordCannotBeKept_IsShownAsWaiting) {
 TEST(DriverTest, StateStore_RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
   SlowStore store;
   Driver driver(Driver::Host::kDaemon, SavedState(), &store);
-  const auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  const auto a = JoinTo(&driver, "node1", PatientSettings(1));
   store.SayTrouble("can't write: disk full");
   const JobView job = *driver.GetJob("job");
   EXPECT_EQ(job.state, JobState::kWaiting);
@@ -362,8 +370,7 @@ TEST(DriverTest, StateStore_RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
   store.MakeOneSafe();
   EXPECT_EQ(driver.GetJob("job")->state, JobState::kRunning);
   // The running round does not wait for the record of a joining spare.
-  const auto spare = std::make_shared<RecordingSession>();
-  driver.OnMessage(spare, NodeJoin("node2", PatientSettings(1)));
+  const auto spare = JoinTo(&driver, "node2", PatientSettings(1));
   store.SayTrouble("can't write: disk full");
   EXPECT_EQ(driver.GetJob("job")->state, JobState::kRunning);
   driver.OnClosed(a);
@@ -387,20 +394,6 @@ TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
   EXPECT_EQ(job->round, 7);
 }
 
-TEST(DriverTest, OnMessage_TwoJoin_BothAreAssigned) {
-  Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  auto b = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(2)));
-  driver.OnMessage(b, NodeJoin("node2", PatientSettings(2)));
-  EXPECT_EQ(a->Await<Assign>().assignment().group_rank(), 0);
-  EXPECT_EQ(b->Await<Assign>().assignment().group_rank(), 1);
-  ASSERT_TRUE(driver.GetJob("job").has_value());
-  EXPECT_EQ(driver.ListJobs("", 10).size(), 1);
-  driver.OnClosed(a);
-  driver.OnClosed(b);
-}
-
 TEST(DriverTest, Timer_LastCallEnds_RoundBegins) {
   JobSettings settings = PatientSettings(2);
   settings.set_min_nodes(1);
@@ -420,8 +413,7 @@ TEST(DriverTest, Timer_NoHeartbeats_SessionIsEndedUnavailable) {
   JobSettings settings = PatientSettings(1);
   *settings.mutable_heartbeat_timeout() = FromDuration(absl::Milliseconds(50));
   Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", settings));
+  const auto a = JoinTo(&driver, "node1", settings);
   EXPECT_EQ(a->AwaitEnd().code(), absl::StatusCode::kUnavailable);
   driver.OnClosed(a);
 }
@@ -445,8 +437,7 @@ TEST(DriverTest, WaitUntilEveryoneLeft_CountsRemoteLaunchersOnly) {
   const auto local = NewLocalClient(&driver, log.Handler());
   log.Await<Connected>();
   local->Send(NodeJoin("node1", PatientSettings(2)));
-  auto remote = std::make_shared<RecordingSession>();
-  driver.OnMessage(remote, NodeJoin("node2", PatientSettings(2)));
+  const auto remote = JoinTo(&driver, "node2", PatientSettings(2));
   log.Await<Assign>();
   EXPECT_FALSE(driver.WaitUntilLaunchersLeft(SteadyNow() + absl::Milliseconds(1)));
   std::thread leaver([&] { driver.OnClosed(remote); });
@@ -486,8 +477,7 @@ TEST(DriverTest, ManyThreads_EffectsOfEachSessionInOrder) {
 
 TEST(DriverTest, Leave_WithWorkers_SessionStaysUntilTheLauncherEndsIt) {
   Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  const auto a = JoinTo(&driver, "node1", PatientSettings(1));
   a->Await<Assign>();
   driver.OnMessage(a, NewLeave("SIGTERM", true));
   EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyNow()));
@@ -513,8 +503,7 @@ TEST(DriverTest, WaitUntilLeaversLeft_SilentLeaver_EndsWhenItsWorkersMustBeGone)
 
 TEST(DriverTest, StopWaiting_EndsBothWaits) {
   Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  const auto a = JoinTo(&driver, "node1", PatientSettings(1));
   a->Await<Assign>();
   driver.OnMessage(a, NewLeave("SIGTERM", true));
   std::thread signal([&] { driver.StopWaiting(); });
@@ -528,13 +517,11 @@ TEST(LocalClientTest, Reset_JoinsAgain) {
   Driver driver;
   TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job", "node1",
                  PatientSettings(1));
-  a.ConnectAndJoin();
-  a.AwaitRound();
+  BeginRound({&a});
   a.client().Reset();
   EXPECT_FALSE(a.Await<Disconnected>().permanent);
   a.ConnectAndJoin();
-  a.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
+  ExpectSuccess({&a});
 }
 
 TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
@@ -551,13 +538,11 @@ TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
 
 TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
   Driver driver;
-  auto other = std::make_shared<RecordingSession>();
-  driver.OnMessage(other, NodeJoin("node2", PatientSettings(2)));
+  const auto other = JoinTo(&driver, "node2", PatientSettings(2));
   {
     TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job", "node1",
                    PatientSettings(2));
-    a.ConnectAndJoin();
-    a.AwaitRound();
+    BeginRound({&a});
     a.client().Send(NewLeave("SIGTERM"));
     a.client().Close();
   }

@@ -41,10 +41,8 @@ class ProtocolTest : public testing::Test {
   // The server still serves a job after the test.
   ~ProtocolTest() override {
     TestLauncher good(server_.Grpc(), "a good job", "node1", PatientSettings(1));
-    good.ConnectAndJoin();
-    good.AwaitRound();
-    good.Succeed();
-    EXPECT_TRUE(good.Await<Finish>().verdict().succeeded());
+    BeginRound({&good});
+    ExpectSuccess({&good});
   }
 
   TestServer server_;
@@ -85,7 +83,7 @@ TEST_F(ProtocolTest, Malformed_TextNamesTheField) {
   message.mutable_join()->mutable_settings()->mutable_last_call()->set_seconds(-5);
   RawClient raw(server_.port());
   ASSERT_TRUE(raw.Write(message));
-  EXPECT_NE(raw.Finish().message().find("join.settings.last_call"), absl::string_view::npos);
+  EXPECT_THAT(raw.Finish().message(), HasSubstr("join.settings.last_call"));
 }
 
 TEST_F(ProtocolTest, OversizeMessage_IsRefused) {
@@ -152,31 +150,6 @@ TEST_F(ProtocolTest, NewerIncarnation_OldStreamIsAborted_StaleOneRefused) {
   }
 }
 
-TEST_F(ProtocolTest, StaleAndRepeatedMessages_ChangeNothing) {
-  TestLauncher a(server_.Grpc(), "job", "node1", PatientSettings(2));
-  TestLauncher b(server_.Grpc(), "job", "node2", PatientSettings(2));
-  a.ConnectAndJoin();
-  b.ConnectAndJoin();
-  const uint64_t first = a.AwaitRound().round();
-  b.AwaitRound();
-  a.FailWorker(1);
-  a.FailWorker(1);  // a second failure in a round is ignored
-  a.GetReady();
-  b.GetReady();
-  a.AwaitRound();
-  EXPECT_EQ(b.AwaitRound().restart_count(), 1);
-  a.client().Send(NewWorkerFailed(first, SampleFailure()));
-  a.client().Send(NewGroupSucceeded(first));
-  a.client().Send(NewReady(first, 41'000));
-  a.client().Send(NewWorkerFailed(first + 1000, SampleFailure()));
-  b.client().Send(NewGroupSucceeded(first + 1000));
-  a.Succeed();
-  a.Succeed();
-  b.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
-  EXPECT_TRUE(b.Await<Finish>().verdict().succeeded());
-}
-
 // A peer that floods the server and never reads is cut off rather than stored without bound.
 TEST_F(ProtocolTest, SlowReader_IsCutOff) {
   RawClient raw(server_.port());
@@ -241,8 +214,7 @@ TEST_F(ProtocolTest, GetJob_ShowsNodesAndVerdict) {
   EXPECT_EQ(raw.GetJob("").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(raw.GetJob("job").status().code(), Code::kNotFound);
   TestLauncher a(server_.Grpc(), "job", "node1", PatientSettings(1));
-  a.ConnectAndJoin();
-  a.AwaitRound();
+  BeginRound({&a});
   absl::StatusOr<v1::Job> job = raw.GetJob("job");
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->state(), v1::Job::STATE_RUNNING);
@@ -274,7 +246,7 @@ TEST(ServerTest, Start_PortTaken_AlreadyExists) {
   const std::string address = absl::StrCat("127.0.0.1:", server.port());
   const auto second = Server::Start(&driver, {address});
   EXPECT_EQ(second.status().code(), Code::kAlreadyExists);
-  EXPECT_NE(second.status().message().find(address), absl::string_view::npos) << second.status();
+  EXPECT_THAT(second.status().message(), HasSubstr(address));
 }
 
 TEST(ServerTest, Start_BadAddresses_SayWhy) {
