@@ -53,7 +53,7 @@ TEST_F(ControlTest, FollowerIsNamed_LeaderIsCommanded) {
   const Answer events = Ctl(Address(1), {"events"});
   EXPECT_EQ(events.exit, 0) << events.err;
   EXPECT_EQ(Count(events.out, "host.drained"), 4) << events.out;
-  EXPECT_TRUE(absl::StrContains(events.out, "round.assigned")) << events.out;
+  EXPECT_THAT(events.out, HasSubstr("round.assigned"));
   EXPECT_EQ(Ctl(Address(1), {"stop", "job"}).exit, 0);
   EXPECT_EQ(node.Wait(), 143) << node.Err();
 }
@@ -70,7 +70,7 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
     hosts = Ctl(all, {"hosts"});
     return hosts.exit == 0;
   })) << hosts.err;
-  EXPECT_TRUE(absl::StrContains(hosts.out, "broken")) << hosts.out;
+  EXPECT_THAT(hosts.out, HasSubstr("broken"));
   const Answer events = Ctl(all, {"events"});
   EXPECT_EQ(Count(events.out, "host.drained"), 1) << "events outlive the leader\n" << events.out;
   EXPECT_EQ(Ctl(all, {"undrain", "broken"}).exit, 0);

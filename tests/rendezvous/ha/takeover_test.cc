@@ -264,7 +264,7 @@ TEST_F(TakeoverTest, Sigterm_HandsOverAtOnce_AndTheOnlyEndpointOfALauncherMayBeA
   ASSERT_TRUE(job.AwaitConnected(1)) << job.Logs();
   for (const std::string& said : {absl::StrCat("lost the rendezvous server (", servers_->Address(0), ": "),
                                   absl::StrCat("at ", servers_->Address(leader), ", which leads")}) {
-    EXPECT_TRUE(absl::StrContains(job.Logs(), said)) << job.Logs();
+    EXPECT_THAT(job.Logs(), HasSubstr(said));
   }
   job.Tell();
   job.Check(0);
