@@ -264,35 +264,6 @@ TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
   EXPECT_THAT(events.out + server_->Out() + server_->Err(), Not(HasSubstr(kToken)));
 }
 
-TEST_F(CtlTest, TokensWithRoles_OwnerStopsTheJob_AlsoAfterARestart) {
-  const std::string folder = NewFolder("roles"), file = folder + "/token";
-  std::string text;
-  std::map<std::string, std::map<std::string, std::string>> as;  // environment of each user
-  for (const std::string who : {"read:page", "launcher:alice", "launcher:bob"}) {
-    const std::string token = absl::StrCat("0123456789abcdef-", who);
-    absl::StrAppend(&text, who, " ", token, "\n");
-    as[who] = {{"DDPRUN_TOKEN", token}};
-  }
-  WriteFile(file, text);
-  const std::vector<std::string> flags = {absl::StrCat("--token-file=", file), absl::StrCat("--state-dir=", folder)};
-  StartServer(flags);
-  Launcher node(NodeFlags(port_, "1", 1, {}, std::string(kSayRank) + "exec sleep 1000"), as["launcher:alice"]);
-  ASSERT_TRUE(node.WaitForOut("round=1")) << node.Err();
-  ExpectRefused(Ctl({"stop", "job"}, as["read:page"]),
-                "the token of page has role read; this call requires role launcher or admin");
-  server_->Signal(SIGKILL);
-  server_->Wait();
-  StartServer(flags);
-  const Answer show = Ctl({"show", "job"}, as["read:page"]);
-  EXPECT_THAT(show.out, HasSubstr("owner     alice\n"));
-  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Ctl({"jobs"}, as["read:page"]).out, "running"); }));
-  ExpectRefused(Ctl({"stop", "job"}, as["launcher:bob"]),
-                "job job is owned by alice, so this call requires role admin");
-  Do({"stop", "job"}, as["launcher:alice"]);
-  EXPECT_EQ(node.Wait(), 143) << node.Err();
-  EXPECT_THAT(node.Err(), HasSubstr("stopped by alice"));
-}
-
 TEST_F(CtlTest, ServerWithClientCertificates_KnowsWhoCommands) {
   TestCa ca(NewFolder("ca")), other_ca(NewFolder("other_ca"));
   ca.Issue("server", "IP:127.0.0.1");

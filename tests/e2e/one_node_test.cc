@@ -112,13 +112,6 @@ TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
   }
 }
 
-TEST(OneNodeTest, ErrorFile_LiesInAFolderThatWorkersCanUse) {
-  const std::string script =
-      "folder=$(dirname $TORCHELASTIC_ERROR_FILE); echo x > $folder/notes && cat $folder/notes && rm $folder/notes";
-  Finished launcher(0, Standalone(2, {}, script));
-  EXPECT_EQ(launcher.Out(), "x\nx\n");
-}
-
 TEST(OneNodeTest, RootCause_IsCopiedToTheErrorFileOfAnOuterLauncher) {
   TempDir dir;
   const std::string path = dir.File("outer.json");
@@ -128,16 +121,6 @@ TEST(OneNodeTest, RootCause_IsCopiedToTheErrorFileOfAnOuterLauncher) {
   EXPECT_THAT(content, AllOf(HasSubstr("\"message\":\"boom\""), HasSubstr("\"errorCode\":7")));
   Finished good(0, Standalone(1, {}, "exit 0"), {{"TORCHELASTIC_ERROR_FILE", dir.File("none")}});
   EXPECT_FALSE(std::filesystem::exists(dir.File("none")));
-}
-
-TEST(OneNodeTest, Tee_ALongLineStaysWhole) {
-  Finished launcher(0, Standalone(2, {"--tee=1"}, "head -c 1000000 /dev/zero | tr '\\0' $RANK; echo"));
-  const std::string out = launcher.Out();
-  EXPECT_EQ(Lines(out), 2);
-  for (const char rank : {'0', '1'}) {
-    const std::string line = absl::StrCat("[default", std::string(1, rank), "]:", std::string(1000000, rank), "\n");
-    EXPECT_THAT(out, HasSubstr(line));
-  }
 }
 
 TEST(OneNodeTest, NoSuchScript_IsSaidOnce) {
@@ -159,14 +142,6 @@ TEST(OneNodeTest, Sigterm_ReachesTheWorkersWhichMaySaveBeforeTheyGo) {
   launcher.Signal(SIGTERM);
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
   EXPECT_EQ(Count(launcher.Out(), "saved"), 2) << launcher.Out();
-}
-
-TEST(OneNodeTest, Sigint_WorkersIgnoreIt_AreKilledAfterTheGrace) {
-  Launcher launcher(
-      Standalone(2, {"--shutdown-timeout=0.2"}, "trap '' TERM INT; echo up; while :; do sleep 0.02; done"));
-  ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), "up") == 2; }));
-  launcher.Signal(SIGINT);
-  EXPECT_EQ(launcher.Wait(), 128 + SIGINT);
 }
 
 // Process ids that a worker printed as "name=PID .".
@@ -193,15 +168,6 @@ TEST(OneNodeTest, LauncherKilled_NothingOutlivesIt) {
     for (pid_t pid : Pids(launcher.Out(), name)) {
       EXPECT_TRUE(Eventually([&] { return !Alive(pid); })) << name << " " << pid;
     }
-  }
-}
-
-TEST(OneNodeTest, WorkersEnd_GrandchildrenAreSwept) {
-  Finished launcher(0, Standalone(2, {}, std::string(kFamily) + "exit 0"));
-  for (const char* name : {"child", "stray"}) {
-    const std::vector<pid_t> pids = Pids(launcher.Out(), name);
-    EXPECT_EQ(pids.size(), 2u);
-    for (pid_t pid : pids) EXPECT_FALSE(Alive(pid)) << name;
   }
 }
 
@@ -238,19 +204,6 @@ TEST(OneNodeTest, LocalRanksFilter_TheTerminalShowsOnlyThose) {
   Finished tee(0, Standalone(2, {"--local-ranks-filter=0", "--tee=1", "--log-dir=" + dir.path()}, "echo out $RANK"));
   EXPECT_EQ(tee.Out(), "[default0]:out 0\n");
   EXPECT_EQ(ReadFile(FindFile(dir.path(), "1/stdout.log")), "out 1\n");
-}
-
-TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
-  TempDir dir;
-  Finished launcher(0, Standalone(2,
-                                  {"--tee=3", "--log-dir=" + dir.path(), "--role=r", "--log-line-prefix-template",
-                                   "<${role_name} ${rank}> ", "--duplicate-stdout-filters=loss,a,,b"},
-                                  "echo loss $RANK; echo step; echo a,b; echo loss >&2"));
-  EXPECT_THAT(launcher.Out(), HasSubstr("<r 1> step\n"));
-  const std::string filtered = ReadFile(FindFile(dir.path(), "attempt_0/filtered_stdout.log"));
-  EXPECT_EQ(Lines(filtered), 4) << filtered;
-  for (const char* line : {"<r 0> loss 0\n", "<r 1> loss 1\n", "<r 0> a,b\n", "<r 1> a,b\n"})
-    EXPECT_THAT(filtered, HasSubstr(line));
 }
 
 TEST(OneNodeTest, MasterAddrAndPort_AreWhereTheStoreIs_InEachRound) {
@@ -311,14 +264,6 @@ TEST(OneNodeTest, NumaBinding_CantBeHad_IsAnErrorBeforeAnythingStarts) {
   EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES names MIG-1"));
 }
 
-TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {
-  Finished launcher(0, Standalone(2, {"--tee=1"}, "i=0; while [ $i -lt 20000 ]; do echo $RANK-$i; i=$((i+1)); done"));
-  const std::string out = launcher.Out();
-  EXPECT_EQ(Lines(out), 40000);
-  EXPECT_THAT(out, HasSubstr("[default0]:0-19999\n"));
-  EXPECT_LT(out.find("[default1]:1-9\n"), out.find("[default1]:1-19999\n"));
-}
-
 TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   TempDir dir;
   FILE* script = fopen(dir.File("t.py").c_str(), "w");
@@ -327,11 +272,6 @@ TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   fclose(script);
   Finished launcher(0, {"--nproc_per_node", "2", dir.File("t.py"), "--nnodes=9", "-m", "x"});
   EXPECT_THAT(launcher.Out(), HasSubstr("1 ['--nnodes=9', '-m', 'x']"));
-}
-
-TEST(OneNodeTest, ManyWorkers_SixtyFour) {
-  Finished launcher(0, Standalone(64, {}, "echo $RANK"));
-  EXPECT_EQ(Lines(launcher.Out()), 64);
 }
 
 TEST(OneNodeTest, NestedLauncher_EachHasItsOwnWorld) {

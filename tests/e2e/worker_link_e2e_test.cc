@@ -95,23 +95,6 @@ TEST_F(WorkerLinkTest, WorkersOfAForkServerReportToo) {
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("worker link"))) << launcher.Err();
 }
 
-TEST_F(WorkerLinkTest, Section2_4_RubbishAndFloods_OneLineEach_TheJobSucceeds) {
-  Finished launcher = Run(0, 3, R"(
-link = connect()
-line = {0: b"rubbish\n", 1: b"x" * 5000, 2: b'{"type":"progress","step":1}\n' * 100}[rank]
-try:
-    while True: link.sendall(line)
-except OSError:
-    print("closed .", flush=True)
-)");
-  EXPECT_EQ(Count(launcher.Out(), "closed ."), 3);
-  const std::string err = launcher.Err();
-  EXPECT_EQ(Count(err, "worker link: closed the connection of process "), 3) << err;
-  EXPECT_THAT(err, AllOf(HasSubstr("(rank 0): a line is not a JSON object\n"),
-                         HasSubstr("(rank 1): a line is longer than 4096 bytes\n"),
-                         HasSubstr("(rank 2): it sends more than 1000 lines a second\n")));
-}
-
 TEST_F(WorkerLinkTest, Section2_3_AChildThatHoldsTheSocketKeepsNothingOpen) {
   Finished launcher = Run(3, 1, absl::StrCat("link = connect()\n", kReport, R"(
 if os.fork() == 0:
