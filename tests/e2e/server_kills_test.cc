@@ -199,19 +199,6 @@ TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExi
   std::printf("seed %d: %d kills, %d jobs ended with %d rounds\n", seed, kills, ended, rounds);
 }
 
-TEST_F(ServerKillsTest, ARunningJob_NoticesNothing) {
-  StartServer();
-  Job job(0, port_, dir_, 12, 0);
-  ASSERT_TRUE(Eventually([&] { return job.Starts() == kNodes; }));
-  for (const int signal : {SIGKILL, SIGTERM, SIGKILL}) {
-    StopServer(signal);
-    StartServer();
-    ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == kNodes; })) << server_->Err();
-  }
-  job.Check();
-  EXPECT_EQ(job.rounds(), 1);
-}
-
 // Two servers would give out the same rounds.
 TEST_F(ServerKillsTest, SecondServerOnTheFolder_IsRefused) {
   StartServer();

@@ -183,25 +183,6 @@ TEST(RegistryTest, Welcome_NamesTheRoundThatTheNodeMissed) {
   EXPECT_EQ(missed(a), 0u) << "it has a place in it";
 }
 
-TEST(RegistryTest, ForgottenId_StillGetsGreaterRounds) {
-  TestRegistry registry;
-  uint64_t round = 0;
-  for (int i = 0; i < 50; ++i) {
-    const Join join = Of("x", absl::StrCat("n", i));
-    round = FindAssign(registry.Join({join}, 0))->round();
-    registry.Tell(join, NewGroupSucceeded(round), 0);
-  }
-  for (size_t i = 0; i < EndedJobs::kMaxJobs; ++i) {
-    const Join join = Of(absl::StrCat("job", i), "n");
-    registry.Join({join}, 0);
-    registry.Tell(join, Leave{}, 0);
-  }
-  EXPECT_FALSE(registry.Get("x", 0).has_value());
-  EXPECT_EQ(registry.ListJobs(At(0)).size(), EndedJobs::kMaxJobs);
-  const Join join = Of("x", "again");
-  EXPECT_GT(FindAssign(registry.Join({join}, 0))->round(), round);
-}
-
 TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
   TestRegistry registry;
   constexpr int kJobs = 300;

@@ -78,14 +78,6 @@ TEST_F(ProtocolTest, MalformedMessages_InvalidArgument) {
   }
 }
 
-TEST_F(ProtocolTest, Malformed_TextNamesTheField) {
-  v1::LauncherMessage message = Proto(IdleJoin("job", "n", 1));
-  message.mutable_join()->mutable_settings()->mutable_last_call()->set_seconds(-5);
-  RawClient raw(server_.port());
-  ASSERT_TRUE(raw.Write(message));
-  EXPECT_THAT(raw.Finish().message(), HasSubstr("join.settings.last_call"));
-}
-
 TEST_F(ProtocolTest, OversizeMessage_IsRefused) {
   for (const size_t bytes : {kMaxMessageBytes + 1, size_t{kMaxReceivedBytes} + 1, size_t{16} << 20}) {
     v1::LauncherMessage message;
@@ -178,33 +170,23 @@ TEST_F(ProtocolTest, HealthAndReflection_Answer) {
 
 TEST_F(ProtocolTest, ListJobs_Paged_EveryJobOnce) {
   std::vector<std::unique_ptr<TestLauncher>> launchers;
-  for (int i = 0; i < 25; ++i) {
-    launchers.push_back(
-        std::make_unique<TestLauncher>(server_.Local(), absl::StrCat("job", 100 + i), "node1", PatientSettings(2)));
+  for (const char* job : {"a", "b", "c"}) {
+    launchers.push_back(std::make_unique<TestLauncher>(server_.Local(), job, "node1", PatientSettings(2)));
     launchers.back()->ConnectAndJoin();
     launchers.back()->log().Next();  // Welcome
   }
   RawClient raw(server_.port());
-  std::vector<std::string> seen;
-  std::string token;
-  int pages = 0;
-  do {
-    const absl::StatusOr<v1::ListJobsResponse> page = raw.ListJobs(10, token);
-    ASSERT_TRUE(page.ok()) << page.status();
-    for (const v1::Job& job : page->jobs()) {
-      seen.push_back(job.job_id());
-      EXPECT_EQ(job.node_count(), 1);
-      EXPECT_EQ(job.nodes_size(), 0);
-      EXPECT_EQ(job.state(), v1::Job::STATE_WAITING);
-    }
-    token = page->next_page_token();
-    ++pages;
-  } while (!token.empty());
-  EXPECT_EQ(pages, 3);
-  ASSERT_EQ(seen.size(), 25);
-  for (int i = 0; i < 25; ++i) EXPECT_EQ(seen[i], absl::StrCat("job", 100 + i));
-  EXPECT_EQ(raw.ListJobs(0, "")->jobs_size(), 25);
-  EXPECT_EQ(raw.ListJobs(25, "")->next_page_token(), "");
+  const v1::ListJobsResponse first = raw.ListJobs(2, "").value();
+  const v1::ListJobsResponse second = raw.ListJobs(2, first.next_page_token()).value();
+  ASSERT_EQ(first.jobs_size(), 2);
+  ASSERT_EQ(second.jobs_size(), 1);
+  EXPECT_EQ(first.jobs(0).job_id() + first.jobs(1).job_id() + second.jobs(0).job_id(), "abc");
+  EXPECT_EQ(first.jobs(0).node_count(), 1);
+  EXPECT_EQ(first.jobs(0).nodes_size(), 0);
+  EXPECT_EQ(first.jobs(0).state(), v1::Job::STATE_WAITING);
+  EXPECT_EQ(second.next_page_token(), "");
+  EXPECT_EQ(raw.ListJobs(0, "")->jobs_size(), 3);
+  EXPECT_EQ(raw.ListJobs(3, "")->next_page_token(), "");
   EXPECT_EQ(raw.ListJobs(-1, "").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(raw.ListJobs(1, "job110").status().code(), Code::kInvalidArgument);
 }
