@@ -40,16 +40,6 @@ using testing::WriteFile;
 const char kOld[] = "an-old-token-of-this-test";
 const char kNew[] = "a-new-token-of-this-test";
 
-// Waits until the client is refused; its stream may open first.
-Disconnected AwaitRefusal(ClientLog* log) {
-  while (std::optional<ClientEvent> event = log->Next()) {
-    const auto* gone = std::get_if<Disconnected>(&*event);
-    if (gone != nullptr && gone->permanent) return *gone;
-    EXPECT_FALSE(std::holds_alternative<ServerMessage>(*event)) << Describe(*event);
-  }
-  return {};
-}
-
 Disconnected RefusalOf(int port, const Credentials& credentials) {
   ClientLog log;
   const auto client = TestServer::GrpcTo(port, credentials)(log.Handler());
@@ -68,11 +58,7 @@ TEST(TokenTest, Stranger_GetsNothingFromAnyCall) {
   TestServer server({.credentials = {.token = kOld}});
   RunningJob launcher(TestServer::GrpcTo(server.port(), {.token = kOld}));
   RawClient stranger(server.port());
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.GetJob("job").status()));
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.Health("").status()));
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.WatchHealth("").status()));
-  EXPECT_TRUE(absl::IsUnimplemented(stranger.Reflect().status()));
+  ExpectGetsNothing(&stranger);
   EXPECT_FALSE(stranger.Read().has_value());
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.Finish()));
   launcher.End();

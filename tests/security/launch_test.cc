@@ -35,20 +35,6 @@ TEST(LaunchTest, Token_InTheEnvironment_IsNotPassedOn) {
   EXPECT_THAT(server.Out() + server.Err(), Not(HasSubstr(kToken)));
 }
 
-TEST(LaunchTest, WrongOrNoToken_OneLineAndExitOne) {
-  const std::string folder = NewFolder("token");
-  WriteFile(folder + "/right", kToken);
-  WriteFile(folder + "/wrong", "another-token-than-the-servers");
-  const int port = FreePort();
-  Rendezvousd server(port, {absl::StrCat("--token-file=", folder, "/right")});
-  Finished wrong(1, OneNode(port, {absl::StrCat("--token-file=", folder, "/wrong")}, "echo ran"));
-  EXPECT_EQ(Lines(wrong.Err()), 1) << wrong.Err();
-  EXPECT_THAT(wrong.Err(), HasSubstr("token"));
-  Finished none(1, OneNode(port, {}, "echo ran"));
-  EXPECT_EQ(Lines(none.Err()), 1) << none.Err();
-  EXPECT_EQ(wrong.Out() + none.Out(), "");
-}
-
 TEST(LaunchTest, UnusableFiles_OneLineAndExitTwo) {
   const std::vector<std::vector<std::string>> cases = {
       {"--token-file=/nowhere"}, {"--tls-ca=/nowhere"}, {"--tls-cert=/nowhere"}};

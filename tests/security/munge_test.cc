@@ -176,11 +176,7 @@ TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
         << refused;
   }
   RawClient stranger(server.port());
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.GetJob("job").status()));
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.Health("").status()));
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.WatchHealth("").status()));
-  EXPECT_TRUE(absl::IsUnimplemented(stranger.Reflect().status()));
+  ExpectGetsNothing(&stranger);
   launcher.End();
 }
 
@@ -188,14 +184,7 @@ TEST_F(MungeTest, LauncherWithoutMunge_IsToldWhatToDo) {
   TestServer server({.credentials = WithMunge()});
   ClientLog log;
   const auto client = TestServer::GrpcTo(server.port())(log.Handler());
-  Disconnected gone;
-  while (!gone.permanent) {
-    const std::optional<ClientEvent> event = log.Next();
-    ASSERT_TRUE(event.has_value());
-    if (const auto* end = std::get_if<Disconnected>(&*event)) gone = *end;
-  }
-  EXPECT_THAT(gone.reason, HasSubstr("srun"));
-  EXPECT_THAT(gone.reason, HasSubstr("--token-file"));
+  EXPECT_THAT(AwaitRefusal(&log).reason, ::testing::AllOf(HasSubstr("srun"), HasSubstr("--token-file")));
 }
 
 TEST_F(MungeTest, Command_EventAndLogNameTheUser) {
