@@ -61,7 +61,7 @@ const Assignment* FindAssign(const Effects& effects) {
   return nullptr;
 }
 
-// What the nodes of the round that is given out in `effects` are told to prove to the store.
+// Secrets that the nodes of the round in `effects` prove to the store.
 std::vector<std::string> Secrets(const Effects& effects) {
   std::vector<std::string> secrets;
   for (const Effect& effect : effects) {
@@ -106,7 +106,7 @@ TEST(RegistryTest, StoreSecret_OfARoundThatIsTakenUp_IsKept) {
   EXPECT_EQ(Secrets(registry.Join({b}, 1)), std::vector<std::string>{"the secret of a!"});
 }
 
-// Protocol 1: whoever has not joined is not heard.
+// Protocol 1: messages of nodes that have not joined are ignored.
 TEST(RegistryTest, StrangersMessages_AreIgnored) {
   TestRegistry registry;
   const Join a = Of("x", "a");
