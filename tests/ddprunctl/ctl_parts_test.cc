@@ -1,4 +1,5 @@
 // ddprunctl's pure parts: command line, tables.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,9 +11,14 @@
 #include "absl/strings/str_split.h"
 #include "ddprunctl/ctl_options.h"
 #include "ddprunctl/tables.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::ctl {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 absl::StatusOr<CommandLine> Parse(const std::string& line, std::map<std::string, std::string> environment = {}) {
   return ParseCommandLine(absl::StrSplit(line, ' ', absl::SkipEmpty()),
@@ -68,7 +74,7 @@ TEST(CtlOptionsTest, WrongLines_SayWhatIsWrong) {
     const auto line = Parse(c.line);
     ASSERT_FALSE(line.ok()) << c.line;
     EXPECT_TRUE(absl::StrContains(line.status().message(), c.problem)) << c.line << ": " << line.status();
-    EXPECT_FALSE(absl::StrContains(line.status().message(), "\n")) << line.status();
+    EXPECT_THAT(line.status().message(), Not(HasSubstr("\n")));
   }
 }
 
@@ -82,23 +88,10 @@ TEST(CtlOptionsTest, Completion_HasEveryCommandAndFlag) {
 }
 
 v1::Node SampleNode() {
-  v1::Node node;
-  node.set_node_id("aa11");
-  node.set_host("node-a");
-  node.set_slots(8);
-  node.set_state(v1::Node::STATE_RUNNING);
-  node.set_group_rank(1);
-  node.set_connected(true);
-  node.mutable_last_heard()->set_nanos(250'000'000);
-  v1::RankProgress* rank = node.add_progress();
-  rank->set_step(12);
-  rank->set_phase("forward");
-  rank->set_loss(0.5);
-  rank = node.add_progress();
-  rank->set_local_rank(3);
-  rank->set_step(11);
-  rank->set_phase("back\nward");
-  return node;
+  return TextProto<v1::Node>(R"(
+    node_id: "aa11" host: "node-a" slots: 8 state: STATE_RUNNING group_rank: 1 connected: true
+    last_heard { nanos: 250000000 } progress { step: 12 phase: "forward" loss: 0.5 }
+    progress { local_rank: 3 step: 11 phase: "back\nward" })");
 }
 
 TEST(CtlTablesTest, Nodes_ShowTheSlowestRank) {
@@ -112,37 +105,31 @@ TEST(CtlTablesTest, RankThatStands_SaysForHowLong) {
   v1::RankProgress* rank = node.mutable_progress(1);
   rank->set_phase("exiting");
   rank->mutable_ago()->set_seconds(370);
-  EXPECT_TRUE(absl::StrContains(NodesTable({{"j", node}}), " exiting for 6m10s "));
+  EXPECT_THAT(NodesTable({{"j", node}}), HasSubstr(" exiting for 6m10s "));
 }
 
 TEST(CtlTablesTest, StateOfANewerServer_IsItsNumber) {
   v1::Job job;
   job.set_state(static_cast<v1::Job::State>(77));
-  EXPECT_TRUE(absl::StrContains(JobsTable({job}), "state 77"));
+  EXPECT_THAT(JobsTable({job}), HasSubstr("state 77"));
   job.set_state(v1::Job::STATE_LAST_CALL);
-  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "last call"));
+  EXPECT_THAT(DescribeJob(job), HasSubstr("last call"));
 }
 
 TEST(CtlTablesTest, Times_SayWhenNoStepWasReported) {
-  v1::Job job;
-  job.mutable_goodput()->mutable_starting()->set_seconds(45);
-  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "starting 45s (no step reported yet), training 0"));
+  auto job = TextProto<v1::Job>("goodput { starting { seconds: 45 } }");
+  EXPECT_THAT(DescribeJob(job), HasSubstr("starting 45s (no step reported yet), training 0"));
   job.mutable_goodput()->mutable_training()->set_seconds(5);
-  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "starting 45s, training 5s"));
+  EXPECT_THAT(DescribeJob(job), HasSubstr("starting 45s, training 5s"));
 }
 
 TEST(CtlTablesTest, Event_IsOneLine) {
-  v1::Event event;
-  event.set_number(12);
-  event.mutable_time()->set_seconds(1'700'000'000);
-  event.set_kind("node.lost");
-  event.set_job_id("j");
-  event.set_round(3);
-  event.set_host("node-a");
-  event.set_detail("node node-a lost:\x1b[2J\nx");
+  const auto event = TextProto<v1::Event>(R"(
+    number: 12 time { seconds: 1700000000 } kind: "node.lost" job_id: "j" round: 3 host: "node-a"
+    detail: "node node-a lost:\x1b[2J\nx")");
   EXPECT_EQ(EventLine(event).find('\n'), EventLine(event).size() - 1);
-  EXPECT_TRUE(absl::StartsWith(EventLine(event), "12  2023-11-14T22:13:20.000Z  node.lost  j  round 3  node-a  node"));
-  EXPECT_FALSE(absl::StrContains(EventLine(event), "\x1b"));
+  EXPECT_THAT(EventLine(event), StartsWith("12  2023-11-14T22:13:20.000Z  node.lost  j  round 3  node-a  node"));
+  EXPECT_THAT(EventLine(event), Not(HasSubstr("\x1b")));
 }
 
 }  // namespace

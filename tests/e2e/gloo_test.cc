@@ -49,7 +49,7 @@ TEST_F(GlooTest, RankThatDoesNotCome_IsNamedWithItsHost) {
   Launcher a(first, Environment()), b(second, Environment());
   EXPECT_TRUE(a.WaitForErr("rank 3 on ")) << a.Err();
   EXPECT_THAT(a.Err(), HasSubstr("has not joined"));
-  fclose(fopen(dir.File("go").c_str(), "w"));
+  Touch(dir.File("go"));
   ExpectEnd({&a, &b});
   EXPECT_THAT(b.Err(), Not(HasSubstr("has not joined"))) << "only the store's host says it";
 }

@@ -49,6 +49,21 @@ inline void ExpectEnd(std::initializer_list<Process*> processes, int code = 0,
   for (Process* process : processes) EXPECT_EQ(process->Wait(), code) << process->Err();
 }
 
+// A separate rendezvous server on this port, so that any launcher may be killed.
+class Rendezvousd : public Process {
+ public:
+  explicit Rendezvousd(int port, std::vector<std::string> more = {},
+                       std::map<std::string, std::string> environment = {})
+      : Process(Command(port, std::move(more)), std::move(environment)) {
+    EXPECT_TRUE(WaitForOut("listening")) << Err();
+  }
+
+  static std::vector<std::string> Command(int port, std::vector<std::string> more) {
+    more.insert(more.begin(), {"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)});
+    return more;
+  }
+};
+
 // Flags of one node of a job, then the shell worker `script` (run by sh -c).
 inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots, std::vector<std::string> more,
                                           const std::string& script) {
@@ -78,6 +93,22 @@ inline int Count(const std::string& text, const std::string& what) {
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++count;
   return count;
 }
+
+// Waits until the processes' output has `text` `count` times in all.
+inline ::testing::AssertionResult AllSay(std::initializer_list<Process*> processes, const std::string& text,
+                                         int count) {
+  std::string out, err;
+  const bool said = Eventually([&] {
+    out.clear();
+    for (Process* process : processes) out += process->Out();
+    return Count(out, text) == count;
+  });
+  if (said) return ::testing::AssertionSuccess();
+  for (Process* process : processes) err += process->Err();
+  return ::testing::AssertionFailure() << "not " << count << " times \"" << text << "\" in\n" << out << err;
+}
+
+inline void Touch(const std::string& path) { fclose(fopen(path.c_str(), "w")); }
 
 inline int Lines(const std::string& text) { return Count(text, "\n"); }
 

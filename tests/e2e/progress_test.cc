@@ -42,8 +42,6 @@ class ProgressTest : public ::testing::Test {
             absl::StrCat("stty rows 24 cols 100; exec ", absl::StrJoin(Command(std::move(flags), argument), " ")),
             "/dev/null"};
   }
-  void Touch(const std::string& name) const { fclose(fopen(dir_.File(name).c_str(), "w")); }
-
   const TempDir dir_;
   const std::map<std::string, std::string> environment_ = {
       {"PYTHON_EXEC", "python3"}, {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")}, {"TERM", "xterm"}};
@@ -56,7 +54,7 @@ TEST_F(ProgressTest, Terminal_TheLastRowShowsItAndIsGivenBack) {
   ASSERT_TRUE(terminal.WaitForOut("\033[1;23r")) << terminal.Out();
   ASSERT_TRUE(terminal.WaitForOut("\0337\033[24;1H\033[Kddprun: step ")) << terminal.Out();
   ASSERT_TRUE(terminal.WaitForOut(" steps/s, loss 1.5, phase forward")) << terminal.Out();
-  Touch("end");
+  Touch(dir_.File("end"));
   EXPECT_EQ(terminal.Wait(), 0) << terminal.Out();
   const std::string out = terminal.Out();
   const size_t last = out.rfind("ddprun: step ");
@@ -71,7 +69,7 @@ TEST_F(ProgressTest, NoTerminal_LinesOnlyIfTheyAreAskedFor) {
   ASSERT_TRUE(lines.WaitForErr("ddprun: step ")) << lines.Err();
   EXPECT_TRUE(lines.WaitForErr("phase forward")) << lines.Err();
   EXPECT_FALSE(absl::StrContains(lines.Err(), "\033")) << lines.Err();
-  Touch("end");
+  Touch(dir_.File("end"));
   ExpectEnd({&lines, &quiet});
   EXPECT_EQ(quiet.Err(), "");
   if (access("/usr/bin/script", X_OK) != 0) return;

@@ -23,6 +23,12 @@ class PythonModuleTest : public ::testing::Test {
     flags.push_back(Script(script));
     return flags;
   }
+  Launcher Start(const std::string& script, std::vector<std::string> more = {}) const {
+    return Launcher(Flags(script, std::move(more)), python_);
+  }
+  Finished Run(int code, const std::string& script, std::source_location at = std::source_location::current()) const {
+    return Finished(code, Flags(script), python_, at);
+  }
   // Runs the script without a launcher.
   void ExpectOut(const std::string& script, const std::string& out) const {
     Process alone({"/usr/bin/env", "python3", Script(script)}, {{"PYTHONPATH", python_.at("PYTHONPATH")}});
@@ -36,12 +42,11 @@ class PythonModuleTest : public ::testing::Test {
 };
 
 TEST_F(PythonModuleTest, ReportProgress_TheSummaryHasTheLastOne) {
-  Finished launcher(3, Flags(R"(
+  Finished launcher = Run(3, R"(
 worker.report_progress(119)
 worker.report_progress(120, samples=7680, phase="r\u00fcckw\u00e4rts \ud800", loss=float("inf"))
 sys.exit(3)
-)"),
-                    python_);
+)");
   EXPECT_THAT(launcher.Err(), HasSubstr("exited with code 3; last reported step 120, 7680 samples, phase "
                                         "r\xC3\xBC"
                                         "ckw\xC3\xA4rts ?, loss inf, "))
@@ -49,7 +54,7 @@ sys.exit(3)
 }
 
 TEST_F(PythonModuleTest, ReportProgress_ValuesOutOfRange_AreRefused) {
-  Finished launcher(3, Flags(R"(
+  Finished launcher = Run(3, R"(
 for arguments in ({"step": -1}, {"step": 1, "samples": -1}, {"step": 2**63}):
     try:
         worker.report_progress(**arguments)
@@ -57,14 +62,13 @@ for arguments in ({"step": -1}, {"step": 1, "samples": -1}, {"step": 2**63}):
         print("refused .", flush=True)
 worker.report_progress(2**63 - 1)
 sys.exit(3)
-)"),
-                    python_);
+)");
   EXPECT_EQ(Count(launcher.Out(), "refused ."), 3);
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 9223372036854775807, ")) << launcher.Err();
 }
 
 TEST_F(PythonModuleTest, ReportProgress_InAForkedChild_DoesNothing) {
-  Finished launcher(3, Flags(R"(
+  Finished launcher = Run(3, R"(
 worker.report_progress(1)
 child = os.fork()
 if child == 0:
@@ -73,22 +77,20 @@ if child == 0:
 os.waitpid(child, 0)
 worker.report_progress(2)
 sys.exit(3)
-)"),
-                    python_);
+)");
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("last reported step 2, "), Not(HasSubstr("worker link"))))
       << launcher.Err();
 }
 
 TEST_F(PythonModuleTest, ReportProgress_LauncherThatHangs_IsNotWaitedFor) {
-  Launcher launcher(Flags(absl::StrCat(R"(
+  Launcher launcher = Start(absl::StrCat(R"(
 worker.report_progress(0)
 print("ready .", flush=True)
 while not os.path.exists(")",
-                                       dir_.File("go"), R"("): time.sleep(0.01)
+                                         dir_.File("go"), R"("): time.sleep(0.01)
 for step in range(20000): worker.report_progress(step, phase="forward")
 print("reported .", flush=True)
-)")),
-                    python_);
+)"));
   ASSERT_TRUE(launcher.WaitForOut("ready ."));
   launcher.Signal(SIGSTOP);
   std::ofstream(dir_.File("go")) << "";
@@ -99,15 +101,14 @@ print("reported .", flush=True)
 }
 
 TEST_F(PythonModuleTest, StopRequested_HasTheLaunchersDeadline) {
-  Launcher launcher(Flags(R"(
+  Launcher launcher = Start(R"(
 del os.environ["DDPRUN_STOP_GRACE"]
 assert worker.stop_requested() is None
 print("ready .", flush=True)
 while worker.stop_requested() is None: time.sleep(0.01)
 print("between 30 and 300:", 30 < worker.stop_requested() <= 300, ".", flush=True)
 )",
-                          {"--shutdown-timeout=300"}),
-                    python_);
+                            {"--shutdown-timeout=300"});
   ASSERT_TRUE(launcher.WaitForOut("ready ."));
   launcher.Signal(SIGTERM);
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
@@ -269,13 +270,12 @@ print("at most 7:", 0 < worker.stop_requested() <= 7, ".")
 }
 
 TEST_F(PythonModuleTest, KeepProcess_AfterAReport_TheLauncherHasOneConnection) {
-  Finished launcher(3, Flags(R"(
+  Finished launcher = Run(3, R"(
 worker.report_progress(1)
 print(worker.keep_process(on_suspend=print), worker.suspend_requested(), ".", flush=True)
 worker.report_progress(7)
 sys.exit(3)
-)"),
-                    python_);
+)");
   EXPECT_THAT(launcher.Out(), HasSubstr("True None ."));
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("last reported step 7"), Not(HasSubstr("worker link"))))
       << launcher.Err();

@@ -51,7 +51,7 @@ class RollingUpgradeTest : public ::testing::Test {
       server = StartServer(old_servers[i], port);
       ASSERT_TRUE(server->WaitForErr("joined")) << server->Err();
     }
-    fclose(fopen(dir.File("end").c_str(), "w"));
+    Touch(dir.File("end"));
     ExpectEnd({&a, &b});
     // No worker was started again.
     EXPECT_EQ(Count(a.Out() + b.Out(), "rank="), 2) << a.Out() << b.Out();

@@ -27,7 +27,7 @@ class StalledFilesTest : public ::testing::Test {
   std::string WaitFor(const std::string& what) const {
     return absl::StrCat("while [ ! -e ", folder_.File(what), " ]; do sleep 0.02; done; ");
   }
-  void Tell(const std::string& what) const { fclose(fopen(folder_.File(what).c_str(), "w")); }
+  void Tell(const std::string& what) const { Touch(folder_.File(what)); }
 
   void StallNextRound() {
     const std::string folder = std::filesystem::directory_iterator(logs_.path())->path().string() + "/attempt_1/0/";
@@ -50,8 +50,7 @@ class StalledFilesTest : public ::testing::Test {
 
 TEST_F(StalledFilesTest, NodeIsNotLost_ItsWorkersStartWhenTheFilesAreOpen) {
   const int port = FreePort();
-  Process server({"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)});
-  ASSERT_TRUE(server.WaitForOut("listening")) << server.Err();
+  Rendezvousd server(port);
   const std::string first = absl::StrCat(kSayRank, "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then ");
   std::vector<std::string> flags = LogFlags();
   flags.push_back("--max-restarts=1");

@@ -51,17 +51,6 @@ TEST(ConnectionsTest, ManyWithoutASession_TheOldestAreClosedLaunchersStay) {
   after.End();
 }
 
-TEST(ConnectionsTest, ManyOfOneAddress_OthersAreServed) {
-  TestServer server({.connections = {.per_address = 2}});
-  auto first = std::make_unique<Job>(server.port(), "first");
-  Job second(server.port(), "second");
-  EXPECT_FALSE(RawConnection(server.port()).Greet());
-  EXPECT_TRUE(RawConnection(server.port(), "127.0.0.2").Greet());
-  first.reset();
-  EXPECT_TRUE(Eventually([&] { return RawConnection(server.port()).Greet(); })) << "there is room again";
-  second.End();
-}
-
 TEST(ConnectionsTest, TooFast_TheAddressIsRefusedOthersAreServed) {
   TestServer server({.connections = {.interval = absl::Hours(1), .burst = 10}});
   Job job(server.port(), "job");

@@ -1,96 +1,63 @@
 #include "rendezvous/core/failure_text.h"
 
-#include <gtest/gtest.h>
-#include <signal.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-WorkerFailure Failure() {
-  WorkerFailure failure = NewFailure();
-  failure.set_host("node-b");
-  failure.set_rank(3);
-  failure.set_local_rank(1);
-  failure.set_pid(77);
-  failure.set_exit_code(3);
+const WorkerFailure& Failure() {
+  static const WorkerFailure failure =
+      TextProto("host: 'node-b' rank: 3 local_rank: 1 pid: 77 exit_code: 3", NewFailure());
   return failure;
 }
 
-TEST(DescribeFailure, ExitCode) {
-  WorkerFailure failure = Failure();
-  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1, pid 77) exited with code 3");
-  failure.set_message("ValueError: bad\nsecond line");
-  EXPECT_EQ(DescribeFailure(failure),
-            "rank 3 on node-b (local rank 1, pid 77) exited with code 3: ValueError: bad second line");
-  failure.set_message("exited with code 3");
-  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1, pid 77) exited with code 3");
+TEST(DescribeFailure, SaysWhoAndHow) {
+  constexpr char kWho[] = "rank 3 on node-b (local rank 1, pid 77)";
+  EXPECT_EQ(DescribeFailure(Failure()), absl::StrCat(kWho, " exited with code 3"));
+  EXPECT_EQ(
+      DescribeFailure(TextProto("pid: 0 restartable: false exit_code: 127 message: 'no such script: x.py'", Failure())),
+      "rank 3 on node-b (local rank 1) was not started: no such script: x.py");
+  // How it ended, of failures with these fields.
+  const struct {
+    const char* failure;
+    const char* end;
+  } cases[] = {
+      {R"(message: "ValueError: bad\nsecond line")", "exited with code 3: ValueError: bad second line"},
+      {"message: 'exited with code 3'", "exited with code 3"},
+      {R"(progress: "last reported step 120,\n3s before")", "exited with code 3; last reported step 120, 3s before"},
+      {"message: 'ValueError' progress: 'last reported step 120'",
+       "exited with code 3: ValueError; last reported step 120"},
+      {"signal: 9", "was killed by SIGKILL"},
+      {"signal: 9 oom_killed: true", "was killed by SIGKILL (OOM-killed)"},
+      {"exit_code: 0 message: 'connection reset'", "reported a failure: connection reset"},
+      {"exit_code: 127", "exited with code 127"},  // a worker's own
+      {"exit_code: 78 restartable: false message: 'no data'", "exited with 78 (non-restartable): no data"}};
+  for (const auto& [failure, end] : cases) {
+    EXPECT_EQ(DescribeFailure(TextProto(failure, Failure())), absl::StrCat(kWho, " ", end));
+  }
 }
 
-TEST(DescribeFailure, SaysWhereItWas) {
-  WorkerFailure failure = Failure();
-  failure.set_progress("last reported step 120,\n3s before it ended");
-  EXPECT_EQ(DescribeFailure(failure),
-            "rank 3 on node-b (local rank 1, pid 77) exited with code 3; last reported step 120, 3s before it ended");
-  failure.set_message("ValueError");
-  EXPECT_EQ(DescribeFailure(failure),
-            "rank 3 on node-b (local rank 1, pid 77) exited with code 3: ValueError; last reported step 120, 3s before "
-            "it ended");
-}
-
-TEST(DescribeFailure, Signal) {
-  WorkerFailure failure = Failure();
-  failure.set_signal(SIGKILL);
-  EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL");
-  failure.set_oom_killed(true);
-  EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL (OOM-killed)");
-}
-
-TEST(DescribeFailure, ItLivesAndSaidSoItself) {
-  WorkerFailure failure = Failure();
-  failure.set_exit_code(0);
-  failure.set_message("connection reset by rank 2");
-  EXPECT_EQ(DescribeFailure(failure),
-            "rank 3 on node-b (local rank 1, pid 77) reported a failure: connection reset by rank 2");
-  EXPECT_EQ(ExitStatus(failure), 1) << "a job that it brings down has not succeeded";
-}
-
-TEST(DescribeFailure, NeverStarted) {
-  WorkerFailure failure = Failure();
-  failure.set_pid(0);
-  failure.set_restartable(false);
-  failure.set_exit_code(kExitNotFound);
-  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1) was not started: no such program");
-  failure.set_message("no such script: x.py");
-  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1) was not started: no such script: x.py");
-  failure.set_exit_code(kExitCannotExecute);
-  EXPECT_EQ(DescribeEnd(failure), "was not started: cannot execute the program");
-  failure.set_exit_code(1);
-  EXPECT_EQ(DescribeEnd(failure), "was not started");
-}
-
-TEST(DescribeFailure, AWorkersOwn127_IsAnExit) {
-  WorkerFailure failure = Failure();
-  failure.set_exit_code(127);
-  EXPECT_EQ(DescribeEnd(failure), "exited with code 127");
-}
-
-TEST(DescribeFailure, AWorkerThatIsOfNoUse_SaidSo) {
-  WorkerFailure failure = Failure();
-  failure.set_exit_code(78);
-  failure.set_restartable(false);
-  failure.set_message("no such dataset");
-  EXPECT_EQ(DescribeFailure(failure),
-            "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable): no such "
-            "dataset");
+TEST(DescribeFailure, NeverStarted_SaysWhy) {
+  const WorkerFailure failure = TextProto("pid: 0 restartable: false", Failure());
+  for (const auto& [code, end] : {std::pair(kExitNotFound, "was not started: no such program"),
+                                  std::pair(kExitCannotExecute, "was not started: cannot execute the program"),
+                                  std::pair(1, "was not started")}) {
+    EXPECT_EQ(DescribeEnd(TextProto(absl::StrCat("exit_code: ", code), failure)), end);
+  }
 }
 
 TEST(DescribeFailure, LostNode) {
-  WorkerFailure failure = NewFailure();
-  failure.set_host("node-b");
-  failure.set_message("no heartbeat for 3 s");
+  const WorkerFailure failure = TextProto("host: 'node-b' message: 'no heartbeat for 3 s'", NewFailure());
   EXPECT_EQ(DescribeFailure(failure), "node node-b was lost: no heartbeat for 3 s");
-  failure.set_host("");
-  EXPECT_EQ(DescribeWho(failure), "node an unknown host");
+  EXPECT_EQ(DescribeWho(TextProto("host: ''", failure)), "node an unknown host");
+}
+
+TEST(ExitStatus, OfAFailureWithoutAnExit_IsNotZero) {
+  EXPECT_EQ(ExitStatus(TextProto("exit_code: 0", Failure())), 1) << "a job that it brings down has not succeeded";
 }
 
 }  // namespace

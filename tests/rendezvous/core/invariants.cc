@@ -64,18 +64,17 @@ void Invariants::Check(const Registry& registry, bool keeps_records, const std::
 }
 
 void Invariants::CheckEffects(const std::string& job_id, const Effects& effects, const std::set<Stream>& open) {
+  const auto check_job = [&](const std::string& of) {
+    EXPECT_TRUE(job_id.empty() || of == job_id) << "jobs mix: " << of;
+  };
   std::set<Stream> closed, rejected;
   for (const Effect& effect : effects) {
     if (const auto* persist = std::get_if<Persist>(&effect)) {
-      if (!job_id.empty()) {
-        EXPECT_EQ(persist->record->job_id, job_id) << "jobs mix";
-      }
+      check_job(persist->record->job_id);
       continue;
     }
     if (const auto* report = std::get_if<Report>(&effect)) {
-      if (!job_id.empty()) {
-        EXPECT_EQ(report->event.job_id, job_id) << "jobs mix";
-      }
+      check_job(report->event.job_id);
       CheckEvent(report->event);
       continue;
     }
@@ -86,9 +85,7 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
     }
     const Stream to = tell != nullptr ? Stream{tell->job_id, tell->node_id, tell->incarnation}
                                       : Stream{close->job_id, close->node_id, close->incarnation};
-    if (!job_id.empty()) {
-      EXPECT_EQ(to.job_id, job_id) << "jobs mix";
-    }
+    check_job(to.job_id);
     EXPECT_TRUE(open.contains(to)) << "speaks to a stream that is not there: " << to.node_id << "#" << to.incarnation;
     EXPECT_FALSE(closed.contains(to)) << "speaks to a stream that it closed";
     const bool refused = close != nullptr && (close->why == Close::Why::kRefused || close->why == Close::Why::kFull);
@@ -196,11 +193,9 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
   size_t workers_of_round = 0;
   for (const v1::Node& node : view.nodes) {
     if (node.connected()) seen.connected.insert(node.node_id());
-    if (node.state() == v1::Node::STATE_RUNNING || node.state() == v1::Node::STATE_SUCCEEDED) ++workers_of_round;
-    const bool works = node.state() == v1::Node::STATE_RUNNING || node.state() == v1::Node::STATE_SUCCEEDED;
-    if (works) {
-      EXPECT_GE(node.group_rank(), 0) << "works without a rank";
-    }
+    if (node.state() != v1::Node::STATE_RUNNING && node.state() != v1::Node::STATE_SUCCEEDED) continue;
+    ++workers_of_round;
+    EXPECT_GE(node.group_rank(), 0) << "works without a rank";
   }
   if (workers_of_round > 0) {
     EXPECT_TRUE(view.state == JobState::kRunning || view.state == JobState::kRecovering)

@@ -23,146 +23,145 @@ Join Named(const std::string& id) {
   return join;
 }
 
-TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
-  Membership m(kTimeout, kGrace);
-  Node* a = m.Add(Named("a"), At(absl::Seconds(0)));
-  Node* b = m.Add(Named("b"), At(absl::Seconds(1)));
-  for (Node* node : {a, b}) m.SetState(node, NodeState::kRunning);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(3)));
-  m.Heard(a, At(absl::Seconds(2)));
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(4)));
-  EXPECT_EQ(m.Expired(At(absl::Milliseconds(3999))), nullptr);
-  EXPECT_EQ(m.Expired(At(absl::Seconds(4))), b);
-  m.Remove(b);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(5)));
-  EXPECT_EQ(m.Find("b"), nullptr);
-  EXPECT_EQ(m.Find("a"), a);
+class MembershipTest : public ::testing::Test {
+ protected:
+  Node* Add(const std::string& id) { return members_.Add(Named(id), At(absl::ZeroDuration())); }
+
+  Membership members_{kTimeout, kGrace};
+};
+
+TEST_F(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
+  Node* a = members_.Add(Named("a"), At(absl::Seconds(0)));
+  Node* b = members_.Add(Named("b"), At(absl::Seconds(1)));
+  for (Node* node : {a, b}) members_.SetState(node, NodeState::kRunning);
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(3)));
+  members_.Heard(a, At(absl::Seconds(2)));
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(4)));
+  EXPECT_EQ(members_.Expired(At(absl::Milliseconds(3999))), nullptr);
+  EXPECT_EQ(members_.Expired(At(absl::Seconds(4))), b);
+  members_.Remove(b);
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(5)));
+  EXPECT_EQ(members_.Find("b"), nullptr);
+  EXPECT_EQ(members_.Find("a"), a);
 }
 
-TEST(MembershipTest, OnHosts_InTheOrderInWhichTheyJoined) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, OnHosts_InTheOrderInWhichTheyJoined) {
   const auto add = [&](const std::string& id, const std::string& host) {
     Join join = Named(id);
     join.set_host(host);
-    return m.Add(join, At(absl::ZeroDuration()));
+    return members_.Add(join, At(absl::ZeroDuration()));
   };
   Node* b1 = add("1", "b");
   add("2", "c");
   Node* a3 = add("3", "a");
   Node* b4 = add("4", "b");
-  EXPECT_EQ(m.OnHosts({"a", "b", "d"}), (std::vector<Node*>{b1, a3, b4}));
-  EXPECT_TRUE(m.OnHosts({}).empty());
-  m.Remove(b1);
-  EXPECT_EQ(m.OnHosts({"b"}), std::vector<Node*>{b4});
-  EXPECT_TRUE(m.HasHost("b"));
-  m.Remove(b4);
-  EXPECT_FALSE(m.HasHost("b"));
-  EXPECT_TRUE(m.OnHosts({"b"}).empty());
+  EXPECT_EQ(members_.OnHosts({"a", "b", "d"}), (std::vector<Node*>{b1, a3, b4}));
+  EXPECT_TRUE(members_.OnHosts({}).empty());
+  members_.Remove(b1);
+  EXPECT_EQ(members_.OnHosts({"b"}), std::vector<Node*>{b4});
+  EXPECT_TRUE(members_.HasHost("b"));
+  members_.Remove(b4);
+  EXPECT_FALSE(members_.HasHost("b"));
+  EXPECT_TRUE(members_.OnHosts({"b"}).empty());
 }
 
-TEST(MembershipTest, Untold_IsInTouchButNotOfTheLatestRound) {
-  Membership m(kTimeout, kGrace);
-  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
-  Node* b = m.Add(Named("b"), At(absl::ZeroDuration()));
-  m.SetInTouch(a, true);
-  m.SetInTouch(b, true);
-  EXPECT_EQ(m.in_touch(), 2u);
-  EXPECT_EQ(m.untold(), 2u);
-  m.SetGroupRank(a, 0);
-  EXPECT_EQ(m.untold(), 1u);
-  m.Remove(b);
-  EXPECT_EQ(m.in_touch(), 1u);
-  EXPECT_EQ(m.untold(), 0u);
+TEST_F(MembershipTest, Untold_IsInTouchButNotOfTheLatestRound) {
+  Node* a = Add("a");
+  Node* b = Add("b");
+  members_.SetInTouch(a, true);
+  members_.SetInTouch(b, true);
+  EXPECT_EQ(members_.in_touch(), 2u);
+  EXPECT_EQ(members_.untold(), 2u);
+  members_.SetGroupRank(a, 0);
+  EXPECT_EQ(members_.untold(), 1u);
+  members_.Remove(b);
+  EXPECT_EQ(members_.in_touch(), 1u);
+  EXPECT_EQ(members_.untold(), 0u);
 }
 
-TEST(MembershipTest, Silence_WithoutWorkersExpiresLater) {
-  Membership m(kTimeout, kGrace);
-  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(30)));
-  EXPECT_FALSE(m.IsQuiet(*a, At(absl::Milliseconds(2999))));
-  EXPECT_TRUE(m.IsQuiet(*a, At(absl::Seconds(3))));
-  EXPECT_EQ(m.Expired(At(absl::Seconds(3))), nullptr);
-  m.SetState(a, NodeState::kSucceeded);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(30)));
+TEST_F(MembershipTest, Silence_WithoutWorkersExpiresLater) {
+  Node* a = Add("a");
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(30)));
+  EXPECT_FALSE(members_.IsQuiet(*a, At(absl::Milliseconds(2999))));
+  EXPECT_TRUE(members_.IsQuiet(*a, At(absl::Seconds(3))));
+  EXPECT_EQ(members_.Expired(At(absl::Seconds(3))), nullptr);
+  members_.SetState(a, NodeState::kSucceeded);
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(30)));
   // It is given something to do: from then on its heartbeat timeout counts, and not from when it was last heard.
-  m.Expect(a, At(absl::Seconds(20)));
-  m.SetState(a, NodeState::kRunning);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(23)));
-  EXPECT_EQ(m.Expired(At(absl::Seconds(23))), a);
+  members_.Expect(a, At(absl::Seconds(20)));
+  members_.SetState(a, NodeState::kRunning);
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(23)));
+  EXPECT_EQ(members_.Expired(At(absl::Seconds(23))), a);
   EXPECT_EQ(a->last_heard, At(absl::ZeroDuration()));
 }
 
-TEST(MembershipTest, Silence_OfALateServerIsPutOffButBrokenStreamsAreNot) {
+TEST_F(MembershipTest, Silence_OfALateServerIsPutOffButBrokenStreamsAreNot) {
   Lateness lateness;
-  Membership m(kTimeout, kGrace, &lateness);
-  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
-  m.SetState(a, NodeState::kRunning);
+  Membership members(kTimeout, kGrace, &lateness);
+  Node* a = members.Add(Named("a"), At(absl::ZeroDuration()));
+  members.SetState(a, NodeState::kRunning);
   lateness.OnTurn(At(absl::Seconds(3)), At(absl::Seconds(7)));
-  EXPECT_EQ(m.Expired(At(absl::Seconds(10))), nullptr);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(11)));
-  EXPECT_EQ(m.Expired(At(absl::Seconds(11))), a);
-  m.Disconnected(a, At(absl::Seconds(7)));
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(7) + kGrace));
+  EXPECT_EQ(members.Expired(At(absl::Seconds(10))), nullptr);
+  EXPECT_EQ(members.NextExpiry(), At(absl::Seconds(11)));
+  EXPECT_EQ(members.Expired(At(absl::Seconds(11))), a);
+  members.Disconnected(a, At(absl::Seconds(7)));
+  EXPECT_EQ(members.NextExpiry(), At(absl::Seconds(7) + kGrace));
 }
 
-TEST(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
-  Membership m(kTimeout, kGrace);
-  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
-  m.Disconnected(a, At(absl::Seconds(1)));
-  EXPECT_EQ(m.ready(), 0u);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(1) + kGrace));
-  m.Heard(a, At(absl::Seconds(2)));  // of a stream that is gone
-  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(1) + kGrace));
-  m.Reconnected(a, At(absl::Milliseconds(1010)));
-  EXPECT_EQ(m.ready(), 1u);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Milliseconds(1010) + m.Patience(*a)));
+TEST_F(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
+  Node* a = Add("a");
+  members_.Disconnected(a, At(absl::Seconds(1)));
+  EXPECT_EQ(members_.ready(), 0u);
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(1) + kGrace));
+  members_.Heard(a, At(absl::Seconds(2)));  // of a stream that is gone
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(1) + kGrace));
+  members_.Reconnected(a, At(absl::Milliseconds(1010)));
+  EXPECT_EQ(members_.ready(), 1u);
+  EXPECT_EQ(members_.NextExpiry(), At(absl::Milliseconds(1010) + members_.Patience(*a)));
 }
 
-TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
   Join join = Named("a");
   join.mutable_origin()->set_in_process(true);
-  Node* a = m.Add(join, At(absl::ZeroDuration()));
-  m.Heard(a, At(absl::Seconds(1)));
-  EXPECT_EQ(m.NextExpiry(), SteadyTime::InfiniteFuture());
-  m.Disconnected(a, At(absl::Seconds(1)));
-  EXPECT_EQ(m.Expired(At(absl::Seconds(2))), a);
+  Node* a = members_.Add(join, At(absl::ZeroDuration()));
+  members_.Heard(a, At(absl::Seconds(1)));
+  EXPECT_EQ(members_.NextExpiry(), SteadyTime::InfiniteFuture());
+  members_.Disconnected(a, At(absl::Seconds(1)));
+  EXPECT_EQ(members_.Expired(At(absl::Seconds(2))), a);
 }
 
-TEST(MembershipTest, RequestedRankes_MoveToTheNewHolder) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, RequestedRankes_MoveToTheNewHolder) {
   Join join = Named("a");
   join.set_node_rank(2);
-  Node* a = m.Add(join, At(absl::ZeroDuration()));
-  EXPECT_EQ(m.FindByRequestedRank(2), a);
+  Node* a = members_.Add(join, At(absl::ZeroDuration()));
+  EXPECT_EQ(members_.FindByRequestedRank(2), a);
   join.set_node_id("b");
-  Node* b = m.Add(join, At(absl::ZeroDuration()));
-  EXPECT_EQ(m.FindByRequestedRank(2), b);
+  Node* b = members_.Add(join, At(absl::ZeroDuration()));
+  EXPECT_EQ(members_.FindByRequestedRank(2), b);
   EXPECT_EQ(a->node_rank, std::nullopt);
-  m.Remove(a);
-  EXPECT_EQ(m.FindByRequestedRank(2), b);
-  m.Remove(b);
-  EXPECT_EQ(m.FindByRequestedRank(2), nullptr);
+  members_.Remove(a);
+  EXPECT_EQ(members_.FindByRequestedRank(2), b);
+  members_.Remove(b);
+  EXPECT_EQ(members_.FindByRequestedRank(2), nullptr);
 }
 
-TEST(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
-  Membership m(kTimeout, kGrace);
+TEST_F(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
   std::mt19937 random(3);
   std::vector<Node*> nodes;
   SteadyTime now = At(absl::ZeroDuration());
   for (int i = 0; i < 20'000; ++i) {
     now = now + absl::Milliseconds(random() % 3);
-    if (nodes.empty() || random() % 9 == 0) nodes.push_back(m.Add(Named(absl::StrCat("n", i)), now));
+    if (nodes.empty() || random() % 9 == 0) nodes.push_back(members_.Add(Named(absl::StrCat("n", i)), now));
     Node*& node = nodes[random() % nodes.size()];
     switch (random() % 6) {
-      case 0: m.Heard(node, now); break;
-      case 1: m.Disconnected(node, now); break;
-      case 2: m.Reconnected(node, now); break;
-      case 3: m.SetState(node, static_cast<NodeState>(random() % 4)); break;
-      case 4: m.SetGroupRank(node, static_cast<int>(random() % 3) - 1); break;
+      case 0: members_.Heard(node, now); break;
+      case 1: members_.Disconnected(node, now); break;
+      case 2: members_.Reconnected(node, now); break;
+      case 3: members_.SetState(node, static_cast<NodeState>(random() % 4)); break;
+      case 4: members_.SetGroupRank(node, static_cast<int>(random() % 3) - 1); break;
       default:
         if (nodes.size() < 8) break;
-        m.Remove(node);
+        members_.Remove(node);
         node = nodes.back();
         nodes.pop_back();
     }
@@ -171,12 +170,12 @@ TEST(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
     for (const Node* n : nodes) {
       if (n->ready()) ++ready;
       if (n->in_round() && !n->ready()) ++unready_in_round;
-      next = std::min(next, n->connected ? n->quiet_since + m.Patience(*n) : n->last_heard + kGrace);
+      next = std::min(next, n->connected ? n->quiet_since + members_.Patience(*n) : n->last_heard + kGrace);
     }
-    ASSERT_EQ(m.ready(), ready);
-    ASSERT_EQ(m.unready_in_round(), unready_in_round);
-    ASSERT_EQ(m.NextExpiry(), next);
-    ASSERT_EQ(m.size(), nodes.size());
+    ASSERT_EQ(members_.ready(), ready);
+    ASSERT_EQ(members_.unready_in_round(), unready_in_round);
+    ASSERT_EQ(members_.NextExpiry(), next);
+    ASSERT_EQ(members_.size(), nodes.size());
   }
 }
 

@@ -5,28 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 TEST(NaturalCompareTest, NumbersCountAsNumbers) {
-  const std::vector<std::string> sorted = {"",
-                                           "1",
-                                           "02",
-                                           "10",
-                                           "a",
-                                           "a1b2",
-                                           "a1b10",
-                                           "node",
-                                           "node-",
-                                           "node7",
-                                           "node66",
-                                           "node066b",
-                                           "node100",
-                                           "node100-ib",
-                                           "node18446744073709551616",
-                                           "node99999999999999999999999"};
+  const std::vector<std::string> sorted = absl::StrSplit(
+      " 1 02 10 a a1b2 a1b10 node node- node7 node66 node066b node100 node100-ib node18446744073709551616 "
+      "node99999999999999999999999",
+      ' ');
   for (size_t i = 0; i < sorted.size(); ++i) {
     for (size_t j = 0; j < sorted.size(); ++j) {
       const int c = NaturalCompare(sorted[i], sorted[j]);

@@ -1,34 +1,25 @@
 #include "rendezvous/core/phrases.h"
 
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "rendezvous/core/failure_text.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-WorkerFailure Failure() {
-  WorkerFailure f = NewFailure();
-  f.set_host("node-b");
-  f.set_rank(3);
-  f.set_local_rank(1);
-  f.set_pid(77);
-  f.set_exit_code(7);
-  return f;
-}
-
 TEST(PhrasesTest, GivingUp_SaysWhy) {
-  const WorkerFailure f = Failure();
-  const std::string who = "rank 3 on node-b (local rank 1, pid 77) exited with code 7; ";
+  const WorkerFailure f = TextProto("host: 'node-b' rank: 3 local_rank: 1 pid: 77 exit_code: 7", NewFailure());
+  const std::string who = DescribeFailure(f) + "; ";
   EXPECT_EQ(DescribeGivingUp(f, 0, absl::ZeroDuration()), who + "restarts are disabled (--max-restarts 0)");
-  EXPECT_EQ(DescribeGivingUp(f, 1, absl::ZeroDuration()), who + "restart limit reached (1/1)");
   EXPECT_EQ(DescribeGivingUp(f, 3, absl::Hours(1)), who + "restart limit reached (3/3 within 1h)");
   EXPECT_EQ(DescribeGivingUp(f, 3, absl::ZeroDuration()), who + "restart limit reached (3/3)");
-  WorkerFailure final = f;
-  final.set_restartable(false);
-  final.set_exit_code(78);
-  EXPECT_EQ(DescribeGivingUp(final, 3, absl::ZeroDuration()),
-            "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable)");
-  final.set_pid(0);
-  EXPECT_EQ(DescribeGivingUp(final, 3, absl::ZeroDuration()),
+  const WorkerFailure final = TextProto("restartable: false exit_code: 78", f);
+  EXPECT_EQ(DescribeGivingUp(final, 3, absl::ZeroDuration()), DescribeFailure(final));
+  EXPECT_EQ(DescribeGivingUp(TextProto("pid: 0", final), 3, absl::ZeroDuration()),
             "rank 3 on node-b (local rank 1) was not started; non-restartable");
 }
 
@@ -39,23 +30,21 @@ TEST(PhrasesTest, Lists_ReadLikeSentences) {
 }
 
 TEST(PhrasesTest, HeldUp_SaysWhatTheRoundWaitsFor) {
-  HeldUp held_up{.by_unknown = true};
-  EXPECT_EQ(DescribeHeldUp("last call ended with 2 nodes", held_up),
-            "last call ended with 2 nodes; workers of a round before the server started may still run");
-  held_up = {.by_gone = true};
-  EXPECT_EQ(DescribeHeldUp("", held_up), "workers of nodes that are gone may still run");
-  held_up = {.by_backoff = true};
-  EXPECT_EQ(DescribeHeldUp("node a lost", held_up), "node a lost; waiting for the restart backoff");
-  // What people can do something about comes first.
-  held_up = {.hosts = {"a", "b"}, .all_hosts = 3, .by_gone = true};
-  EXPECT_EQ(DescribeHeldUp("node c lost", held_up), "node c lost; waiting for workers to stop on a, b and 1 more");
-  EXPECT_EQ(DescribeHeldUp("node c lost", HeldUp{}), "node c lost");
+  const std::pair<HeldUp, const char*> cases[] = {
+      {{.by_unknown = true}, "; workers of a round before the server started may still run"},
+      {{.by_gone = true}, "; workers of nodes that are gone may still run"},
+      {{.by_backoff = true}, "; waiting for the restart backoff"},
+      // What people can do something about comes first.
+      {{.hosts = {"a", "b"}, .all_hosts = 3, .by_gone = true}, "; waiting for workers to stop on a, b and 1 more"},
+      {{}, ""}};
+  for (const auto& [held_up, text] : cases) {
+    EXPECT_EQ(DescribeHeldUp("node c lost", held_up), absl::StrCat("node c lost", text));
+  }
+  EXPECT_EQ(DescribeHeldUp("", {.by_gone = true}), "workers of nodes that are gone may still run");
 }
 
 TEST(PhrasesTest, JoinTimeout_NamesWhoCame) {
-  JobSettings settings = DefaultSettings();
-  settings.set_min_nodes(3);
-  *settings.mutable_join_timeout() = FromDuration(absl::Minutes(1));
+  const JobSettings settings = TextProto("min_nodes: 3 join_timeout { seconds: 60 }", DefaultSettings());
   EXPECT_EQ(DescribeJoinTimeout(settings, absl::Minutes(1), 2, {"a", "b"}, ""),
             "timed out: 2 of 3 nodes joined within 1m: a and b");
   EXPECT_EQ(DescribeJoinTimeout(settings, absl::Minutes(1), 1, {"a"}, "node b left"),

@@ -14,12 +14,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-std::vector<std::string> Hosts(const std::vector<RankRequest>& requests) {
-  std::vector<std::string> hosts;
-  for (size_t i : AssignRanks(requests).order) hosts.emplace_back(requests[i].host);
-  return hosts;
-}
-
 RankRequest Newcomer(absl::string_view host, uint64_t join_order) {
   RankRequest r;
   r.host = host;
@@ -35,27 +29,49 @@ TEST(AssignRanksTest, Nobody_GetsNothing) {
 
 TEST(AssignRanksTest, Newcomers_ComeByTopologyThenHostThenJoin) {
   std::vector<RankRequest> r = {Newcomer("node66", 0), Newcomer("node7", 1), Newcomer("node7", 2), Newcomer("a", 3)};
-  EXPECT_EQ(Hosts(r), (std::vector<std::string>{"a", "node7", "node7", "node66"}));
   EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{3, 1, 2, 0}));
   r[3].topology = "switch10";
   r[0].topology = "switch2";
   EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{1, 2, 0, 3}));
 }
 
-TEST(AssignRanksTest, SurvivorsOfMoreNodes_CloseUpBeforeNewcomers) {
-  std::vector<RankRequest> r = {Newcomer("a", 9), Newcomer("z", 0), Newcomer("y", 1)};
-  r[1].previous_rank = 1;
-  r[2].previous_rank = 3;
-  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{1, 2, 0}));
-}
-
-TEST(AssignRanksTest, SurvivorsWhoseRanksExist_KeepThem) {
-  std::vector<RankRequest> r = {Newcomer("a", 9), Newcomer("z", 0), Newcomer("y", 1)};
-  r[1].previous_rank = 1;
-  r[2].previous_rank = 2;
-  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 1, 2}));
-  r.push_back(Newcomer("b", 8));
-  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 1, 2, 3}));
+TEST(AssignRanksTest, PreviousAndRequestedRanks_DecideTheOrder) {
+  constexpr int kNone = -1;
+  struct Case {
+    const char* what;
+    struct Node {
+      const char* host;
+      int previous, requested;
+    };
+    std::vector<Node> nodes;  // in the order of joining
+    std::vector<size_t> order;
+  };
+  const Case cases[] = {
+      {"survivors of more nodes close up before newcomers",
+       {{"z", 1, kNone}, {"y", 3, kNone}, {"a", kNone, kNone}},
+       {0, 1, 2}},
+      {"survivors whose ranks exist keep them", {{"z", 1, kNone}, {"y", 2, kNone}, {"a", kNone, kNone}}, {2, 0, 1}},
+      {"also if there are more nodes",
+       {{"z", 1, kNone}, {"y", 2, kNone}, {"b", kNone, kNone}, {"a", kNone, kNone}},
+       {3, 0, 1, 2}},
+      {"the requested rank of a survivor goes to the one that requested it",
+       {{"a", 0, kNone}, {"b", 1, kNone}, {"c", kNone, 1}},
+       {0, 2, 1}},
+      {"requests are met exactly",
+       {{"a", kNone, 2}, {"b", kNone, kNone}, {"c", kNone, kNone}, {"d", kNone, 0}},
+       {3, 1, 0, 2}},
+      {"a request beyond the nodes is none", {{"a", kNone, 2}, {"b", kNone, kNone}}, {0, 1}},
+      {"of equal requests the earlier one is met", {{"a", kNone, 1}, {"b", kNone, 1}, {"c", kNone, 1}}, {1, 0, 2}},
+      {"of equal requests a survivor's is met", {{"a", kNone, 1}, {"b", kNone, 1}, {"c", 0, 1}}, {0, 2, 1}}};
+  for (const Case& c : cases) {
+    std::vector<RankRequest> requests;
+    for (const Case::Node& node : c.nodes) {
+      requests.push_back(Newcomer(node.host, requests.size()));
+      requests.back().previous_rank = node.previous;
+      if (node.requested != kNone) requests.back().node_rank = node.requested;
+    }
+    EXPECT_EQ(AssignRanks(requests).order, c.order) << c.what;
+  }
 }
 
 // Of nodes with as many slots as those that they replace.
@@ -76,35 +92,6 @@ TEST(AssignRanksTest, NodesReplaced_RanksOfTheOthersStay) {
       EXPECT_EQ(table.places[i].base_rank, 2 * i);
     }
   }
-}
-
-TEST(AssignRanksTest, RequestedRankOfASurvivor_GoesToWhoRequestedIt) {
-  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1), Newcomer("c", 2)};
-  r[0].previous_rank = 0;
-  r[1].previous_rank = 1;
-  r[2].node_rank = 1;
-  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 2, 1}));
-}
-
-TEST(AssignRanksTest, Wishes_AreMetExactly) {
-  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1), Newcomer("c", 2), Newcomer("d", 3)};
-  r[0].node_rank = 2;
-  r[3].node_rank = 0;
-  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{3, 1, 0, 2}));
-}
-
-TEST(AssignRanksTest, WishBeyondTheNodes_IsNoWish) {
-  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1)};
-  r[0].node_rank = 2;
-  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 1}));
-}
-
-TEST(AssignRanksTest, EqualWishes_GoToTheSurvivorThenTheEarlier) {
-  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1), Newcomer("c", 2)};
-  for (RankRequest& request : r) request.node_rank = 1;
-  EXPECT_EQ(AssignRanks(r).order[1], 0u);
-  r[2].previous_rank = 0;
-  EXPECT_EQ(AssignRanks(r).order[1], 2u);
 }
 
 // The example of torchelastic's test_assign_worker_ranks: slots 4, 1, 2, 3, 5 and two roles.

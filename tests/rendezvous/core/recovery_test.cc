@@ -1,16 +1,15 @@
 #include "rendezvous/core/recovery.h"
 
 #include "gtest/gtest.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 TEST(RecoveryTest, Begin_GivesNodesThreeHeartbeatTimeoutsAndTheGrace) {
-  JobSettings settings = DefaultSettings();
-  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Seconds(3));
-  *settings.mutable_reconnect_grace() = FromDuration(absl::Milliseconds(80));
   Recovery recovery;
-  recovery.Begin(settings, SteadyTime::FromStart(absl::Seconds(100)));
+  recovery.Begin(TextProto("heartbeat_timeout { seconds: 3 } reconnect_grace { nanos: 80000000 }", DefaultSettings()),
+                 SteadyTime::FromStart(absl::Seconds(100)));
   EXPECT_EQ(recovery.until(), SteadyTime::FromStart(absl::Milliseconds(109'080)));
 }
 
@@ -38,41 +37,23 @@ TEST(RecoveryTest, Gone_IsAccountedForOnce) {
   EXPECT_EQ(recovery.accounted_for(), 0);
 }
 
-TEST(RecoveryTest, Fail_OnlyTheFirstFailureCounts) {
-  Recovery recovery;
-  EXPECT_TRUE(recovery.Fail());
-  EXPECT_FALSE(recovery.Fail());
-}
-
-TEST(RecoveryTest, BeginLeft_UntilAHigherRoundIsTakenUp) {
-  Recovery recovery;
-  EXPECT_FALSE(recovery.left_before());
-  recovery.BeginLeft();
-  EXPECT_TRUE(recovery.left_before());
-  EXPECT_TRUE(recovery.leaving());
-  recovery.StartOver();
-  EXPECT_FALSE(recovery.left_before());
-  EXPECT_FALSE(recovery.leaving());
-}
-
-TEST(RecoveryTest, Anybody_AlsoOfThoseThatAreGoneAgain) {
-  Recovery recovery;
-  EXPECT_FALSE(recovery.anybody());
-  recovery.Report(1);
-  recovery.Forget(1);
-  EXPECT_TRUE(recovery.anybody());
-}
-
 TEST(RecoveryTest, StartOver_ForgetsAllButTheTime) {
   Recovery recovery;
   recovery.Begin(DefaultSettings(), SteadyTime::FromStart(absl::Seconds(1)));
   const SteadyTime until = recovery.until();
+  EXPECT_FALSE(recovery.anybody());
   recovery.Report(1);
-  recovery.Leave();
-  recovery.Fail();
+  recovery.Forget(1);
+  EXPECT_TRUE(recovery.anybody()) << "also of those that are gone again";
+  recovery.Report(1);
+  EXPECT_FALSE(recovery.left_before());
+  recovery.BeginLeft();
+  EXPECT_TRUE(recovery.left_before() && recovery.leaving());
+  EXPECT_TRUE(recovery.Fail());
+  EXPECT_FALSE(recovery.Fail()) << "only the first failure counts";
   recovery.StartOver();
   EXPECT_EQ(recovery.reported(), 0);
-  EXPECT_FALSE(recovery.leaving());
+  EXPECT_FALSE(recovery.left_before() || recovery.leaving());
   EXPECT_TRUE(recovery.Fail());
   EXPECT_EQ(recovery.until(), until);
 }

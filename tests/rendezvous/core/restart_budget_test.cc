@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "rendezvous/core/limits.h"
@@ -21,21 +23,22 @@ WorkerFailure FailureAt(std::optional<int64_t> step, int32_t rank = 0) {
   return failure;
 }
 
-TEST(RestartBudgetTest, Charge_NoWindow_CountsTheWholeLife) {
-  RestartBudget budget(TextProto("max_restarts: 2", DefaultSettings()));
-  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::ZeroDuration())), Answer::kRestart);
-  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(100))), Answer::kRestart);
-  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(900))), Answer::kSpent);
-  EXPECT_EQ(budget.used(), 2);
-}
-
-TEST(RestartBudgetTest, Charge_Window_ForgetsWhatLiesBeforeIt) {
-  RestartBudget budget(TextProto("max_restarts: 2 restart_window { seconds: 3600 }", DefaultSettings()));
-  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(0))), Answer::kRestart);
-  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(30))), Answer::kRestart);
-  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(60))), Answer::kRestart);
-  EXPECT_EQ(budget.used(), 3) << "of the job's life";
-  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(89))), Answer::kSpent);
+TEST(RestartBudgetTest, Charge_NoWindowCountsTheWholeLife_AWindowForgetsWhatLiesBeforeIt) {
+  const std::vector<Answer> three = {Answer::kRestart, Answer::kRestart, Answer::kSpent};
+  const std::vector<Answer> four = {Answer::kRestart, Answer::kRestart, Answer::kRestart, Answer::kSpent};
+  const struct {
+    const char* settings;
+    std::vector<int> minutes;  // of the failures
+    std::vector<Answer> answers;
+  } cases[] = {{"max_restarts: 2", {0, 6000, 54000}, three},
+               {"max_restarts: 2 restart_window { seconds: 3600 }", {0, 30, 60, 89}, four}};
+  for (const auto& [settings, minutes, answers] : cases) {
+    RestartBudget budget(TextProto(settings, DefaultSettings()));
+    std::vector<Answer> given;
+    for (const int minute : minutes) given.push_back(budget.Charge(FailureAt({}), At(absl::Minutes(minute))));
+    EXPECT_EQ(given, answers);
+    EXPECT_EQ(budget.used(), static_cast<int>(minutes.size()) - 1) << "of the job's life";
+  }
 }
 
 TEST(RestartBudgetTest, Charge_LargestCounts_DoNotOverflow) {
@@ -65,22 +68,14 @@ TEST(RestartBudgetTest, LearnUsed_IsBoundedByTheLimitOfAWholeLife) {
 
 TEST(RestartBudgetTest, Charge_SameRankAtSameStepInARow_IsNoProgress) {
   RestartBudget budget(TextProto("max_restarts: 99", DefaultSettings()));
-  const auto charge = [&](std::optional<int64_t> step, int32_t rank = 0) {
-    return budget.Charge(FailureAt(step, rank), SteadyTime());
-  };
-  EXPECT_EQ(charge(5), Answer::kRestart);
-  EXPECT_EQ(charge(5), Answer::kRestart);
-  EXPECT_EQ(charge(5, 1), Answer::kRestart) << "another rank";
-  EXPECT_EQ(charge(5), Answer::kRestart);
-  EXPECT_EQ(charge(5), Answer::kRestart);
-  EXPECT_EQ(charge(6), Answer::kRestart) << "another step";
-  EXPECT_EQ(charge(6), Answer::kRestart);
-  EXPECT_EQ(charge({}), Answer::kRestart) << "nobody knows where";
-  EXPECT_EQ(charge({}), Answer::kRestart);
-  EXPECT_EQ(charge({}), Answer::kRestart);
-  EXPECT_EQ(charge(0), Answer::kRestart);
-  EXPECT_EQ(charge(0), Answer::kRestart);
-  EXPECT_EQ(charge(0), Answer::kNoProgress);
+  constexpr std::nullopt_t kNowhere = std::nullopt;
+  const std::pair<std::optional<int64_t>, int32_t> failures[] = {{5, 0},        {5, 0},        {5, 1}, {5, 0},
+                                                                 {5, 0},        {6, 0},        {6, 0}, {kNowhere, 0},
+                                                                 {kNowhere, 0}, {kNowhere, 0}, {0, 0}, {0, 0}};
+  for (const auto& [step, rank] : failures) {
+    EXPECT_EQ(budget.Charge(FailureAt(step, rank), SteadyTime()), Answer::kRestart);
+  }
+  EXPECT_EQ(budget.Charge(FailureAt(0), SteadyTime()), Answer::kNoProgress);
   EXPECT_EQ(budget.failures_at_step(), 3);
 }
 

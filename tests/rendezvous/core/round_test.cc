@@ -1,6 +1,7 @@
 #include "rendezvous/core/round.h"
 
 #include "gtest/gtest.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -42,9 +43,7 @@ TEST(RoundTest, Recorded_ItsNodesAreKnownByName) {
   EXPECT_FALSE(restored.MayHavePlace("c", 1));
   restored.Learn(7);
   EXPECT_FALSE(restored.names_all()) << "somebody else has given out rounds";
-  Assignment later;
-  later.set_round(7);
-  restored.Resume(later);
+  restored.Resume(TextProto<Assignment>("round: 7"));
   EXPECT_FALSE(restored.names_all());
   EXPECT_EQ(restored.RecordedRank("b"), -1);
   EXPECT_TRUE(restored.MayHavePlace("c", 1));
@@ -52,10 +51,7 @@ TEST(RoundTest, Recorded_ItsNodesAreKnownByName) {
 
 TEST(RoundTest, Resume_OfAnOlderRound_DoesNotLowerTheHighest) {
   Round round(7, uint64_t{1} << 62);
-  Assignment assignment;
-  assignment.set_round(5);
-  assignment.set_group_world_size(2);
-  round.Resume(assignment);
+  round.Resume(TextProto<Assignment>("round: 5 group_world_size: 2"));
   EXPECT_EQ(round.number(), 5u);
   EXPECT_EQ(round.highest(), 7u);
 }

@@ -88,15 +88,6 @@ class OptionsTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(OptionsTest, NoFlags_Defaults) {
-  const RendezvousdOptions options = Parse({});
-  EXPECT_EQ(options.listen, Strings{"127.0.0.1:29400"});
-  EXPECT_EQ(options.log_level, "INFO");
-  EXPECT_EQ(options.state_dir, "");
-  EXPECT_FALSE(options.check_config);
-  EXPECT_EQ(CheckError(options), "");
-}
-
 TEST_F(OptionsTest, Etcd_NeedsAnAddressThatLaunchersReach) {
   const std::string etcd = "--etcd=etcd1:2379", everywhere = "--listen=0.0.0.0:29400";
   EXPECT_EQ(CheckError(Parse({etcd})), "");

@@ -53,7 +53,7 @@ TEST_F(ControlTest, FollowerIsNamed_LeaderIsCommanded) {
   const Answer events = Ctl(Address(1), {"events"});
   EXPECT_EQ(events.exit, 0) << events.err;
   EXPECT_EQ(Count(events.out, "host.drained"), 4) << events.out;
-  EXPECT_TRUE(absl::StrContains(events.out, "round.assigned")) << events.out;
+  EXPECT_THAT(events.out, HasSubstr("round.assigned"));
   EXPECT_EQ(Ctl(Address(1), {"stop", "job"}).exit, 0);
   EXPECT_EQ(node.Wait(), 143) << node.Err();
 }
@@ -70,7 +70,7 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
     hosts = Ctl(all, {"hosts"});
     return hosts.exit == 0;
   })) << hosts.err;
-  EXPECT_TRUE(absl::StrContains(hosts.out, "broken")) << hosts.out;
+  EXPECT_THAT(hosts.out, HasSubstr("broken"));
   const Answer events = Ctl(all, {"events"});
   EXPECT_EQ(Count(events.out, "host.drained"), 1) << "events outlive the leader\n" << events.out;
   EXPECT_EQ(Ctl(all, {"undrain", "broken"}).exit, 0);
@@ -118,7 +118,6 @@ class HistoryTest : public ServersTest {
     }
   }
 
-  void Touch(const std::string& name) { fclose(fopen(dir_.File(name).c_str(), "w")); }
   std::vector<std::string> CtlCommand(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"ddprunctl/ddprunctl", "--server=" + servers_->Endpoints(), "--output=json"});
     return arguments;
@@ -168,7 +167,7 @@ TEST_F(HistoryTest, LeadersAreReplaced_GoodputGoesOnAndEachEventIsToldOnce) {
       later =
           std::make_unique<Process>(CtlCommand({"events", "--follow", absl::StrCat("--after=", Lines(first)), "job"}));
     }
-    if (round < 3) Touch(absl::StrCat("fail", round - 1));
+    if (round < 3) Touch(dir_.File(absl::StrCat("fail", round - 1)));
   }
   EXPECT_GT(least["re_forming"], 0);
   ASSERT_TRUE(later->WaitForOut("round.stopped")) << later->Err();
@@ -189,7 +188,7 @@ TEST_F(HistoryTest, LeadersAreReplaced_GoodputGoesOnAndEachEventIsToldOnce) {
     std::map<std::string, int> after = Counts(Ctl({"events"}));
     for (const auto& [event, count] : Counts(before)) EXPECT_EQ(after[event], 1) << event;
   }
-  Touch("end");
+  Touch(dir_.File("end"));
   for (const auto& node : nodes_) EXPECT_EQ(node->Wait(), 0) << node->Err();
   const std::map<std::string, int> not_later = Counts(first);
   for (Process* watch : {&all, later.get()}) {

@@ -88,18 +88,13 @@ TEST_F(EtcdClientTest, NothingChanges_TheWatchAsksForProgress_OnItsOnlyStream) {
   EXPECT_TRUE(watch.get().ok());
 }
 
-TEST_F(EtcdClientTest, MemberOfAWatchIsStopped_AnotherServesTheNext) {
-  const int64_t revision = Read();
-  auto watch = Watch();
-  etcd_->Signal(0, SIGSTOP);
-  EXPECT_TRUE(absl::IsUnavailable(watch.get()));
-  ExpectChangeIsSeen(revision);
-}
+class WatchedMemberTest : public EtcdClientTest, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, WatchedMemberTest, ::testing::Values(SIGSTOP, SIGKILL));
 
-TEST_F(EtcdClientTest, MemberOfAWatchDies_AnotherServesTheNext) {
+TEST_P(WatchedMemberTest, IsStoppedOrDies_AnotherServesTheNext) {
   const int64_t revision = Read();
   auto watch = Watch();
-  etcd_->Kill(0);
+  etcd_->Signal(0, GetParam());
   EXPECT_TRUE(absl::IsUnavailable(watch.get()));
   ExpectChangeIsSeen(revision);
 }

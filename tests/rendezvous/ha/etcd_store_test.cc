@@ -26,6 +26,12 @@ namespace {
 
 using ::ddprun::testing::Eventually;
 
+SteadyTime Soon() { return SteadyNow() + absl::Seconds(30); }
+
+grpc::Status Code(const absl::Status& status) {
+  return status.ok() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer");
+}
+
 // Forwards lease requests to etcd.
 class LeasesOf final : public etcdserverpb::Lease::Service {
  public:
@@ -33,11 +39,11 @@ class LeasesOf final : public etcdserverpb::Lease::Service {
 
   grpc::Status LeaseGrant(grpc::ServerContext*, const etcdserverpb::LeaseGrantRequest* request,
                           etcdserverpb::LeaseGrantResponse* answer) override {
-    return Code(etcd_->LeaseGrant(absl::Seconds(request->ttl()), SteadyNow() + absl::Seconds(30), answer));
+    return Code(etcd_->LeaseGrant(absl::Seconds(request->ttl()), Soon(), answer));
   }
   grpc::Status LeaseRevoke(grpc::ServerContext*, const etcdserverpb::LeaseRevokeRequest* request,
                            etcdserverpb::LeaseRevokeResponse*) override {
-    return Code(etcd_->LeaseRevoke(request->id(), SteadyNow() + absl::Seconds(30)));
+    return Code(etcd_->LeaseRevoke(request->id(), Soon()));
   }
   grpc::Status LeaseKeepAlive(grpc::ServerContext*,
                               grpc::ServerReaderWriter<etcdserverpb::LeaseKeepAliveResponse,
@@ -45,17 +51,13 @@ class LeasesOf final : public etcdserverpb::Lease::Service {
     etcdserverpb::LeaseKeepAliveRequest request;
     etcdserverpb::LeaseKeepAliveResponse answer;
     while (stream->Read(&request)) {
-      answer.set_ttl(etcd_->LeaseKeepAlive(request.id(), SteadyNow() + absl::Seconds(30)).ok() ? 2 : 0);
+      answer.set_ttl(etcd_->LeaseKeepAlive(request.id(), Soon()).ok() ? 2 : 0);
       stream->Write(answer);
     }
     return grpc::Status::OK;
   }
 
  private:
-  static grpc::Status Code(const absl::Status& status) {
-    return status.ok() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer");
-  }
-
   EtcdClient* const etcd_;
 };
 
@@ -80,20 +82,17 @@ class LossyEtcd final : public etcdserverpb::KV::Service {
   // Sends the held transaction to etcd and returns the answer. REQUIRES: one is held.
   etcdserverpb::TxnResponse Deliver() {
     etcdserverpb::TxnResponse answer;
-    EXPECT_TRUE(etcd_->Txn(*held_, SteadyNow() + absl::Seconds(30), &answer).ok());
+    EXPECT_TRUE(etcd_->Txn(*held_, Soon(), &answer).ok());
     return answer;
   }
 
   grpc::Status Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest* request,
                    etcdserverpb::TxnResponse* answer) override {
     const Fate fate = fate_.exchange(Fate::kPassed);
-    const grpc::Status no_answer(grpc::StatusCode::UNAVAILABLE, "no answer");
-    if (fate == Fate::kHeld) {
-      held_ = *request;
-      return no_answer;
-    }
-    if (!etcd_->Txn(*request, SteadyNow() + absl::Seconds(30), answer).ok()) return no_answer;
-    return fate == Fate::kAnswerLost ? no_answer : grpc::Status::OK;
+    if (fate == Fate::kHeld) held_ = *request;
+    absl::Status status = fate == Fate::kHeld ? absl::OkStatus() : etcd_->Txn(*request, Soon(), answer);
+    if (fate != Fate::kPassed) status = absl::UnavailableError("no answer");
+    return Code(status);
   }
   // From now on, requests for jobs are not answered until the client gives up.
   void HoldJobs() { holds_jobs_ = true; }
@@ -105,9 +104,7 @@ class LossyEtcd final : public etcdserverpb::KV::Service {
       is_asked_for_jobs_ = true;
       EXPECT_TRUE(Eventually([&] { return context->IsCancelled(); }));
     }
-    return etcd_->Range(*request, SteadyNow() + absl::Seconds(30), response).ok()
-               ? grpc::Status::OK
-               : grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer");
+    return Code(etcd_->Range(*request, Soon(), response));
   }
 
  private:
@@ -163,7 +160,11 @@ class EtcdStoreTest : public ::testing::Test {
     store->SaveRecord(std::make_shared<const JobRecord>(std::move(record)), "", [this] { ++safe_; });
   }
 
-  static SteadyTime Soon() { return SteadyNow() + absl::Seconds(30); }
+  // Waits until so many records are safe.
+  void SaveSafely(EtcdStore* store, JobRecord record, int safe) {
+    SaveRecord(store, std::move(record));
+    ASSERT_TRUE(Eventually([&] { return safe_ == safe; }));
+  }
 
   static std::unique_ptr<testing::EtcdCluster> cluster_;
   const EtcdKeys keys_{absl::StrCat("/test/", ::testing::UnitTest::GetInstance()->current_test_info()->name())};
@@ -256,11 +257,9 @@ TEST_F(EtcdStoreTest, RecordThatCannotBeRead_IsSetAsideAlone) {
 TEST_F(EtcdStoreTest, AnotherLeads_NothingIsWrittenAndNothingIsSafe) {
   const int64_t epoch = Elect();
   auto old = Open(epoch);
-  SaveRecord(old.get(), LiveRecord("job", 1));
-  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  SaveSafely(old.get(), LiveRecord("job", 1), 1);
   auto store = Open(Elect());
-  SaveRecord(store.get(), LiveRecord("job", 2));
-  ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
+  SaveSafely(store.get(), LiveRecord("job", 2), 2);
   SaveRecord(old.get(), LiveRecord("job", 9));
   ASSERT_TRUE(Eventually([&] { return fenced_ == 1; }));
   old->Stop();
@@ -278,8 +277,7 @@ TEST_F(EtcdStoreTest, WriteThatEtcdAppliesLate_ChangesNothing) {
   lossy.Set(LossyEtcd::Fate::kHeld);
   SaveRecord(store.get(), LiveRecord("job", 1));
   ASSERT_TRUE(Eventually([&] { return safe_ == 1; })) << "sent again";
-  SaveRecord(store.get(), LiveRecord("job", 2));
-  ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
+  SaveSafely(store.get(), LiveRecord("job", 2), 2);
   EXPECT_FALSE(lossy.Deliver().succeeded());
   SaveRecord(store.get(), LiveRecord("other", 1));
   store->Stop();
@@ -294,8 +292,7 @@ TEST_F(EtcdStoreTest, WriteWhoseAnswerIsLost_IsSafeWhenItIsSentAgain) {
   auto store = OpenOver(client->get(), Elect());
   for (uint64_t round = 1; round <= 2; ++round) {
     lossy.Set(LossyEtcd::Fate::kAnswerLost);
-    SaveRecord(store.get(), LiveRecord("job", round));
-    ASSERT_TRUE(Eventually([&] { return safe_ == static_cast<int>(round); }));
+    SaveSafely(store.get(), LiveRecord("job", round), static_cast<int>(round));
   }
   store->Stop();
   EXPECT_EQ(fenced_, 0);
@@ -325,14 +322,11 @@ TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
   large.round.nodes.assign(30'000, RoundNodeRecord{std::string(32, 'n'), std::string(32, 's')});
   large.round.group_world_size = 30'000;
   SaveRecord(store.get(), large);
-  SaveRecord(store.get(), LiveRecord("small", 1));
-  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  SaveSafely(store.get(), LiveRecord("small", 1), 1);
   SaveRecord(store.get(), large);
-  SaveRecord(store.get(), LiveRecord("small", 2));
-  ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
+  SaveSafely(store.get(), LiveRecord("small", 2), 2);
   // A record that can be persisted includes the contents of the earlier ones.
-  SaveRecord(store.get(), LiveRecord("large", 2));
-  ASSERT_TRUE(Eventually([&] { return safe_ == 5; }));
+  SaveSafely(store.get(), LiveRecord("large", 2), 5);
   SaveRecord(store.get(), large);
   store->Stop();
   EXPECT_EQ(safe_, 5);
@@ -353,8 +347,7 @@ TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
     record.round.nodes.push_back({absl::StrCat("0123456789abcdef0123456789a", 10'000 + i), std::string(32, 's')});
   }
   record.round.group_world_size = kNodes;
-  SaveRecord(store.get(), record);
-  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  SaveSafely(store.get(), record, 1);
   record.verdict = NewVerdict(false, "rank 3 exited with code 7", record.round.leave_cause, 7);
   record.verdict->mutable_first_cause()->set_traceback(std::string(kMaxTracebackBytes, 't'));
   for (const RoundNodeRecord& node : record.round.nodes) {
@@ -377,8 +370,7 @@ TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
   store->SetErrorHandler([&](const std::string& text) { troubled = !text.empty(); });
   const int first = cluster_->Leader();
   cluster_->Kill(first);
-  SaveRecord(store.get(), LiveRecord("job", 1));
-  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  SaveSafely(store.get(), LiveRecord("job", 1), 1);
   const int second = (first + 1) % testing::EtcdCluster::kMembers;
   cluster_->Kill(second);
   SaveRecord(store.get(), LiveRecord("job", 2));

@@ -86,7 +86,7 @@ TEST_F(NamesTest, NameOfAllServers_LeadsToTheLeader_AndToTheNextOne) {
   // A name of the same host that is not in its certificate.
   const auto wrong = Node(absl::StrCat(Hosts::Name(first == 1 ? 2 : 1), kPort), "echo ran");
   EXPECT_EQ(wrong->Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(wrong->Err(), "TLS handshake failed")) << wrong->Err();
+  EXPECT_THAT(wrong->Err(), HasSubstr("TLS handshake failed"));
   ASSERT_EQ(std::system(absl::StrCat("touch ", go).c_str()), 0);
   for (Process* node : {a.get(), b.get()}) {
     EXPECT_EQ(node->Wait(), 0) << node->Err();

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/launch.h"
 #include "tests/rendezvous/ha/etcd_cluster.h"
@@ -69,14 +68,14 @@ class SecuredTest : public ServersTest {
     for (const std::string& endpoints : {follower, all}) {
       const Answer jobs = Ctl(endpoints, Jobs(operators));
       EXPECT_EQ(jobs.exit, 0) << jobs.err;
-      EXPECT_TRUE(absl::StrContains(jobs.out, "running")) << jobs.out;
+      EXPECT_THAT(jobs.out, HasSubstr("running"));
       const Answer refused = Ctl(endpoints, Jobs(wrong));
       EXPECT_EQ(refused.exit, 1) << refused.out;
-      EXPECT_TRUE(absl::StrContains(refused.err, why)) << refused.err;
+      EXPECT_THAT(refused.err, HasSubstr(why));
     }
     const auto stranger = Node(follower, wrong, "echo ran");
     EXPECT_EQ(stranger->Wait(), 1);
-    EXPECT_TRUE(absl::StrContains(stranger->Err(), why)) << stranger->Err();
+    EXPECT_THAT(stranger->Err(), HasSubstr(why));
     EXPECT_EQ(stranger->Out(), "");
 
     servers[0].Signal(SIGKILL);
@@ -86,7 +85,7 @@ class SecuredTest : public ServersTest {
     }
     const Answer jobs = Ctl(all, Jobs(operators));
     EXPECT_EQ(jobs.exit, 0) << jobs.err;
-    EXPECT_TRUE(absl::StrContains(jobs.out, "running")) << jobs.out;
+    EXPECT_THAT(jobs.out, HasSubstr("running"));
     ASSERT_EQ(std::system(absl::StrCat("touch ", go).c_str()), 0);
     for (Launcher* launcher : {a.get(), b.get()}) {
       EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();

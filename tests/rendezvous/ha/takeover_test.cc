@@ -108,8 +108,11 @@ class TakeoverTest : public ServersTest {
  protected:
   TakeoverTest() : ServersTest(kServers) {}
 
+  // A job whose workers have been started.
   std::unique_ptr<Job> NewJob(const std::string& name, const std::string& script) {
-    return std::make_unique<Job>(name, servers_->Endpoints(), dir_, script);
+    auto job = std::make_unique<Job>(name, servers_->Endpoints(), dir_, script);
+    EXPECT_TRUE(job->AwaitSaid("start", kNodes)) << job->Logs();
+    return job;
   }
 };
 
@@ -117,8 +120,6 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
   servers_->StartAll();
   const auto steady = NewJob("steady", kUntilTold);
   const auto failing = NewJob("failing", kFailsTwice);
-  ASSERT_TRUE(steady->AwaitSaid("start", 2)) << steady->Logs();
-  ASSERT_TRUE(failing->AwaitSaid("start", 2)) << failing->Logs();
   (*servers_)[0].Signal(SIGKILL);
   failing->Tell(".0");  // while no server leads
   const int second = servers_->AwaitLeaderAfter(0);
@@ -191,7 +192,6 @@ TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
 TEST_F(TakeoverTest, LeaderIsStopped_ASuccessorLeads_AndTheOldOneCanDoNoHarm) {
   servers_->StartAll();
   const auto job = NewJob("job", kFailsTwice);
-  ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
   (*servers_)[0].Signal(SIGSTOP);
   const int second = servers_->AwaitLeaderAfter(0);
   ASSERT_TRUE(job->AwaitConnected(1)) << job->Logs();
@@ -216,7 +216,6 @@ TEST_F(TakeoverTest, LeaderIsCutOffFromEtcd_EndsAndAnotherLeads) {
   servers_->Start(1);
   servers_->Start(2);
   const auto job = NewJob("job", kUntilTold);
-  ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
   proxy = nullptr;
   EXPECT_EQ((*servers_)[0].Wait(), 1) << (*servers_)[0].Err();
   servers_->AwaitLeaderAfter(0);
@@ -227,7 +226,6 @@ TEST_F(TakeoverTest, LeaderIsCutOffFromEtcd_EndsAndAnotherLeads) {
 TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
   servers_->StartAll();
   const auto job = NewJob("job", kFailsTwice);
-  ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
   const int first = etcd_->Leader();
   etcd_->Kill(first);
   const int other = etcd_->Leader();
@@ -264,7 +262,7 @@ TEST_F(TakeoverTest, Sigterm_HandsOverAtOnce_AndTheOnlyEndpointOfALauncherMayBeA
   ASSERT_TRUE(job.AwaitConnected(1)) << job.Logs();
   for (const std::string& said : {absl::StrCat("lost the rendezvous server (", servers_->Address(0), ": "),
                                   absl::StrCat("at ", servers_->Address(leader), ", which leads")}) {
-    EXPECT_TRUE(absl::StrContains(job.Logs(), said)) << job.Logs();
+    EXPECT_THAT(job.Logs(), HasSubstr(said));
   }
   job.Tell();
   job.Check(0);

@@ -105,6 +105,16 @@ Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnatio
   return join;
 }
 
+std::shared_ptr<RecordingSession> JoinTo(Driver* driver, const Join& join) {
+  auto session = std::make_shared<RecordingSession>();
+  driver->OnMessage(session, join);
+  return session;
+}
+
+std::shared_ptr<RecordingSession> JoinTo(Driver* driver, const std::string& host, const JobSettings& settings) {
+  return JoinTo(driver, NodeJoin(host, settings));
+}
+
 // Acknowledges a record when the test calls MakeOneSafe.
 class SlowStore final : public StateStore {
  public:
@@ -139,76 +149,75 @@ std::string Kinds(const EventLog& log) {
   return text;
 }
 
-TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
-  SlowStore store;
-  EventLog events;
-  Driver driver(Driver::Host::kDaemon, SavedState(), &store, &events);
+class StateStoreTest : public ::testing::Test {
+ protected:
+  SlowStore store_;
+  EventLog events_;
+  Driver driver_{Driver::Host::kDaemon, SavedState(), &store_, &events_};
+};
+
+TEST_F(StateStoreTest, WhatFollowsARecordWaitsForIt) {
   JobSettings settings = PatientSettings(2);
   settings.set_max_restarts(1);
   auto a = std::make_shared<RecordingSession>();
   auto b = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", settings));
-  EXPECT_EQ(store.unsafe(), 0) << "there is nothing to keep yet";
-  driver.OnMessage(b, NodeJoin("node2", settings));
-  ASSERT_EQ(store.unsafe(), 1);
-  EXPECT_EQ(store.newest().round.number, 1);
+  driver_.OnMessage(a, NodeJoin("node1", settings));
+  EXPECT_EQ(store_.unsafe(), 0) << "there is nothing to keep yet";
+  driver_.OnMessage(b, NodeJoin("node2", settings));
+  ASSERT_EQ(store_.unsafe(), 1);
+  EXPECT_EQ(store_.newest().round.number, 1);
   EXPECT_EQ(a->count(), 1) << "only the Welcome, from before";
-  driver.OnMessage(a, Heartbeat{});
+  driver_.OnMessage(a, Heartbeat{});
   EXPECT_EQ(a->count(), 2) << "its answer depends on no record";
-  EXPECT_EQ(Kinds(events), "job.created node.joined node.joined ");
-  store.MakeOneSafe();
+  EXPECT_EQ(Kinds(events_), "job.created node.joined node.joined ");
+  store_.MakeOneSafe();
   a->Await<Assign>();
   b->Await<Assign>();
-  EXPECT_EQ(Kinds(events), "job.created node.joined node.joined round.assigned ");
+  EXPECT_EQ(Kinds(events_), "job.created node.joined node.joined round.assigned ");
 
   WorkerFailed failed = NewWorkerFailed(1, NewFailure());
   failed.mutable_failure()->set_exit_code(3);
-  driver.OnMessage(a, failed);
-  driver.OnMessage(a, NewReady(1, 40'001));
-  driver.OnMessage(b, NewReady(1, 40'002));
-  ASSERT_EQ(store.unsafe(), 2) << "the end of round 1, and round 2";
-  EXPECT_EQ(store.newest().restarts_charged, 1);
+  driver_.OnMessage(a, failed);
+  driver_.OnMessage(a, NewReady(1, 40'001));
+  driver_.OnMessage(b, NewReady(1, 40'002));
+  ASSERT_EQ(store_.unsafe(), 2) << "the end of round 1, and round 2";
+  EXPECT_EQ(store_.newest().restarts_charged, 1);
   EXPECT_EQ(b->count(), 2);
-  store.MakeOneSafe();
+  store_.MakeOneSafe();
   b->Await<StopRound>();
   EXPECT_EQ(b->count(), 3) << "round 2 is not safe yet";
-  store.MakeOneSafe();
+  store_.MakeOneSafe();
   EXPECT_EQ(b->Await<Assign>(1).assignment().round(), 2);
-  driver.OnClosed(a);
-  driver.OnClosed(b);
+  driver_.OnClosed(a);
+  driver_.OnClosed(b);
 }
 
-TEST(DriverTest, StateStore_OtherJobsGoOn) {
-  SlowStore store;
-  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
-  auto held = std::make_shared<RecordingSession>();
-  driver.OnMessage(held, NodeJoin("node1", PatientSettings(1)));
-  ASSERT_EQ(store.unsafe(), 1);
+TEST_F(StateStoreTest, OtherJobsGoOn) {
+  const auto held = JoinTo(&driver_, "node1", PatientSettings(1));
+  ASSERT_EQ(store_.unsafe(), 1);
   Join join = NodeJoin("node2", PatientSettings(1));
   join.set_job_id(kServerRecordId);  // reserved
   auto other = std::make_shared<RecordingSession>();
-  driver.OnMessage(other, join);
+  driver_.OnMessage(other, join);
   other->Await<Rejected>();
   EXPECT_EQ(held->count(), 1);
-  driver.OnClosed(held);
-  driver.OnClosed(other);
-  store.MakeOneSafe();  // no session is left
+  driver_.OnClosed(held);
+  driver_.OnClosed(other);
+  store_.MakeOneSafe();  // no session is left
 }
 
-TEST(DriverTest, StateStore_TroubleIsToldToThoseWhoWaitForARecord) {
+TEST_F(StateStoreTest, TroubleIsToldToThoseWhoWaitForARecord) {
   const std::string told = "the rendezvous server can't write: disk full";
-  SlowStore store;
-  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
   std::vector<std::shared_ptr<RecordingSession>> sessions;
   const auto join = [&](const std::string& job, const std::string& host) {
     sessions.push_back(std::make_shared<RecordingSession>());
     Join join = NodeJoin(host, PatientSettings(2));
     join.set_job_id(job);
-    driver.OnMessage(sessions.back(), join);
+    driver_.OnMessage(sessions.back(), join);
     return sessions.back();
   };
   const auto a = join("job", "node1"), b = join("job", "node2"), other = join("other", "node1");
-  store.SayTrouble("can't write: disk full");
+  store_.SayTrouble("can't write: disk full");
   a->AwaitReason(told);
   b->AwaitReason(told);
   EXPECT_EQ(other->CountReason(told), 0) << "it waits for a node, not for the disk";
@@ -216,33 +225,31 @@ TEST(DriverTest, StateStore_TroubleIsToldToThoseWhoWaitForARecord) {
   join("other", "node2")->AwaitReason(told);
   other->AwaitReason(told);
   EXPECT_EQ(a->CountReason(told), 2) << "a spare's record waits, too";
-  store.SayTrouble("");
-  store.MakeOneSafe();
+  store_.SayTrouble("");
+  store_.MakeOneSafe();
   a->Await<Assign>();
   b->Await<Assign>();
   EXPECT_EQ(a->CountReason(told), 2);
-  for (const auto& session : sessions) driver.OnClosed(session);
+  for (const auto& session : sessions) driver_.OnClosed(session);
 }
 
-TEST(DriverTest, StateStore_TroubleOfOneJobIsToldToItsLaunchersOnly) {
+TEST_F(StateStoreTest, TroubleOfOneJobIsToldToItsLaunchersOnly) {
   const std::string told = "the rendezvous server can't keep job: too large";
-  SlowStore store;
-  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
   const auto a = std::make_shared<RecordingSession>(), other = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
-  ASSERT_EQ(store.unsafe(), 1);
-  store.SayJobTrouble("job", "can't keep job: too large");
+  driver_.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  ASSERT_EQ(store_.unsafe(), 1);
+  store_.SayJobTrouble("job", "can't keep job: too large");
   a->AwaitReason(told);
-  EXPECT_EQ(driver.StoreTrouble(), "") << "the server is fit for other jobs";
+  EXPECT_EQ(driver_.StoreTrouble(), "") << "the server is fit for other jobs";
   Join join = NodeJoin("node1", PatientSettings(1));
   join.set_job_id("other");
-  driver.OnMessage(other, join);
+  driver_.OnMessage(other, join);
   EXPECT_EQ(other->CountReason(told), 0);
-  store.SayJobTrouble("job", "");
-  store.MakeOneSafe();
+  store_.SayJobTrouble("job", "");
+  store_.MakeOneSafe();
   a->Await<Assign>();
-  driver.OnClosed(a);
-  driver.OnClosed(other);
+  driver_.OnClosed(a);
+  driver_.OnClosed(other);
 }
 
 // Commands to a running job of two nodes.
@@ -347,27 +354,23 @@ TEST_F(CommandTest, EndWhoseRecordCannotBeKept_IsShownAsWaiting) {
   EXPECT_EQ(driver_.GetJob("job")->state, JobState::kFailed);
 }
 
-TEST(DriverTest, StateStore_RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
-  SlowStore store;
-  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
-  const auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
-  store.SayTrouble("can't write: disk full");
-  const JobView job = *driver.GetJob("job");
+TEST_F(StateStoreTest, RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
+  const auto a = JoinTo(&driver_, "node1", PatientSettings(1));
+  store_.SayTrouble("can't write: disk full");
+  const JobView job = *driver_.GetJob("job");
   EXPECT_EQ(job.state, JobState::kWaiting);
   EXPECT_EQ(job.nodes.at(0).state(), v1::Node::STATE_IDLE);
   EXPECT_EQ(job.reason, "waiting for the job's record to be written: the rendezvous server can't write: disk full");
-  EXPECT_EQ(driver.ListJobs("", 1).at(0).state, JobState::kWaiting);
-  store.SayTrouble("");
-  store.MakeOneSafe();
-  EXPECT_EQ(driver.GetJob("job")->state, JobState::kRunning);
+  EXPECT_EQ(driver_.ListJobs("", 1).at(0).state, JobState::kWaiting);
+  store_.SayTrouble("");
+  store_.MakeOneSafe();
+  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kRunning);
   // The running round does not wait for the record of a joining spare.
-  const auto spare = std::make_shared<RecordingSession>();
-  driver.OnMessage(spare, NodeJoin("node2", PatientSettings(1)));
-  store.SayTrouble("can't write: disk full");
-  EXPECT_EQ(driver.GetJob("job")->state, JobState::kRunning);
-  driver.OnClosed(a);
-  driver.OnClosed(spare);
+  const auto spare = JoinTo(&driver_, "node2", PatientSettings(1));
+  store_.SayTrouble("can't write: disk full");
+  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kRunning);
+  driver_.OnClosed(a);
+  driver_.OnClosed(spare);
 }
 
 TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
@@ -385,20 +388,6 @@ TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->state, JobState::kRecovering);
   EXPECT_EQ(job->round, 7);
-}
-
-TEST(DriverTest, OnMessage_TwoJoin_BothAreAssigned) {
-  Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  auto b = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(2)));
-  driver.OnMessage(b, NodeJoin("node2", PatientSettings(2)));
-  EXPECT_EQ(a->Await<Assign>().assignment().group_rank(), 0);
-  EXPECT_EQ(b->Await<Assign>().assignment().group_rank(), 1);
-  ASSERT_TRUE(driver.GetJob("job").has_value());
-  EXPECT_EQ(driver.ListJobs("", 10).size(), 1);
-  driver.OnClosed(a);
-  driver.OnClosed(b);
 }
 
 TEST(DriverTest, Timer_LastCallEnds_RoundBegins) {
@@ -420,8 +409,7 @@ TEST(DriverTest, Timer_NoHeartbeats_SessionIsEndedUnavailable) {
   JobSettings settings = PatientSettings(1);
   *settings.mutable_heartbeat_timeout() = FromDuration(absl::Milliseconds(50));
   Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", settings));
+  const auto a = JoinTo(&driver, "node1", settings);
   EXPECT_EQ(a->AwaitEnd().code(), absl::StatusCode::kUnavailable);
   driver.OnClosed(a);
 }
@@ -445,8 +433,7 @@ TEST(DriverTest, WaitUntilEveryoneLeft_CountsRemoteLaunchersOnly) {
   const auto local = NewLocalClient(&driver, log.Handler());
   log.Await<Connected>();
   local->Send(NodeJoin("node1", PatientSettings(2)));
-  auto remote = std::make_shared<RecordingSession>();
-  driver.OnMessage(remote, NodeJoin("node2", PatientSettings(2)));
+  const auto remote = JoinTo(&driver, "node2", PatientSettings(2));
   log.Await<Assign>();
   EXPECT_FALSE(driver.WaitUntilLaunchersLeft(SteadyNow() + absl::Milliseconds(1)));
   std::thread leaver([&] { driver.OnClosed(remote); });
@@ -486,8 +473,7 @@ TEST(DriverTest, ManyThreads_EffectsOfEachSessionInOrder) {
 
 TEST(DriverTest, Leave_WithWorkers_SessionStaysUntilTheLauncherEndsIt) {
   Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  const auto a = JoinTo(&driver, "node1", PatientSettings(1));
   a->Await<Assign>();
   driver.OnMessage(a, NewLeave("SIGTERM", true));
   EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyNow()));
@@ -513,8 +499,7 @@ TEST(DriverTest, WaitUntilLeaversLeft_SilentLeaver_EndsWhenItsWorkersMustBeGone)
 
 TEST(DriverTest, StopWaiting_EndsBothWaits) {
   Driver driver;
-  auto a = std::make_shared<RecordingSession>();
-  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  const auto a = JoinTo(&driver, "node1", PatientSettings(1));
   a->Await<Assign>();
   driver.OnMessage(a, NewLeave("SIGTERM", true));
   std::thread signal([&] { driver.StopWaiting(); });
@@ -528,13 +513,11 @@ TEST(LocalClientTest, Reset_JoinsAgain) {
   Driver driver;
   TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job", "node1",
                  PatientSettings(1));
-  a.ConnectAndJoin();
-  a.AwaitRound();
+  BeginRound({&a});
   a.client().Reset();
   EXPECT_FALSE(a.Await<Disconnected>().permanent);
   a.ConnectAndJoin();
-  a.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
+  ExpectSuccess({&a});
 }
 
 TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
@@ -551,13 +534,11 @@ TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
 
 TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
   Driver driver;
-  auto other = std::make_shared<RecordingSession>();
-  driver.OnMessage(other, NodeJoin("node2", PatientSettings(2)));
+  const auto other = JoinTo(&driver, "node2", PatientSettings(2));
   {
     TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job", "node1",
                    PatientSettings(2));
-    a.ConnectAndJoin();
-    a.AwaitRound();
+    BeginRound({&a});
     a.client().Send(NewLeave("SIGTERM"));
     a.client().Close();
   }

@@ -14,7 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/client/grpc_client.h"
-#include "tests/rendezvous/server/test_launcher.h"
+#include "tests/rendezvous/server/net_fixture.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::rendezvous {
@@ -29,28 +29,21 @@ class FullDiskTest : public ::testing::Test {
   }
 
   std::unique_ptr<TestLauncher> Join(const std::string& job, const std::string& host, int nodes) {
-    auto launcher = std::make_unique<TestLauncher>(
-        [&](Client::Handler handler) {
-          return NewGrpcClient({"127.0.0.1", port_}, std::move(handler));
-        },
-        job, host, PatientSettings(nodes));
+    auto launcher = std::make_unique<TestLauncher>(TestServer::GrpcTo(port_), job, host, PatientSettings(nodes));
     launcher->ConnectAndJoin();
     return launcher;
   }
 
+  // Limits the size of files; 0: as far as they may grow.
+  void LimitFiles(rlim_t size) {
+    rlimit limit = {};
+    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
+    limit.rlim_cur = size == 0 ? limit.rlim_max : size;
+    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  }
   // The database's log cannot grow afterwards.
-  void FillDisk() {
-    rlimit limit = {};
-    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
-    limit.rlim_cur = std::filesystem::file_size(dir_.File("state/state.db-wal"));
-    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
-  }
-  void EmptyDisk() {
-    rlimit limit = {};
-    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
-    limit.rlim_cur = limit.rlim_max;
-    ASSERT_EQ(prlimit(server_.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
-  }
+  void FillDisk() { LimitFiles(std::filesystem::file_size(dir_.File("state/state.db-wal"))); }
+  void EmptyDisk() { LimitFiles(0); }
 
   testing::TempDir dir_;
   testing::Process server_{
@@ -75,7 +68,7 @@ TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
   const auto first = Join("job", "node1", 2), second = Join("job", "node2", 2);
   const std::string reason = AwaitReason(first.get());
   EXPECT_TRUE(absl::StartsWith(reason, "the rendezvous server can't write to the state directory ")) << reason;
-  EXPECT_TRUE(absl::StrContains(reason, dir_.File("state"))) << reason;
+  EXPECT_THAT(reason, HasSubstr(dir_.File("state")));
   EXPECT_EQ(AwaitReason(second.get()), reason);
   const auto third = Join("job", "node3", 2);
   EXPECT_EQ(AwaitReason(third.get()), reason) << "who comes later is told as well";
@@ -90,11 +83,10 @@ TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
   server_.Signal(SIGTERM);
   EXPECT_EQ(server_.Wait(), 0);
   const std::string log = server_.Err();
-  const size_t failed = log.find("can't write to the state directory"), again = log.find("is writable again");
-  EXPECT_NE(failed, std::string::npos) << log;
-  EXPECT_EQ(log.find("can't write to the state directory", failed + 1), std::string::npos) << log;
-  EXPECT_NE(again, std::string::npos) << log;
-  EXPECT_EQ(log.find("is writable again", again + 1), std::string::npos) << log;
+  for (const char* once : {"can't write to the state directory", "is writable again"}) {
+    EXPECT_THAT(log, HasSubstr(once));
+    EXPECT_EQ(log.find(once), log.rfind(once)) << log;
+  }
 }
 
 }  // namespace

@@ -86,8 +86,7 @@ TEST(HostileTest, RandomBytes_NeitherCrashNorGrow) {
   printf("memory before %.1f MB, grown by %.1f MB\n", before / 1e6, grown / 1e6);
   EXPECT_LT(grown, 16 << 20);
   TestLauncher good(server.Grpc(), "job", "node1", PatientSettings(1));
-  good.ConnectAndJoin();
-  good.AwaitRound();
+  BeginRound({&good});
 }
 
 TEST(HostileTest, ManyIdleConnections_OthersAreServed) {
@@ -99,8 +98,7 @@ TEST(HostileTest, ManyIdleConnections_OthersAreServed) {
     if (i % 2 == 0) (void)!send(idle.back(), kPreface, sizeof kPreface - 1, MSG_NOSIGNAL);
   }
   TestLauncher good(server.Grpc(), "job", "node1", PatientSettings(1));
-  good.ConnectAndJoin();
-  good.AwaitRound();
+  BeginRound({&good});
   for (const int fd : idle) close(fd);
 }
 

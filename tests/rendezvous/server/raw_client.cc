@@ -3,6 +3,8 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -39,7 +41,8 @@ std::shared_ptr<grpc::Channel> NewChannel(int port) {
 }  // namespace
 
 struct RawClient::Impl {
-  explicit Impl(int port) : channel(NewChannel(port)), stub(channel) {}
+  Impl(int port, std::string method)
+      : port(port), method(std::move(method)), channel(NewChannel(port)), stub(channel) {}
 
   // Waits for the one operation in flight.
   bool Wait() {
@@ -48,6 +51,8 @@ struct RawClient::Impl {
     return queue.Next(&tag, &ok) && ok;
   }
 
+  const int port;
+  const std::string method;
   std::shared_ptr<grpc::Channel> channel;
   grpc::GenericStub stub;
   grpc::CompletionQueue queue;
@@ -55,7 +60,8 @@ struct RawClient::Impl {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
 };
 
-RawClient::RawClient(int port, const std::string& authorization) : impl_(std::make_unique<Impl>(port)) {
+RawClient::RawClient(int port, const std::string& authorization, const std::string& method)
+    : impl_(std::make_unique<Impl>(port, method)) {
   if (!authorization.empty()) impl_->context.AddMetadata("authorization", authorization);
 }
 
@@ -70,7 +76,7 @@ RawClient::~RawClient() {
 
 void RawClient::Open() {
   if (impl_->stream != nullptr) return;
-  impl_->stream = impl_->stub.PrepareCall(&impl_->context, "/ddprun.v1.Rendezvous/Session", &impl_->queue);
+  impl_->stream = impl_->stub.PrepareCall(&impl_->context, impl_->method, &impl_->queue);
   impl_->stream->StartCall(nullptr);
   impl_->Wait();
 }
@@ -81,13 +87,17 @@ bool RawClient::WriteBytes(const std::string& message) {
   return impl_->Wait();
 }
 
-std::optional<v1::ServerMessage> RawClient::Read() {
+std::optional<std::string> RawClient::ReadBytes() {
   Open();
   grpc::ByteBuffer buffer;
   impl_->stream->Read(&buffer, nullptr);
+  return impl_->Wait() ? std::make_optional(Bytes(buffer)) : std::nullopt;
+}
+
+std::optional<v1::ServerMessage> RawClient::Read() {
   v1::ServerMessage message;
-  if (!impl_->Wait() || !message.ParseFromString(Bytes(buffer))) return std::nullopt;
-  return message;
+  const std::optional<std::string> bytes = ReadBytes();
+  return bytes && message.ParseFromString(*bytes) ? std::make_optional(message) : std::nullopt;
 }
 
 void RawClient::HalfClose() {
@@ -98,7 +108,7 @@ void RawClient::HalfClose() {
 
 absl::Status RawClient::Finish() {
   Open();
-  while (Read().has_value()) {
+  while (ReadBytes().has_value()) {
   }
   grpc::Status status;
   impl_->stream->Finish(&status, nullptr);
@@ -107,35 +117,36 @@ absl::Status RawClient::Finish() {
   return FromGrpc(status);
 }
 
-absl::StatusOr<v1::ListJobsResponse> RawClient::ListJobs(int page_size, const std::string& page_token) {
+template <typename Stub, typename Request, typename Response>
+absl::StatusOr<Response> Call(const std::unique_ptr<Stub>& stub, const Request& request,
+                              grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*)) {
   grpc::ClientContext context;
+  Response response;
+  const grpc::Status status = (stub.get()->*method)(&context, request, &response);
+  if (!status.ok()) return FromGrpc(status);
+  return response;
+}
+
+absl::StatusOr<v1::ListJobsResponse> RawClient::ListJobs(int page_size, const std::string& page_token) {
   v1::ListJobsRequest request;
   request.set_page_size(page_size);
   request.set_page_token(page_token);
-  v1::ListJobsResponse response;
-  const grpc::Status status = v1::Rendezvous::NewStub(impl_->channel)->ListJobs(&context, request, &response);
-  if (!status.ok()) return FromGrpc(status);
-  return response;
+  return Call(v1::Rendezvous::NewStub(impl_->channel), request, &v1::Rendezvous::Stub::ListJobs);
 }
 
 absl::StatusOr<v1::Job> RawClient::GetJob(const std::string& job_id) {
-  grpc::ClientContext context;
   v1::GetJobRequest request;
   request.set_job_id(job_id);
-  v1::Job response;
-  const grpc::Status status = v1::Rendezvous::NewStub(impl_->channel)->GetJob(&context, request, &response);
-  if (!status.ok()) return FromGrpc(status);
-  return response;
+  return Call(v1::Rendezvous::NewStub(impl_->channel), request, &v1::Rendezvous::Stub::GetJob);
 }
 
 absl::StatusOr<std::string> RawClient::Health(const std::string& service) {
-  grpc::ClientContext context;
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
-  grpc::health::v1::HealthCheckResponse response;
-  const grpc::Status status = grpc::health::v1::Health::NewStub(impl_->channel)->Check(&context, request, &response);
-  if (!status.ok()) return FromGrpc(status);
-  return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status());
+  const auto response =
+      Call(grpc::health::v1::Health::NewStub(impl_->channel), request, &grpc::health::v1::Health::Stub::Check);
+  if (!response.ok()) return response.status();
+  return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response->status());
 }
 
 absl::StatusOr<std::string> RawClient::WatchHealth(const std::string& service) {
@@ -154,47 +165,17 @@ absl::StatusOr<std::string> RawClient::WatchHealth(const std::string& service) {
 }
 
 absl::StatusOr<std::string> RawClient::Reflect() {
-  grpc::ClientContext context;
-  grpc::CompletionQueue queue;
-  const auto wait = [&queue] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  const auto call =
-      impl_->stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
-  call->StartCall(nullptr);
-  wait();
-  call->Write(Buffer("\x3A\x01*"), nullptr);  // ServerReflectionRequest{list_services: "*"}
-  wait();
-  grpc::ByteBuffer answer;
-  call->Read(&answer, nullptr);
-  wait();
-  call->WritesDone(nullptr);
-  wait();
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  wait();
-  queue.Shutdown();
-  wait();
-  if (!status.ok()) return FromGrpc(status);
-  return Bytes(answer);
+  RawClient reflection(impl_->port, "", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  reflection.WriteBytes("\x3A\x01*");  // ServerReflectionRequest{list_services: "*"}
+  const std::optional<std::string> answer = reflection.ReadBytes();
+  reflection.HalfClose();
+  const absl::Status status = reflection.Finish();
+  if (!status.ok()) return status;
+  return answer.value_or("");
 }
 
 absl::Status RawClient::CallUnknownMethod() {
-  grpc::ClientContext context;
-  grpc::CompletionQueue queue;
-  const auto call = impl_->stub.PrepareUnaryCall(&context, "/ddprun.v1.Rendezvous/Nothing", Buffer(""), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  queue.Shutdown();
-  queue.Next(&tag, &ok);
-  return FromGrpc(status);
+  return RawClient(impl_->port, "", "/ddprun.v1.Rendezvous/Nothing").Finish();
 }
 
 }  // namespace ddprun::rendezvous

@@ -14,15 +14,17 @@ namespace ddprun::rendezvous {
 // A peer that says whatever a test wants, also what no launcher would. Blocking; of one thread.
 class RawClient {
  public:
-  // `authorization`: of the Session stream; empty for none.
-  explicit RawClient(int port, const std::string& authorization = "");
+  // `authorization`: of the stream; empty for none. `method`: the stream's.
+  explicit RawClient(int port, const std::string& authorization = "",
+                     const std::string& method = "/ddprun.v1.Rendezvous/Session");
   ~RawClient();
 
-  // ---- one Session stream, opened by the first of these calls ----
+  // ---- one stream, opened by the first of these calls ----
   // False: the stream is broken.
   bool WriteBytes(const std::string& message);
   bool Write(const v1::LauncherMessage& message) { return WriteBytes(message.SerializeAsString()); }
   // nullopt: the server ended the stream.
+  std::optional<std::string> ReadBytes();
   std::optional<v1::ServerMessage> Read();
   void HalfClose();
   // Reads to the end; the stream's status.

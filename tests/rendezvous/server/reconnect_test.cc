@@ -22,10 +22,7 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
   TcpProxy proxy(server.port());
   TestLauncher a(server.Local(), "job", "node1", PatientSettings(2));
   TestLauncher b(TestServer::GrpcTo(proxy.port()), "job", "node2", PatientSettings(2));
-  a.ConnectAndJoin();
-  b.ConnectAndJoin();
-  a.AwaitRound();
-  const uint64_t round = b.AwaitRound().round();
+  const uint64_t round = BeginRound({&a, &b}).round();
   for (int i = 0; i < 3; ++i) {
     proxy.Cut();
     const Disconnected gone = b.Await<Disconnected>();
@@ -40,10 +37,7 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
       if (std::holds_alternative<Welcome>(*message)) break;
     }
   }
-  a.Succeed();
-  b.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
-  EXPECT_TRUE(b.Await<Finish>().verdict().succeeded());
+  ExpectSuccess({&a, &b});
   EXPECT_EQ(b.join().current().round(), round);
   EXPECT_EQ(proxy.accepted(), 4);  // one new connection per cut
 }
@@ -59,8 +53,7 @@ TEST(ReconnectTest, Send_MeantForTheStreamBefore_DoesNotSpoilTheNextOne) {
     a.SendJoin();
     a.SendJoin();
     a.AwaitRound();
-    a.Succeed();
-    EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
+    ExpectSuccess({&a});
   }
 }
 
@@ -68,17 +61,15 @@ TEST(ReconnectTest, Reset_SilentConnection_ConnectsAnew) {
   TestServer server;
   TcpProxy proxy(server.port());
   TestLauncher a(TestServer::GrpcTo(proxy.port()), "job", "node1", PatientSettings(1));
-  a.ConnectAndJoin();
-  a.AwaitRound();
+  BeginRound({&a});
   proxy.Silence();
   a.client().Send(Heartbeat{});  // will not be answered
   a.client().Reset();
   const Disconnected gone = a.Await<Disconnected>();
   EXPECT_FALSE(gone.permanent);
-  EXPECT_NE(gone.reason.find("not responding"), std::string::npos) << gone.reason;
+  EXPECT_THAT(gone.reason, HasSubstr("not responding"));
   a.ConnectAndJoin();
-  a.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
+  ExpectSuccess({&a});
 }
 
 // To the server, the end of a stream is the launcher's end. Without a reconnect grace, it would be excluded at once.
@@ -87,20 +78,14 @@ TEST(ReconnectTest, Reset_OldStreamIsNotEndedBeforeTheServerHasTheNextJoin) {
   JobSettings settings = PatientSettings(2);
   *settings.mutable_reconnect_grace() = FromDuration(absl::ZeroDuration());
   TestLauncher a(server.Grpc(), "job", "node1", settings), b(server.Grpc(), "job", "node2", settings);
-  a.ConnectAndJoin();
-  b.ConnectAndJoin();
-  const uint64_t round = a.AwaitRound().round();
-  b.AwaitRound();
+  const uint64_t round = BeginRound({&a, &b}).round();
   for (int i = 0; i < 3; ++i) {
     a.client().Reset();
     EXPECT_FALSE(a.Await<Disconnected>().refused.has_value());
     a.ConnectAndJoin();
     ASSERT_TRUE(std::holds_alternative<Welcome>(std::get<ServerMessage>(*a.log().Next())));
   }
-  a.Succeed();
-  b.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
-  EXPECT_TRUE(b.Await<Finish>().verdict().succeeded());
+  ExpectSuccess({&a, &b});
   EXPECT_EQ(b.join().current().round(), round);
 }
 
@@ -111,10 +96,7 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   TestLauncher host(server.Local(), "job", "node1", PatientSettings(2));
   TestLauncher b(TestServer::GrpcTo(proxy.port()), "job", "node2", PatientSettings(2));
   host.join().mutable_origin()->set_in_process(true);
-  host.ConnectAndJoin();
-  b.ConnectAndJoin();
-  host.AwaitRound();
-  b.AwaitRound();
+  BeginRound({&host, &b});
   proxy.Cut();
   b.Await<Disconnected>();
   const auto connected = [&] {
@@ -161,10 +143,7 @@ TEST(ReconnectTest, ServerRestarted_IsRejoined_RoundGoesOn) {
   TestServer server;
   TestLauncher a(server.Grpc(), "job", "node1", PatientSettings(2));
   TestLauncher b(server.Grpc(), "job", "node2", PatientSettings(2));
-  a.ConnectAndJoin();
-  b.ConnectAndJoin();
-  const uint64_t round = a.AwaitRound().round();
-  b.AwaitRound();
+  const uint64_t round = BeginRound({&a, &b}).round();
   server.Restart();  // loses all state
   for (TestLauncher* launcher : {&a, &b}) {
     EXPECT_NE(launcher->Await<Disconnected>().reason.find("shutting down"), std::string::npos);
@@ -199,15 +178,7 @@ TEST(ReconnectTest, NameWithSeveralAddresses_AllAreTried) {
         return NewGrpcClient({"localhost", server.port()}, std::move(handler));
       },
       "job", "node1", PatientSettings(1));
-  a.ConnectAndJoin();
-  a.AwaitRound();
-}
-
-TEST(ReconnectTest, UnknownName_SaysWhy) {
-  ClientLog log;
-  const auto client = NewGrpcClient({"no-such-host.invalid", 29400}, log.Handler());
-  const Disconnected gone = log.Await<Disconnected>();
-  EXPECT_NE(gone.reason.find("tried no-such-host.invalid: "), std::string::npos) << gone.reason;
+  BeginRound({&a});
 }
 
 // A program that answers every connection with `answer` and closes it.
@@ -294,8 +265,7 @@ TEST(ReconnectTest, SendAndCloseFromManyThreads_NothingBreaks) {
     for (std::thread& thread : threads) thread.join();
   }
   TestLauncher good(server.Grpc(), "other", "node1", PatientSettings(1));
-  good.ConnectAndJoin();
-  good.AwaitRound();
+  BeginRound({&good});
 }
 
 }  // namespace

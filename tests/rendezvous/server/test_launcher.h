@@ -1,10 +1,12 @@
 #ifndef DDPRUN_TESTS_RENDEZVOUS_SERVER_TEST_LAUNCHER_H_
 #define DDPRUN_TESTS_RENDEZVOUS_SERVER_TEST_LAUNCHER_H_
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +20,9 @@
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Long enough that only a hang exceeds it.
 inline constexpr absl::Duration kHang = absl::Seconds(60);
@@ -198,6 +203,20 @@ class TestLauncher {
   Join join_ = NewJoin();
   std::unique_ptr<Client> client_;  // last: its handler uses the log
 };
+
+// All of them join a job, whose round they then take part in. Returns the last one's place.
+inline Assignment BeginRound(std::initializer_list<TestLauncher*> launchers) {
+  for (TestLauncher* launcher : launchers) launcher->ConnectAndJoin();
+  Assignment assignment;
+  for (TestLauncher* launcher : launchers) assignment = launcher->AwaitRound();
+  return assignment;
+}
+
+// All workers succeed, and the launchers are told that the job has.
+inline void ExpectSuccess(std::initializer_list<TestLauncher*> launchers) {
+  for (TestLauncher* launcher : launchers) launcher->Succeed();
+  for (TestLauncher* launcher : launchers) EXPECT_TRUE(launcher->Await<Finish>().verdict().succeeded());
+}
 
 }  // namespace ddprun::rendezvous
 

@@ -59,15 +59,6 @@ TEST(VersionsTest, Server_NewerJoin_IsServedAndToldTheVersion) {
   EXPECT_TRUE(newer.Read()->has_assign());
 }
 
-TEST(VersionsTest, Server_JoinWithoutVersion_IsInvalid) {
-  TestServer server;
-  v1::LauncherMessage join = IdleJoin(1);
-  join.mutable_join()->clear_protocol_version();
-  RawClient client(server.port());
-  ASSERT_TRUE(client.Write(join));
-  EXPECT_EQ(client.Finish().code(), absl::StatusCode::kInvalidArgument);
-}
-
 Welcome NewerWelcome() {
   Welcome welcome = NewWelcome(absl::InfiniteDuration(), absl::Seconds(1));
   welcome.set_protocol_version(99);

@@ -7,65 +7,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/mutex.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/job_record.h"
+#include "tests/rendezvous/state/collected.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 using testing::Test;
 
-// A log of events in order. Thread-safe.
-class Diary {
- public:
-  void Add(std::string what) {
-    {
-      MutexLock lock(&mutex_);
-      all_.push_back(std::move(what));
-    }
-    changed_.NotifyAll();
-  }
-  void AwaitSize(size_t size) {
-    MutexLock lock(&mutex_);
-    while (all_.size() < size) changed_.Wait(&mutex_);
-  }
-  std::string All() {
-    MutexLock lock(&mutex_);
-    return absl::StrJoin(all_, "; ");
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::vector<std::string> all_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Pass blocks until Open is called.
-class Gate {
- public:
-  void Open() {
-    {
-      MutexLock lock(&mutex_);
-      open_ = true;
-    }
-    changed_.NotifyAll();
-  }
-  void Pass() {
-    MutexLock lock(&mutex_);
-    while (!open_) changed_.Wait(&mutex_);
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool open_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 class RecordQueueTest : public Test {
  protected:
   // Logs the batch and attempts to write it. Acknowledges its records if that succeeds.
-  static bool Write(RecordQueue* queue, Diary* diary, const RecordQueue::Batch& batch,
+  static bool Write(RecordQueue* queue, Collected<std::string>* diary, const RecordQueue::Batch& batch,
                     absl::FunctionRef<absl::Status()> attempt) {
     diary->Add(absl::StrCat("write ", absl::StrJoin(batch, "+", [](std::string* out, const RecordQueue::Item& item) {
                               absl::StrAppend(out, item.record->job_id);
@@ -88,23 +42,25 @@ class RecordQueueTest : public Test {
     return {std::move(record), "", [this, job] { diary_.Add("safe " + job); }};
   }
 
-  Diary diary_;
+  std::string All() { return absl::StrJoin(diary_.Await(0), "; "); }
+
+  Collected<std::string> diary_;
 };
 
 TEST_F(RecordQueueTest, Keep_DuringAWrite_AllGoIntoTheNextBatch) {
-  Gate gate;
+  Collected<bool> gate;  // opens with its first
   RecordQueue queue("the store", {.longest = absl::Seconds(1)});
   Start(&queue, [&] {
-    gate.Pass();
+    gate.Await(1);
     return absl::OkStatus();
   });
   queue.SaveRecord(Item("a"));
-  diary_.AwaitSize(1);
+  diary_.Await(1);
   queue.SaveRecord(Item("b"));
   queue.SaveRecord(Item("c"));
-  gate.Open();
-  diary_.AwaitSize(5);
-  EXPECT_EQ(diary_.All(), "write a; safe a; write b+c; safe b; safe c");
+  gate.Add(true);
+  diary_.Await(5);
+  EXPECT_EQ(All(), "write a; safe a; write b+c; safe b; safe c");
 }
 
 TEST_F(RecordQueueTest, Write_IsToldWhenItsBatchWasComplete) {
@@ -117,7 +73,7 @@ TEST_F(RecordQueueTest, Write_IsToldWhenItsBatchWasComplete) {
   });
   const SteadyTime before = SteadyNow();
   queue.SaveRecord(Item("a"));
-  diary_.AwaitSize(1);
+  diary_.Await(1);
   const SteadyTime after = SteadyNow();
   queue.Stop();
   ASSERT_EQ(taken.size(), 1U);
@@ -130,10 +86,10 @@ TEST_F(RecordQueueTest, Try_FailsForAWhile_ReportsItOnceAndThenItsEnd) {
   RecordQueue queue("the store", {.first = absl::Milliseconds(1), .longest = absl::Milliseconds(2)});
   Start(&queue, [&] { return ++attempts % 4 == 0 ? absl::OkStatus() : absl::UnavailableError("it is full"); });
   queue.SaveRecord(Item("a"));
-  diary_.AwaitSize(4);
+  diary_.Await(4);
   queue.SaveRecord(Item("b"));
-  diary_.AwaitSize(8);
-  EXPECT_EQ(diary_.All(),
+  diary_.Await(8);
+  EXPECT_EQ(All(),
             "write a; report 'can't write to the store: it is full'; report ''; safe a; "
             "write b; report 'can't write to the store: it is full'; report ''; safe b");
   queue.Stop();
@@ -145,51 +101,51 @@ TEST_F(RecordQueueTest, Stop_BetweenAttempts_GivesUp) {
   RecordQueue queue("the store", {.first = absl::Hours(1), .longest = absl::Hours(1)});
   Start(&queue, [] { return absl::UnavailableError("it is full"); });
   queue.SaveRecord(Item("a"));
-  diary_.AwaitSize(2);
+  diary_.Await(2);
   queue.SaveRecord(Item("b"));
   queue.Stop();
-  EXPECT_EQ(diary_.All(), "write a; report 'can't write to the store: it is full'");
+  EXPECT_EQ(All(), "write a; report 'can't write to the store: it is full'");
 }
 
 TEST_F(RecordQueueTest, Stop_WritesWhatWasHandedOver) {
-  Gate gate;
+  Collected<bool> gate;  // opens with its first
   RecordQueue queue("the store", {.longest = absl::Seconds(1)});
   Start(&queue, [&] {
-    gate.Pass();
+    gate.Await(1);
     return absl::OkStatus();
   });
   queue.SaveRecord(Item("a"));
-  diary_.AwaitSize(1);
+  diary_.Await(1);
   queue.SaveRecord(Item("b"));
   std::thread stopper([&] { queue.Stop(); });
-  gate.Open();
+  gate.Add(true);
   stopper.join();
-  EXPECT_EQ(diary_.All(), "write a; safe a; write b; safe b");
+  EXPECT_EQ(All(), "write a; safe a; write b; safe b");
   queue.SaveRecord(Item("c"));
   queue.Stop();
-  EXPECT_EQ(diary_.All(), "write a; safe a; write b; safe b");
+  EXPECT_EQ(All(), "write a; safe a; write b; safe b");
 }
 
 TEST_F(RecordQueueTest, Try_Cancelled_EndsTheThreadAndKeepsNothingMore) {
-  Gate gate;
+  Collected<bool> gate;  // opens with its first
   RecordQueue queue("the store", {.first = absl::Hours(1), .longest = absl::Hours(1)});
   Start(&queue, [&] {
-    gate.Pass();
+    gate.Await(1);
     return absl::CancelledError("another server leads");
   });
   queue.SaveRecord(Item("a"));
-  diary_.AwaitSize(1);
+  diary_.Await(1);
   RecordQueue::Item waiting = Item("b");
   const std::weak_ptr<const JobRecord> waits = waiting.record;
   queue.SaveRecord(std::move(waiting));
-  gate.Open();
+  gate.Add(true);
   while (!waits.expired()) std::this_thread::yield();
   RecordQueue::Item later = Item("c");
   const std::weak_ptr<const JobRecord> comes_later = later.record;
   queue.SaveRecord(std::move(later));
   EXPECT_TRUE(comes_later.expired());
   queue.Stop();
-  EXPECT_EQ(diary_.All(), "write a");
+  EXPECT_EQ(All(), "write a");
 }
 
 TEST_F(RecordQueueTest, Keep_ByManyThreads_EachIsSafeOnceAndInOrder) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -16,70 +17,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/state/sqlite_db.h"
+#include "tests/rendezvous/state/collected.h"
 #include "tests/rendezvous/state/sample_records.h"
 
 namespace ddprun::rendezvous {
 namespace {
-
-// Counts acknowledged records.
-class Safe {
- public:
-  std::function<void()> One() {
-    return [this] {
-      {
-        MutexLock lock(&mutex_);
-        ++count_;
-      }
-      changed_.NotifyAll();
-    };
-  }
-  void Await(int count) {
-    MutexLock lock(&mutex_);
-    while (count_ < count) changed_.Wait(&mutex_);
-  }
-  int count() {
-    MutexLock lock(&mutex_);
-    return count_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  int count_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-// Collects the errors that a store reports.
-class Trouble {
- public:
-  explicit Trouble(SqliteStore* store) {
-    store->SetErrorHandler([this](const std::string& trouble) {
-      {
-        MutexLock lock(&mutex_);
-        reports_.push_back(trouble);
-      }
-      changed_.NotifyAll();
-    });
-  }
-  // The n-th report, from 0.
-  std::string Await(size_t n) {
-    MutexLock lock(&mutex_);
-    while (reports_.size() <= n) changed_.Wait(&mutex_);
-    return reports_[n];
-  }
-  size_t count() {
-    MutexLock lock(&mutex_);
-    return reports_.size();
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::vector<std::string> reports_ ABSL_GUARDED_BY(mutex_);
-};
 
 class SqliteStoreTest : public testing::Test {
  protected:
@@ -94,8 +39,11 @@ class SqliteStoreTest : public testing::Test {
     return store.ok() ? *std::move(store) : nullptr;
   }
   void KeepOne(SqliteStore* store, const JobRecord& record) {
-    store->SaveRecord(std::make_shared<const JobRecord>(record), "something happened", safe_.One());
+    Save(store, record);
     safe_.Await(++kept_);
+  }
+  void Save(SqliteStore* store, const JobRecord& record) {
+    store->SaveRecord(std::make_shared<const JobRecord>(record), "something happened", [this] { safe_.Add(true); });
   }
   // Opens the store again and returns its records by job id, with the ages that were persisted.
   std::map<std::string, JobRecord> Reopened() {
@@ -126,7 +74,8 @@ class SqliteStoreTest : public testing::Test {
   }
 
   std::string dir_;
-  Safe safe_;
+  Collected<bool> safe_;            // one for each acknowledged record
+  Collected<std::string> reports_;  // errors of the store
   int kept_ = 0;
 };
 
@@ -175,28 +124,12 @@ TEST_F(SqliteStoreTest, ServersAreCounted) {
   EXPECT_EQ(Open()->TakeSaved().earlier_servers, 2u);
 }
 
-TEST_F(SqliteStoreTest, Stop_WritesWhatWasHandedOver) {
-  {
-    const std::unique_ptr<SqliteStore> store = Open();
-    for (int i = 0; i < 1000; ++i) {
-      store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord(absl::StrCat("job", i % 10), i)), "", safe_.One());
-    }
-    store->Stop();
-    EXPECT_EQ(safe_.count(), 1000);
-    store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("late", 1)), "", safe_.One());
-    store->Stop();
-  }
-  EXPECT_EQ(safe_.count(), 1000);
-  EXPECT_EQ(Reopened()["job7"], LiveRecord("job7", 997));
-}
-
 TEST_F(SqliteStoreTest, EndedJobs_ComeBackInOrderAndAreBounded) {
   constexpr int kEnded = EndedJobs::kMaxJobs + 5;
   {
     const std::unique_ptr<SqliteStore> store = Open();
     for (int i = 0; i < kEnded; ++i) {
-      store->SaveRecord(std::make_shared<const JobRecord>(EndedRecord(absl::StrCat("job", i), 10000 - i)), "",
-                        safe_.One());
+      Save(store.get(), EndedRecord(absl::StrCat("job", i), 10000 - i));
       if (i % 100 == 0) safe_.Await(i + 1);
     }
     safe_.Await(kEnded);
@@ -307,23 +240,16 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
       close(pipe_ends[0]);
       const std::unique_ptr<SqliteStore> store = Open();
       std::map<std::string, uint64_t> rounds;
-      Safe all;
+      Collected<bool> all;
       for (const JobRecord& record : store->TakeSaved().jobs) rounds[record.job_id] = record.round.number;
       for (int i = 0; true; ++i) {
         const std::string job(1, static_cast<char>('a' + i % 4));
         const uint64_t round = ++rounds[job];
         store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord(job, round)), "", [=, &all, fd = pipe_ends[1]] {
-          const char line[9] = {job[0],
-                                static_cast<char>(round),
-                                static_cast<char>(round >> 8),
-                                static_cast<char>(round >> 16),
-                                0,
-                                0,
-                                0,
-                                0,
-                                0};
+          char line[9] = {job[0]};
+          memcpy(line + 1, &round, sizeof round);
           if (write(fd, line, sizeof line) != sizeof line) _exit(1);
-          all.One()();
+          all.Add(true);
         });
         if (i % 8 == 7) all.Await(i - 3);  // limits the batches, so that there are many transactions
       }
@@ -331,9 +257,9 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
     close(pipe_ends[1]);
     // Reads some reports, kills the process, and reads the rest.
     const int until = 1 + static_cast<int>(random() % 300);
-    unsigned char line[9];
+    char line[9];
     for (int read_lines = 0; read(pipe_ends[0], line, sizeof line) == sizeof line; ++read_lines) {
-      safe[std::string(1, static_cast<char>(line[0]))] = line[1] | line[2] << 8 | line[3] << 16;
+      memcpy(&safe[std::string(1, line[0])], line + 1, sizeof(uint64_t));
       if (read_lines == until) kill(child, SIGKILL);
     }
     close(pipe_ends[0]);
@@ -370,29 +296,18 @@ class FullDisk {
 
 TEST_F(SqliteStoreTest, WhileTheDiskIsFull_NothingIsSafe) {
   const std::unique_ptr<SqliteStore> store = Open();
-  Trouble trouble(store.get());
+  store->SetErrorHandler([this](const std::string& trouble) { reports_.Add(trouble); });
   KeepOne(store.get(), LiveRecord("a", 1));
-  EXPECT_EQ(trouble.count(), 0);
+  EXPECT_EQ(reports_.count(), 0);
   FullDisk disk(file() + "-wal");
-  store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
-  store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("b", 1)), "", safe_.One());
-  EXPECT_NE(trouble.Await(0).find(dir_), std::string::npos);
+  Save(store.get(), LiveRecord("a", 2));
+  Save(store.get(), LiveRecord("b", 1));
+  EXPECT_NE(reports_.Await(1)[0].find(dir_), std::string::npos);
   EXPECT_EQ(safe_.count(), 1);
   disk.MakeRoom();
   safe_.Await(3);
-  EXPECT_EQ(trouble.Await(1), "");
-  EXPECT_EQ(trouble.count(), 2);
-}
-
-TEST_F(SqliteStoreTest, Stop_DoesNotWaitForAFullDisk) {
-  const std::unique_ptr<SqliteStore> store = Open();
-  Trouble trouble(store.get());
-  KeepOne(store.get(), LiveRecord("a", 1));
-  FullDisk disk(file() + "-wal");
-  store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
-  trouble.Await(0);
-  store->Stop();
-  EXPECT_EQ(safe_.count(), 1);
+  EXPECT_EQ(reports_.Await(2)[1], "");
+  EXPECT_EQ(reports_.count(), 2);
 }
 
 }  // namespace
