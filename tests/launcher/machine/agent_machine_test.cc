@@ -269,6 +269,7 @@ TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
 TEST_F(AgentMachineTest, OnFatal_Running_LeavesStopsAndExitsWithOne) {
   Run();
   machine_.OnFatal("no port for the store", now_, &effects_);
+  EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("no port for the store", true, 0));
   EXPECT_EQ(Take(), "leave, signal 15");
   EXPECT_EQ(EndBadly(), "sweep, exit 1");
 }

@@ -27,12 +27,6 @@ TEST_F(AgentMachineTest, OnSignal_TellsTheServerWhichOne) {
   EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("received SIGINT", true, SIGINT));
 }
 
-TEST_F(AgentMachineTest, OnFatal_NobodyToldItToStop) {
-  Run();
-  machine_.OnFatal("no port", now_, &effects_);
-  EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("no port", true, 0));
-}
-
 class ReplacedAgentMachineTest : public AgentMachineTest {
  protected:
   ReplacedAgentMachineTest()
@@ -146,11 +140,19 @@ TEST_F(BatchAgentMachineTest, OnSignal_SomebodyAsksAgainMeanwhile_ExitsAtOnce) {
   EXPECT_EQ(Signal(SIGINT), "leave, sweep, exit 143");
 }
 
-TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_CountsAndAfterItDoesNot) {
+TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_Counts) {
   Run();
   Signal(SIGTERM, true);
   EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
   EXPECT_EQ(EndBadly(), "sweep, exit 7");
+}
+
+TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {
+  Run();
+  Signal(SIGTERM, true);
+  EXPECT_EQ(Due(), "leave");
+  EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143");
 }
 
 // SLURM's signal reached another node a little earlier, and that node left first.
@@ -162,14 +164,6 @@ TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFa
   EXPECT_EQ(Say(rendezvous::NewFinish(verdict)), "");
   EXPECT_EQ(EndBadly(), "sweep, exit 143");
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
-}
-
-TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {
-  Run();
-  Signal(SIGTERM, true);
-  EXPECT_EQ(Due(), "leave");
-  EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
-  EXPECT_EQ(EndBadly(), "sweep, exit 143");
 }
 
 TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndNobodyIsKilledEarly) {
