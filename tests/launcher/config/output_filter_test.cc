@@ -40,6 +40,8 @@ TEST(ParseStreamChoice, OneDigit_HoldsForAllRanks) {
   EXPECT_FALSE(ParseStreamChoice("0")->any());
   EXPECT_TRUE(ParseStreamChoice("2")->any());
   EXPECT_EQ(ParseStreamChoice("3")->MaxNamedRank(), -1);
+  EXPECT_EQ(kOut | kErr, kBoth);
+  EXPECT_EQ(kNone | kErr, kErr);
 }
 
 TEST(ParseStreamChoice, Map_HoldsForTheNamedRanks) {

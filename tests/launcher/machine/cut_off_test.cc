@@ -226,6 +226,13 @@ TEST_F(CutOffTest, Leaving_BeatsGoOnAndTheGraceIsThatOfTheFlag) {
   EXPECT_EQ(Count<effect::KillWorkers>(), 1);
 }
 
+TEST_F(CutOffTest, LeavingAndCutOff_WorkersAreKilledInTime) {
+  Until(1);
+  machine_.OnSignal(Signal{SIGTERM, "SIGTERM"}, now_, &effects_);
+  Until(11);
+  EXPECT_EQ(Count<effect::KillWorkers>(), 1);
+}
+
 TEST_F(CutOffTest, AfterTheVerdict_WorkersHaveTheirGrace) {
   Until(1);
   Say(rendezvous::Finish{});

@@ -90,6 +90,7 @@ TEST(DescribeProgress, SaysWhatWasReported) {
   const auto text = [](LinkProgress progress) {
     return DescribeProgress({std::move(progress), kStart}, kStart + absl::Milliseconds(3200));
   };
+  EXPECT_EQ(text({.step = 120}), "last reported step 120, 3.2s before it ended");
   EXPECT_EQ(text({120, 7680, "backward", 2.3125}),
             "last reported step 120, 7680 samples, phase backward, loss 2.3125, 3.2s before it ended");
   EXPECT_EQ(text({.step = 0, .phase = "a\x1b[31m\nb", .loss = std::nan("")}),
