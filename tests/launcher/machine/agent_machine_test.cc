@@ -58,19 +58,6 @@ TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGrace
   EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
 }
 
-TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
-  Run();
-  End({{0, std::nullopt}});
-  machine_.OnServerMessage(rendezvous::NewStopRound(1, "node b joined"), now_, &effects_);
-  ASSERT_EQ(effects_.size(), 4u);
-  EXPECT_EQ(std::get<effect::NotifyStop>(effects_[1]).ranks, LocalRanks({1}));
-  EXPECT_EQ(std::get<effect::SignalWorkers>(effects_[2]).ranks, LocalRanks({1}));
-  Take();
-  now_ = machine_.NextDeadline();
-  machine_.OnDeadline(now_, &effects_);
-  EXPECT_EQ(std::get<effect::KillWorkers>(effects_.at(0)).ranks, LocalRanks({1}));
-}
-
 // The server receives the port at which the store listens.
 TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   machine_.OnConnected(now_, &effects_);

@@ -151,8 +151,9 @@ class ReformTest : public ::testing::Test {
       if (std::string words = Take(); !words.empty()) return words;
     }
   }
-  // Worker 1 was killed; the others are suspended until the next round.
+  // Starts anew. Worker 1 was killed; the others are suspended until the next round.
   void LoseOne() {
+    Run();
     EXPECT_EQ(End({Killed(1)}), "failed 1 rank 5, suspend 1 blame 5[0 2]");
     StopRound(1, true);
     Suspended(0, 120);
@@ -252,18 +253,15 @@ TEST_F(ReformTest, AnswersThatNobodyAskedForAreIgnored) {
 }
 
 TEST_F(ReformTest, Idle_SurvivorsDie_ReadyAgain) {
-  Run();
   LoseOne();
   EXPECT_EQ(End({Killed(0)}), "ready 1 2:121 can");
   EXPECT_EQ(Assign(2, true), "re-form 2[2], spawn 2[0 1]");
-  Run();
   LoseOne();
   EXPECT_EQ(End({Killed(0), Killed(2)}), "ready 1 can");
   EXPECT_EQ(Assign(2, true), "spawn 2[0 1 2]");
 }
 
 TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
-  Run();
   LoseOne();
   machine_->OnDisconnected("gone", false, std::nullopt, now_, &effects_);
   machine_->OnConnected(now_, &effects_);
@@ -273,7 +271,6 @@ TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
 }
 
 TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
-  Run();
   LoseOne();
   EXPECT_EQ(StopRound(1, false), "signal 15[0 2]");
   EXPECT_THAT(printed_, HasSubstr("stopping ranks 4, 6, which can't go on: because"));
@@ -284,7 +281,6 @@ TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
 
 // Found by tests/model: the server took the Ready for the answer to its StopRound and waited for the node forever.
 TEST_F(ReformTest, Idle_AReadyCrossesTheStop_ThatRoundIsOverBeforeItBegan) {
-  Run();
   LoseOne();
   EXPECT_EQ(End({Killed(0)}), "ready 1 2:121 can");
   EXPECT_EQ(StopRound(1, false), "signal 15[2]");
@@ -318,7 +314,6 @@ TEST_F(ReformTest, StoreIsBeingOpened_TheServerSaysThatAllAreToBeStarted) {
 }
 
 TEST_F(ReformTest, AssignThatKeepsNobody_SurvivorsAreKilledFirst) {
-  Run();
   LoseOne();
   EXPECT_EQ(Assign(2, false), "kill[0 2]");
   EXPECT_EQ(End({Killed(2)}), "");
@@ -326,7 +321,6 @@ TEST_F(ReformTest, AssignThatKeepsNobody_SurvivorsAreKilledFirst) {
 }
 
 TEST_F(ReformTest, LinkBreaks_WhileSuspendedOrSuspending_KilledAndReplaced) {
-  Run();
   LoseOne();
   EXPECT_EQ(Link(0, LinkClosed{}), "kill[0]");
   EXPECT_EQ(Assign(2, true), "") << "not before it is gone";
@@ -339,7 +333,6 @@ TEST_F(ReformTest, LinkBreaks_WhileSuspendedOrSuspending_KilledAndReplaced) {
 }
 
 TEST_F(ReformTest, LinkBreaks_ThatRoundIsOverBeforeItBegan) {
-  Run();
   LoseOne();
   Link(0, LinkClosed{});
   Assign(2, true);
@@ -348,7 +341,6 @@ TEST_F(ReformTest, LinkBreaks_ThatRoundIsOverBeforeItBegan) {
 }
 
 TEST_F(ReformTest, LinkBreaks_SurvivorOfSigkill_IsNotWaitedForForEver) {
-  Run();
   LoseOne();
   Link(0, LinkClosed{});
   EXPECT_EQ(Wait(), "ready 1 2:121 can");
@@ -363,7 +355,6 @@ TEST_F(ReformTest, LinkBreaks_WhileRunning_ThatWorkerIsStoppedLater) {
 }
 
 TEST_F(ReformTest, LinkBreaks_WhileReforming_IsAFailureOfTheRound) {
-  Run();
   LoseOne();
   Assign(2, true);
   EXPECT_EQ(Link(2, LinkReFormed{2, 121, 6}), "");
@@ -403,13 +394,11 @@ TEST_F(ReformTest, Failed_ExplainedByTheEndOfAProcess) {
 }
 
 TEST_F(ReformTest, SignalOrFinish_EndSuspendedWorkersToo) {
-  Run();
   LoseOne();
   machine_->OnSignal({SIGTERM, "SIGTERM"}, now_, &effects_);
   EXPECT_EQ(Take(), "leave, signal 15[0 2]");
   EXPECT_EQ(Wait(), "kill[0 2]");
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 143");
-  Run();
   LoseOne();
   EXPECT_EQ(Say(rendezvous::NewFinish(TextProto<rendezvous::Verdict>("exit_code: 1"))), "signal 15[0 2]");
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 1");
@@ -451,7 +440,6 @@ TEST_F(ReformTest, Warning_AwareWorkersAreToldToWriteACheckpoint) {
   now_ = now_ + absl::Seconds(5);
   EXPECT_EQ(Link(1, Hello()), "checkpoint 20s[1]") << "it had not connected yet";
   EXPECT_EQ(Link(1, Hello()), "") << "it knows";
-  Run();
   LoseOne();
   machine_->OnSignal({SIGUSR1, "SIGUSR1"}, now_, &effects_);
   EXPECT_EQ(Take(), "signal 10[0 2], checkpoint 277777h46m40s[0 2]") << "suspended ones too";

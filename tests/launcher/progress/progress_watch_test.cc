@@ -43,6 +43,10 @@ class ProgressWatchTest : public ::testing::Test {
       Wait(absl::Milliseconds(100));
     }
   }
+  void StartTrained(int32_t slots, bool other_nodes = false) {
+    Start(slots, other_nodes);
+    Train(0, 19);
+  }
   // In this step rank `hung` stays in forward while the others continue to backward.
   void HangInForward(int32_t hung, int64_t step) {
     ReportAll(step, "forward");
@@ -117,8 +121,7 @@ TEST_F(ProgressWatchTest, LongPhase_TheLimitIsTheFactorTimesThePercentile) {
 }
 
 TEST_F(ProgressWatchTest, SmallerStep_IsBehindWhateverThePhases) {
-  Start(2);
-  Train(0, 19);
+  StartTrained(2);
   ReportAll(20, "forward");
   ReportAll(20, "backward");
   ReportAll(20, "optimizer");
@@ -130,8 +133,7 @@ TEST_F(ProgressWatchTest, SmallerStep_IsBehindWhateverThePhases) {
 }
 
 TEST_F(ProgressWatchTest, StepsThatBeginAnew_AreNotBehind) {
-  Start(2);
-  Train(0, 19);
+  StartTrained(2);
   Train(0, 0);
   ReportAll(1, "forward");
   Report(0, 1, "backward");
@@ -158,8 +160,7 @@ TEST_F(ProgressWatchTest, PhaseOfOneRankOnly_PlacesNobody) {
 }
 
 TEST_F(ProgressWatchTest, AllInTheSamePhase_AllAreBehindOnceTheLastHasExceededItsLimit) {
-  Start(3);
-  Train(0, 19);
+  StartTrained(3);
   ReportAll(20, "forward");
   ReportAll(20, "backward");
   Wait(absl::Milliseconds(999));
@@ -171,8 +172,7 @@ TEST_F(ProgressWatchTest, AllInTheSamePhase_AllAreBehindOnceTheLastHasExceededIt
 }
 
 TEST_F(ProgressWatchTest, AllWaitAndThereAreOtherNodes_TheCauseMayBeElsewhere) {
-  Start(2, /*other_nodes=*/true);
-  Train(0, 19);
+  StartTrained(2, /*other_nodes=*/true);
   ReportAll(20, "backward");
   Wait(ProgressWatch::kElsewhere - absl::Milliseconds(1));
   EXPECT_TRUE(effects_.empty());
@@ -190,16 +190,14 @@ TEST_F(ProgressWatchTest, OtherNodes_OneHangsOrAllCompute_TheLimitIsAsUsual) {
   HangInForward(1);
   Wait(absl::Milliseconds(1001));
   EXPECT_FALSE(TakeOne<effect::Hang>().elsewhere);
-  Start(1, /*other_nodes=*/true);
-  Train(0, 19);
+  StartTrained(1, /*other_nodes=*/true);
   Report(0, 20, "forward");
   Wait(absl::Milliseconds(1001));
   EXPECT_EQ(Take<effect::Hang>().size(), 1u);
 }
 
 TEST_F(ProgressWatchTest, RankInANewPhase_TheOthersMayWaitForIt) {
-  Start(2);
-  Train(0, 19);
+  StartTrained(2);
   ReportAll(20, "forward");
   Report(0, 20, "checkpoint");
   Report(1, 20, "backward");
@@ -216,8 +214,7 @@ TEST_F(ProgressWatchTest, RankInANewPhase_TheOthersMayWaitForIt) {
 }
 
 TEST_F(ProgressWatchTest, WaitEnds_WhoeverLeavesItLastIsNotHung) {
-  Start(3);
-  Train(0, 19);
+  StartTrained(3);
   ReportAll(20, "forward");
   Report(1, 20, "backward");
   Report(2, 20, "backward");
@@ -248,8 +245,7 @@ TEST_F(ProgressWatchTest, FirstSteps_HaveNoLimitAndTeachNothing) {
 }
 
 TEST_F(ProgressWatchTest, NewRound_EverythingIsLearnedAnew) {
-  Start(1);
-  Train(0, 19);
+  StartTrained(1);
   Start(1);
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
   Report(0, 19, "forward");
@@ -269,8 +265,7 @@ TEST_F(ProgressWatchTest, EndedRound_NothingIsReported) {
 }
 
 TEST_F(ProgressWatchTest, FinishedRank_NeitherHangsNorIsWaitedFor) {
-  Start(2);
-  Train(0, 19);
+  StartTrained(2);
   Report(0, 20, "finished");
   Report(1, 20, "forward");
   Wait(absl::Seconds(30));
@@ -292,8 +287,7 @@ TEST_F(ProgressWatchTest, FinishedRank_NeitherHangsNorIsWaitedFor) {
 }
 
 TEST_F(ProgressWatchTest, FinishedRank_IsNamedOnceAndNeverKilled) {
-  Start(2);
-  Train(0, 19);
+  StartTrained(2);
   Report(1, 20, "finished");
   watch_.OnEnded(0, now_);
   Wait(absl::Minutes(5) - absl::Nanoseconds(1));
@@ -308,8 +302,7 @@ TEST_F(ProgressWatchTest, FinishedRank_IsNamedOnceAndNeverKilled) {
 }
 
 TEST_F(ProgressWatchTest, ExitingRank_IsNamedThenKilled) {
-  Start(2);
-  Train(0, 19);
+  StartTrained(2);
   Report(1, 20, "exiting");
   watch_.OnEnded(0, now_);
   Wait(absl::Minutes(9));
@@ -352,8 +345,7 @@ TEST_F(ProgressWatchTest, ExitingRank_MayWaitForOneThatSaves) {
 
 // It is saving a checkpoint and reports that.
 TEST_F(ProgressWatchTest, ExitingRankThatReports_OrALauncherThatDidNotRun_BeginsAnew) {
-  Start(1);
-  Train(0, 19);
+  StartTrained(1);
   Report(0, 20, "exiting");
   for (int minute = 0; minute < 60; minute += 4) {
     Wait(absl::Minutes(4));
@@ -425,8 +417,7 @@ TEST_F(ProgressWatchTest, Hang_IsRepeatedEverMoreRarelyUntilItGoesOn) {
 }
 
 TEST_F(ProgressWatchTest, LauncherThatDidNotRun_RaisesNoAlarmAndLearnsNothing) {
-  Start(2);
-  Train(0, 19);
+  StartTrained(2);
   ReportAll(20, "forward");
   now_ = now_ + absl::Minutes(1);
   watch_.OnDeadline(now_, &effects_);

@@ -44,6 +44,10 @@ void Begin(StoreOnLoop& store, bool nodes_know_secret = true) {
   });
 }
 
+struct BegunStore : StoreOnLoop {
+  BegunStore() : StoreOnLoop(Options()) { Begin(*this); }
+};
+
 NodeRegistration NodeB(const std::string& secret = kSecret) { return {1, 2, "b", {20, 21}, {kNodeBToo}, secret}; }
 
 // Sends a registration; returns true if it was accepted.
@@ -90,8 +94,7 @@ TEST(StoreAccess, ThisHost_SentAndClosedBeforeItWasAccepted_NotCarriedOut) {
 }
 
 TEST(StoreAccess, OtherHost_AnyAddressOfANode_ServedAsThatNodeOnceItsLauncherRegisters) {
-  StoreOnLoop store(Options());
-  Begin(store);
+  BegunStore store;
   RawClient early(store.port(), /*hello=*/false, 0, kNodeBToo);
   ASSERT_TRUE(Hello(early, 20));
   ASSERT_TRUE(early.Send(Set("/from b", "x")));
@@ -125,8 +128,7 @@ TEST(StoreAccess, OtherHost_NoNodeOfTheRound_ClosedAndNamedOnce) {
 }
 
 TEST(StoreAccess, Registration_WithoutTheSecret_Refused) {
-  StoreOnLoop store(Options());
-  Begin(store);
+  BegunStore store;
   for (const std::string secret : {"", "0123456789abcdee", "0123456789abcdef0"}) {
     RawClient launcher(store.port(), /*hello=*/false, 0, kStranger);
     EXPECT_FALSE(Register(launcher, NodeB(secret))) << secret;
@@ -167,8 +169,7 @@ TEST(StoreAccess, Registration_NodesDontKnowTheSecret_TakenForItsOwnAddress) {
 }
 
 TEST(StoreAccess, Registration_OnAWorkersConnectionOrTwice_Refused) {
-  StoreOnLoop store(Options());
-  Begin(store);
+  BegunStore store;
   RawClient worker(store.port());
   ASSERT_TRUE(worker.Send(Op(Opcode::kRegisterNode) + Text(EncodeRegistration(NodeB()))));
   EXPECT_TRUE(worker.IsClosed());
@@ -216,8 +217,7 @@ TEST(StoreAccess, Strangers_TooMany_OthersServedAndMemoryBounded) {
 }
 
 TEST(StoreAccess, Connections_OfANodeBeyondItsBound_Refused) {
-  StoreOnLoop store(Options());
-  Begin(store);
+  BegunStore store;
   RawClient launcher(store.port(), /*hello=*/false, 0, kNodeB);
   ASSERT_TRUE(Register(launcher, NodeB()));
   std::vector<std::unique_ptr<RawClient>> clients;
