@@ -106,10 +106,13 @@ TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
             absl::Seconds(3));
 }
 
-TEST(Resolve, SimpleSettings) {
+TEST(Resolve, JobId_IsKeptIfGiven) {
   EXPECT_EQ(MustResolve({"--rdzv-id=j"}).job_id, "j");
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h"}).job_id, "none");
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=j"}).job_id, "j");
+}
+
+TEST(Resolve, SimpleSettings) {
   EXPECT_EQ(MustResolve({}).settings, rendezvous::DefaultSettings());
   EXPECT_EQ(MustResolve({}).slots, 1);
   EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}).slots, 4);

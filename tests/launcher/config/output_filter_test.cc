@@ -65,7 +65,7 @@ TEST(ParseStreamChoice, AnythingElse_IsRefused) {
 
 const LinePrefixValues kValues{"trainer", 3, 11, "node-b"};
 
-TEST(ExpandLinePrefix, EveryMacro_WithAndWithoutBraces_ButTheTime) {
+TEST(ExpandLinePrefix, EveryMacro_WithAndWithoutBraces) {
   EXPECT_EQ(ExpandLinePrefix(kDefaultLinePrefix, kValues), "[trainer3]:") << "as torchrun's";
   EXPECT_EQ(ExpandLinePrefix("${hostname} ${rank} ${local_rank} ${role_name}|", kValues), "node-b 11 3 trainer|");
   EXPECT_EQ(ExpandLinePrefix("$hostname/$rank.$local_rank:$role_name", kValues), "node-b/11.3:trainer");

@@ -208,12 +208,15 @@ TEST(ParseOptions, Origins_AreThoseOfTheValues) {
   EXPECT_FALSE(origins.IsGiven("rdzv-id"));
 }
 
-TEST(ParseOptions, SecondVariables_CountAfterTheFlagAndTheFirst) {
+TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {
   const char* kTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
   EXPECT_EQ(MustParse({"x"}, {{kTimeout, "600"}}).shutdown_timeout, absl::Seconds(600));
   EXPECT_EQ(MustParse({"x"}, {{kTimeout, ""}}).shutdown_timeout, std::nullopt);
   EXPECT_EQ(MustParse({"x"}, {{kTimeout, "600"}, {"PET_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, absl::Seconds(5));
   EXPECT_EQ(MustParse({"--shutdown-timeout=1", "x"}, {{kTimeout, "600"}}).shutdown_timeout, absl::Seconds(1));
+}
+
+TEST(ParseOptions, LogLinePrefixTemplate_HasASecondVariable) {
   const char* kPrefix = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
   EXPECT_EQ(MustParse({"x"}, {{kPrefix, "$rank:"}}).output.line_prefix, "$rank:");
   EXPECT_EQ(MustParse({"x"}, {{kPrefix, ""}}).output.line_prefix, kDefaultLinePrefix);
