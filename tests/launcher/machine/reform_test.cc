@@ -445,8 +445,8 @@ TEST_F(ReformTest, Warning_AwareWorkersAreToldToWriteACheckpoint) {
   EXPECT_EQ(Take(), "signal 10[0 2], checkpoint 277777h46m40s[0 2]") << "suspended ones too";
 }
 
-// Of a job that keeps workers, or in which another node holds the state: all of the node's workers are new, so the
-// server does not report survivors.
+// The job keeps workers, or another node holds the state: all of the node's workers are new, so the server does not
+// report survivors.
 TEST_F(ReformTest, NewNode_CountsAsAware) {
   for (const bool keeps : {true, false}) {
     Run({});
