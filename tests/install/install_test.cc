@@ -47,11 +47,9 @@ End Well(End end) {
   return end;
 }
 
-// The command must fail with this message, whose lines CMake wraps.
-void ExpectFailure(const End& end, const std::string& message) {
-  EXPECT_NE(end.code, 0);
-  const std::string line = absl::StrJoin(absl::StrSplit(end.err, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
-  EXPECT_TRUE(absl::StrContains(line, message)) << end.err;
+// Joins lines: CMake wraps its messages.
+std::string OneLine(const std::string& text) {
+  return absl::StrJoin(absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
 }
 
 std::string Quoted(const std::string& path) { return absl::StrCat("'", path, "'"); }
@@ -152,7 +150,7 @@ TEST_F(InstallTest, Programs_Run) { Well(Shell("bin/ddprun --version && bin/rend
 
 TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
   const std::string prefix = InDir("again");
-  Well(Install("--prefix=" + prefix));
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   const std::set<std::string> files = Files(prefix);
   const ino_t before = Inode(prefix + "/bin/ddprun");
   Process running({prefix + "/bin/ddprun", "--standalone", "--no-python", "sh", "-c", "echo up; exec sleep 1000"});
@@ -167,10 +165,10 @@ TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
 
 TEST_F(InstallTest, FileOfAnOlderVersion_IsRemoved) {
   const std::string prefix = InDir("older");
-  Well(Install("--prefix=" + prefix));
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   std::ofstream(prefix + "/lib/libold.a") << "old";
   std::ofstream(prefix + "/share/ddprun/manifest.txt", std::ios::app) << "lib/libold.a\n../prefix/bin/ddprun\n";
-  Well(Install("--prefix=" + prefix));
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   EXPECT_FALSE(fs::exists(prefix + "/lib/libold.a"));
   EXPECT_TRUE(fs::exists(Prefix() + "/bin/ddprun")) << "names outside of the prefix are not followed";
 }
@@ -199,7 +197,7 @@ TEST_F(InstallTest, PrefixThatCannotBeWritten_OneLine) {
 
 TEST_F(InstallTest, BrokenOffHalfWay_IsNotFoundByCMake) {
   const std::string prefix = InDir("half");
-  Well(Install("--prefix=" + prefix));
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   fs::remove(prefix + "/lib/libddprun_worker.a");
   fs::create_directories(prefix + "/lib/libddprun_worker.a/in the way");
   const End end = Install("--prefix=" + prefix);
@@ -211,7 +209,7 @@ TEST_F(InstallTest, BrokenOffHalfWay_IsNotFoundByCMake) {
 
 TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
   const std::string prefix = InDir("gone");
-  Well(Install("--prefix=" + prefix));
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   std::ofstream(prefix + "/bin/mine") << "mine";
   Well(Install("--uninstall --prefix=" + prefix));
   EXPECT_EQ(Files(prefix), std::set<std::string>{"bin/mine"});
@@ -222,7 +220,10 @@ TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
 
 TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
   End end = Configure("wrong", "-DDDPRUN_LIBTORCH=/nonexistent");
-  ExpectFailure(end, "DDPRUN_LIBTORCH=/nonexistent has no lib/libtorch_cpu.so: set DDPRUN_LIBTORCH to");
+  EXPECT_NE(end.code, 0);
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err),
+                                "DDPRUN_LIBTORCH=/nonexistent has no lib/libtorch_cpu.so: set DDPRUN_LIBTORCH to"))
+      << end.err;
 
   const std::string other = InDir("other_torch");
   for (const char* name : {"/lib/libtorch_cpu.so", "/lib/libc10.so", "/include/torch/headeronly/version.h"}) {
@@ -230,16 +231,18 @@ TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
     std::ofstream(other + name) << "#define TORCH_VERSION \\\n  \"1.2.3\"\n";
   }
   end = Configure("wrong", "-DDDPRUN_LIBTORCH=" + other);
-  ExpectFailure(end, "is version 1.2.3, but ddprun was built with 2.");
+  EXPECT_NE(end.code, 0);
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "is version 1.2.3, but ddprun was built with 2.")) << end.err;
 }
 
 TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
   // Links all objects, to detect a missing library that only some of them need.
-  Well(Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ",
-                          fs::absolute("tests/install/link_check/link_check.cc").string(),
-                          " -o linked -Wl,--whole-archive $(pkg-config --libs-only-L ddprun) "
-                          "-lddprun_worker -Wl,--no-whole-archive $(pkg-config --libs ddprun)"),
-             InDir(""), {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}}));
+  const End built = Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ",
+                                       fs::absolute("tests/install/link_check/link_check.cc").string(),
+                                       " -o linked -Wl,--whole-archive $(pkg-config --libs-only-L ddprun) "
+                                       "-lddprun_worker -Wl,--no-whole-archive $(pkg-config --libs ddprun)"),
+                          InDir(""), {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
+  ASSERT_EQ(built.code, 0) << built.err;
   const End ran = Well(Shell("./linked", InDir("")));
   EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cpu.so\n")) << ran.out;
@@ -254,7 +257,8 @@ TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
   const End configured = Configure("cuda", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed", "tests/install/link_check");
   if (absl::StrContains(configured.err, "is a LibTorch for CPUs")) GTEST_SKIP() << "LibTorch is one for CPUs";
   ASSERT_EQ(configured.code, 0) << configured.err;
-  Well(Shell("cmake --build cuda", InDir("")));
+  const End built = Shell("cmake --build cuda", InDir(""));
+  ASSERT_EQ(built.code, 0) << built.out << built.err;
   const End ran = Well(Shell("cuda/link_check", InDir("")));
   EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cuda.so\n")) << ran.out;
   EXPECT_FALSE(absl::StrContains(ran.out, "no CUDA\n")) << ran.out;
@@ -271,9 +275,11 @@ TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
   fs::create_symlink(real / "include", cpu / "include");
   for (const char* name : {"lib/libtorch_cpu.so", "lib/libc10.so"}) fs::create_symlink(real / name, cpu / name);
   End end = Configure("none", "-DDDPRUN_LIBTORCH=" + Quoted(cpu), "tests/install/link_check");
-  ExpectFailure(end,
-                "cpu_torch is a LibTorch for CPUs, without lib/libtorch_cuda.so: set "
-                "DDPRUN_LIBTORCH to a LibTorch 2.");
+  EXPECT_NE(end.code, 0);
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err),
+                                "cpu_torch is a LibTorch for CPUs, without lib/libtorch_cuda.so: set "
+                                "DDPRUN_LIBTORCH to a LibTorch 2."))
+      << end.err;
 
   fs::create_directory(InDir("misspelt"));
   std::ofstream(InDir("misspelt/CMakeLists.txt")) << "cmake_minimum_required(VERSION 3.16)\n"
@@ -281,7 +287,8 @@ TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
                                                      "find_package(ddprun OPTIONAL_COMPONENTS cuda)\n"
                                                      "find_package(ddprun REQUIRED COMPONENTS cude)\n";
   end = Shell("cmake -G Ninja -S misspelt -B misspelt_build -DCMAKE_PREFIX_PATH=" + Quoted(Prefix()), InDir(""));
-  ExpectFailure(end, "ddprun has no component \"cude\"; available: cuda");
+  EXPECT_NE(end.code, 0);
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "ddprun has no component \"cude\"; available: cuda")) << end.err;
 }
 
 TEST_F(InstallTest, TrainerToBeginWith_Trains) {
@@ -292,8 +299,10 @@ TEST_F(InstallTest, TrainerToBeginWith_Trains) {
 
 TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
   // Optimization would add half of the compile time.
-  Well(Configure("build", "-DCMAKE_CXX_FLAGS_RELEASE=-O0"));
-  Well(Shell("cmake --build build --target elastic", InDir("")));
+  const End configured = Configure("build", "-DCMAKE_CXX_FLAGS_RELEASE=-O0");
+  ASSERT_EQ(configured.code, 0) << configured.err;
+  const End built = Shell("cmake --build build --target elastic", InDir(""));
+  ASSERT_EQ(built.code, 0) << built.out << built.err;
 
   const std::string job = Quoted(Prefix() + "/bin/ddprun") +
                           " --standalone --nproc-per-node=2 --max-restarts=1 --no-python ../build/elastic ";
@@ -322,8 +331,10 @@ TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
 }
 
 TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithTheSameBits) {
-  Well(Configure("captions_build", "", "tests/install/captions"));
-  Well(Shell("cmake --build captions_build", InDir("")));
+  const End configured = Configure("captions_build", "", "tests/install/captions");
+  ASSERT_EQ(configured.code, 0) << configured.err;
+  const End built = Shell("cmake --build captions_build", InDir(""));
+  ASSERT_EQ(built.code, 0) << built.out << built.err;
   const auto train = [](const std::string& arguments) {
     return Shell(absl::StrCat(Quoted(Prefix() + "/bin/ddprun"),
                               " --standalone --nproc-per-node=2 --max-restarts=1 --no-python captions_build/captions ",
@@ -331,7 +342,8 @@ TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithT
                  InDir(""));
   };
 
-  const End whole = Well(train("whole"));
+  const End whole = train("whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
   const std::map<std::string, std::string> steps = Lines(whole.out, "step"), final = Lines(whole.out, "final");
   EXPECT_EQ(steps.size(), 21) << whole.out;
   EXPECT_EQ(final.size(), 12) << whole.out;
