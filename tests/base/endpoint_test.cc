@@ -73,13 +73,6 @@ TEST(ParseEndpoints, List_AllOrNothing) {
   EXPECT_FALSE(ParseEndpoints("a:1,b", std::nullopt).ok());
 }
 
-TEST(EndpointToString, ReadAgain_IsTheSame) {
-  for (const Endpoint& endpoint : {Endpoint{"host", 1}, Endpoint{"::1", 29400}, Endpoint{"10.0.0.1", 65535}}) {
-    EXPECT_EQ(*ParseEndpoint(endpoint.ToString(), 7), endpoint);
-  }
-  EXPECT_EQ((Endpoint{"::1", 5}).ToString(), "[::1]:5");
-}
-
 TEST(ParseHost, NamesAndAddresses_AreRead) {
   EXPECT_EQ(*ParseHost("node1"), "node1");
   EXPECT_EQ(*ParseHost("10.1.2.3"), "10.1.2.3");

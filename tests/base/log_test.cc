@@ -10,17 +10,15 @@ namespace {
 
 const absl::Time kTime = absl::FromUnixMillis(1'792'632'600'123);
 
-TEST(LogTest, FormatLogLine_NoTerminal_HasTimeLevelAndHost) {
-  EXPECT_EQ(FormatLogLine(false, "ddprun", "node-a", LogLevel::kInfo, kTime, "text"),
-            "2026-10-22T01:30:00.123Z INFO node-a ddprun: text\n");
-  EXPECT_EQ(FormatLogLine(false, "rendezvousd", "b", LogLevel::kWarning, kTime, ""),
-            "2026-10-22T01:30:00.123Z WARNING b rendezvousd: \n");
-}
-
-TEST(LogTest, FormatLogLine_Terminal_IsShort) {
-  EXPECT_EQ(FormatLogLine(true, "ddprun", "node-a", LogLevel::kInfo, kTime, "text"), "ddprun: text\n");
-  EXPECT_EQ(FormatLogLine(true, "ddprun", "node-a", LogLevel::kWarning, kTime, "text"), "ddprun: warning: text\n");
-  EXPECT_EQ(FormatLogLine(true, "ddprun", "node-a", LogLevel::kError, kTime, "text"), "ddprun: error: text\n");
+TEST(LogTest, FormatLogLine_NoTerminal_HasTimeLevelAndHost_TerminalIsShort) {
+  const auto line = [](bool terminal, LogLevel level) {
+    return FormatLogLine(terminal, "ddprun", "node-a", level, kTime, "text");
+  };
+  EXPECT_EQ(line(false, LogLevel::kInfo), "2026-10-22T01:30:00.123Z INFO node-a ddprun: text\n");
+  EXPECT_EQ(line(false, LogLevel::kWarning), "2026-10-22T01:30:00.123Z WARNING node-a ddprun: text\n");
+  EXPECT_EQ(line(true, LogLevel::kInfo), "ddprun: text\n");
+  EXPECT_EQ(line(true, LogLevel::kWarning), "ddprun: warning: text\n");
+  EXPECT_EQ(line(true, LogLevel::kError), "ddprun: error: text\n");
 }
 
 TEST(LogTest, FormatLogLine_ForeignText_CanNotMakeUpLinesOrMoveTheCursor) {

@@ -9,38 +9,27 @@
 namespace ddprun {
 namespace {
 
-TEST(CleanText, ValidText_StaysAsItIs) {
-  const std::string text = "Grüße, 世界 🙂\n\tindented";
-  EXPECT_EQ(CleanText(text), text);
+TEST(CleanText, EveryKind) {
+  const std::pair<absl::string_view, const char*> kCases[] = {
+      {"Grüße, 世界 🙂\n\tindented", "Grüße, 世界 🙂\n\tindented"},
+      {absl::string_view("a\x1b[31mred\x07\0z\x7f", 11), "a?[31mred??"},
+      {"\xc2\x9b\x33\x31m", "?31m"},  // U+009B: CSI in one character
+      {"a\r\nb\rc", "a\nb\nc"},
+      {"\xff", "?"},
+      {"a\xc3", "a?"},               // cut off
+      {"\xc0\xaf", "??"},            // overlong
+      {"\xe0\x80\x80", "???"},       // overlong
+      {"\xed\xa0\x80", "???"},       // surrogate
+      {"\xf4\x90\x80\x80", "????"},  // above U+10FFFF
+      {"\xf0\x80\x80\x80", "????"},  // overlong
+      {"\xe2\x82x", "??x"},          // broken in the middle
+  };
+  for (const auto& [text, clean] : kCases) EXPECT_EQ(CleanText(text), clean);
 }
 
-TEST(CleanText, ControlCharacters_BecomeQuestionMarks) {
-  EXPECT_EQ(CleanText(absl::string_view("a\x1b[31mred\x07\0z\x7f", 11)), "a?[31mred??");
-  EXPECT_EQ(CleanText("\xc2\x9b"
-                      "31m"),
-            "?31m");  // U+009B: CSI in one character
-}
-
-TEST(CleanText, CarriageReturns_BecomeLineEnds) { EXPECT_EQ(CleanText("a\r\nb\rc"), "a\nb\nc"); }
-
-TEST(CleanText, InvalidUtf8_BecomesQuestionMarks) {
-  EXPECT_EQ(CleanText("\xff"), "?");
-  EXPECT_EQ(CleanText("a\xc3"), "a?");               // cut off
-  EXPECT_EQ(CleanText("\xc0\xaf"), "??");            // overlong
-  EXPECT_EQ(CleanText("\xe0\x80\x80"), "???");       // overlong
-  EXPECT_EQ(CleanText("\xed\xa0\x80"), "???");       // surrogate
-  EXPECT_EQ(CleanText("\xf4\x90\x80\x80"), "????");  // above U+10FFFF
-  EXPECT_EQ(CleanText("\xf0\x80\x80\x80"), "????");  // overlong
-  EXPECT_EQ(CleanText("\xe2\x82x"), "??x");          // broken in the middle
-}
-
-TEST(OneLine, LineEndsAndTabs_BecomeSingleSpaces) {
+TEST(OneLine, LineEndsAndTabs_BecomeSingleSpaces_AndItIsCutAtACharacter) {
   EXPECT_EQ(OneLine("  a\n\n b\tc \n", 100), "a b c");
-  EXPECT_EQ(OneLine("", 100), "");
-  EXPECT_EQ(OneLine("\n\n", 100), "");
-}
-
-TEST(OneLine, TooLong_IsCutAtACharacter) {
+  for (const char* empty : {"", "\n\n"}) EXPECT_EQ(OneLine(empty, 100), "");
   EXPECT_EQ(OneLine("abcdefgh", 8), "abcdefgh");
   EXPECT_EQ(OneLine("abcdefghi", 8), "abcde...");
   EXPECT_EQ(OneLine("abcdüüü", 8), "abcd...");  // ü would be cut in two
@@ -53,9 +42,8 @@ TEST(EscapeControls, PlainTextStays_ControlsAndBrokenUtf8AreShown) {
   EXPECT_EQ(EscapeControls("\xc2\x85\xff\xc3"), "\\xc2\\x85\\xff\\xc3");
 }
 
-TEST(CutMiddle, ShortText_StaysAsItIs) { EXPECT_EQ(CutMiddle("short", 256), "short"); }
-
 TEST(CutMiddle, LongText_KeepsBothEndsWithinTheBound) {
+  EXPECT_EQ(CutMiddle("short", 256), "short");
   std::string text = "FIRST";
   for (int i = 0; i < 1000; ++i) text += "ü";
   text += "LAST";
@@ -102,17 +90,15 @@ TEST(IsUtf8Test, NoOverlongFormsAndNoCutCharacters) {
 }
 
 TEST(GrpcCauseTest, WrappersAndAddressesAreLeftOut) {
-  EXPECT_EQ(GrpcCause("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed to connect "
-                      "to remote host: Connection refused"),
-            "Connection refused");
-  EXPECT_EQ(
-      GrpcCause("failed to connect to all addresses; last error: UNAVAILABLE: ipv6:%5B::1%5D:29400: Socket closed"),
-      "Socket closed");
-  EXPECT_EQ(GrpcCause("ipv4:10.0.0.1:29400: sendmsg:Broken pipe"), "Broken pipe");
-  EXPECT_EQ(GrpcCause("recvmsg:Connection reset by peer"), "Connection reset by peer");
-}
-
-TEST(GrpcCauseTest, AnythingElseStays) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed to connect to remote "
+       "host: Connection refused",
+       "Connection refused"},
+      {"failed to connect to all addresses; last error: UNAVAILABLE: ipv6:%5B::1%5D:29400: Socket closed",
+       "Socket closed"},
+      {"ipv4:10.0.0.1:29400: sendmsg:Broken pipe", "Broken pipe"},
+      {"recvmsg:Connection reset by peer", "Connection reset by peer"}};
+  for (const auto& [message, cause] : kCases) EXPECT_EQ(GrpcCause(message), cause);
   for (const char* message : {"", "etcdserver: no leader", "nnodes differs: 2 on ipv4:", "host ipv6:x"}) {
     EXPECT_EQ(GrpcCause(message), message);
   }

@@ -133,27 +133,20 @@ class SlowProgram {
 
 constexpr char kTick[] = "tests/testbin/tick";
 
-TEST(SlowExecTest, ThreeWorkersOfTwoSeconds_OneRound) {
+TEST(SlowExecTest, ManyWorkers_OneRound) {
   SKIP_WITHOUT_HOSTS();
-  SlowProgram slow(kTick, [] { return absl::Seconds(2); });
-  SKIP_WITHOUT(slow);
-  Hosts hosts(2, Hosts::Addresses::kIpv4);
-  TickJob job(&hosts, {1, "1:2", {{}, {3, slow.path()}}});
-  ASSERT_TRUE(Eventually([&] { return job.IsWhole(SteadyTime()); })) << job.Said();
-  job.EndWell();
-  job.ExpectOneWorldAtATime();
-  EXPECT_EQ(job.rounds(), 1) << job.Said();
-}
-
-TEST(SlowExecTest, EightWorkersOfAThirdOfASecond_OneRound) {
-  SKIP_WITHOUT_HOSTS();
-  SlowProgram slow(kTick, [] { return absl::Milliseconds(350); });
-  SKIP_WITHOUT(slow);
-  Hosts hosts(2, Hosts::Addresses::kIpv4);
-  TickJob job(&hosts, {1, "2", {{8, slow.path()}, {8, slow.path()}}});
-  ASSERT_TRUE(Eventually([&] { return job.IsWhole(SteadyTime()); })) << job.Said();
-  job.EndWell();
-  EXPECT_EQ(job.rounds(), 1) << job.Said();
+  for (const auto& [workers, delay] : {std::pair(3, absl::Seconds(2)), std::pair(8, absl::Milliseconds(350))}) {
+    SlowProgram slow(kTick, [delay = delay] { return delay; });
+    SKIP_WITHOUT(slow);
+    Hosts hosts(2, Hosts::Addresses::kIpv4);
+    const TickJob::Node node{workers, slow.path()};
+    TickJob job(&hosts,
+                workers == 3 ? TickJob::Settings{1, "1:2", {{}, node}} : TickJob::Settings{1, "2", {node, node}});
+    ASSERT_TRUE(Eventually([&] { return job.IsWhole(SteadyTime()); })) << job.Said();
+    job.EndWell();
+    job.ExpectOneWorldAtATime();
+    EXPECT_EQ(job.rounds(), 1) << job.Said();
+  }
 }
 
 TEST(SlowExecTest, LauncherIsStoppedWhileItsWorkerIsInExec_NeverTwoRoundsAtOnce) {

@@ -6,6 +6,7 @@
 namespace ddprun::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class ResourcesTest : public SlurmTest {
@@ -32,34 +33,30 @@ TEST_F(ResourcesTest, GpusPerNode_AWorkerForEach) {
 }
 
 TEST_F(ResourcesTest, NodesWithDifferentNumbersOfGpus_AWorkerForEach) {
-  const std::string out = Completed("-w node[1-2] --gpus=6", absl::StrCat("srun ddprun ", kWorker));
-  EXPECT_THAT(out, HasSubstr("rank 1 of 6 on node1, local rank 1, GPUs 0,1."));
-  EXPECT_THAT(out, HasSubstr("rank 2 of 6 on node2, local rank 0, GPUs 0,1,2,3."));
-  EXPECT_THAT(out, HasSubstr("rank 5 of 6 on node2, local rank 3, GPUs 0,1,2,3."));
+  EXPECT_THAT(Completed("-w node[1-2] --gpus=6", absl::StrCat("srun ddprun ", kWorker)),
+              AllOf(HasSubstr("rank 1 of 6 on node1, local rank 1, GPUs 0,1."),
+                    HasSubstr("rank 2 of 6 on node2, local rank 0, GPUs 0,1,2,3."),
+                    HasSubstr("rank 5 of 6 on node2, local rank 3, GPUs 0,1,2,3.")));
 }
 
-TEST_F(ResourcesTest, NoGpusAskedFor_OneWorker) {
-  const std::string out = RunWell(absl::StrCat("srun -N2 ddprun ", kWorker));
-  EXPECT_THAT(out, HasSubstr("rank 1 of 2 on "));
+TEST_F(ResourcesTest, NoGpusAskedForOrNprocGiven_OneWorker) {
+  EXPECT_THAT(RunWell(absl::StrCat("srun -N2 ddprun ", kWorker)), HasSubstr("rank 1 of 2 on "));
+  EXPECT_THAT(RunWell(absl::StrCat("srun -N1 -w node1 --gpus-per-node=2 ddprun --nproc-per-node=1 ", kWorker)),
+              HasSubstr("rank 0 of 1 on node1"));
 }
 
-TEST_F(ResourcesTest, NprocGiven_WinsOverGpus) {
-  const std::string out =
-      RunWell(absl::StrCat("srun -N1 -w node1 --gpus-per-node=2 ddprun --nproc-per-node=1 ", kWorker));
-  EXPECT_THAT(out, HasSubstr("rank 0 of 1 on node1"));
-}
-
-TEST_F(ResourcesTest, FewerGpusThanWorkers_SaysWhatToGiveSrun) {
-  const Ended ended = Run("srun -N1 --gpus-per-task=1 ddprun --nproc-per-node=8 --no-python echo world");
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("--nproc-per-node=8, but SLURM gave this task 1 GPU of the node "
-                                   "(SLURM_GPUS_ON_NODE=1): give srun --gpus-per-node=8 --ntasks-per-node=1"));
-}
-
-TEST_F(ResourcesTest, ATaskForEachGpu_SaysToWriteOneTask) {
-  const Ended ended = Run("srun -N1 -n2 --gpus-per-task=1 ddprun --no-python echo world");
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("write srun --ntasks=1 --ntasks-per-node=1 ddprun ..."));
+TEST_F(ResourcesTest, FewerGpusThanWorkersOrATaskForEachGpu_SaysWhatToGiveSrun) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"srun -N1 --gpus-per-task=1 ddprun --nproc-per-node=8 --no-python echo world",
+       "--nproc-per-node=8, but SLURM gave this task 1 GPU of the node (SLURM_GPUS_ON_NODE=1): give srun "
+       "--gpus-per-node=8 --ntasks-per-node=1"},
+      {"srun -N1 -n2 --gpus-per-task=1 ddprun --no-python echo world",
+       "write srun --ntasks=1 --ntasks-per-node=1 ddprun ..."}};
+  for (const auto& [command, line] : kCases) {
+    const Ended ended = Run(command);
+    EXPECT_EQ(ended.code, 2) << command;
+    EXPECT_THAT(ended.err, HasSubstr(line));
+  }
 }
 
 // Without the switch's name as prefix, node2 would come before node3.

@@ -12,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
@@ -23,10 +22,14 @@ namespace {
 
 constexpr char kFolder[] = "tests/launcher/cluster/environments";
 
+// Expected or detected settings, by the word before the colon.
+using Settings = std::map<std::string, std::string>;
+
 struct EnvironmentFile {
-  std::string comment;   // lines that begin with '#'
-  std::string expected;  // lines that begin with "> ", without the prefix
-  std::string settings;  // all other lines, verbatim
+  std::string comment;    // lines that begin with '#'
+  std::string like;       // name in the line "@like=NAME"
+  Settings expected;      // lines that begin with "> ", and those of `like`
+  std::string own_lines;  // all other lines, verbatim
   std::map<std::string, std::string> variables;
 };
 
@@ -36,14 +39,21 @@ EnvironmentFile ReadEnvironmentFile(const std::string& name) {
   for (std::string line; std::getline(stream, line);) {
     if (absl::StartsWith(line, "#")) {
       absl::StrAppend(&file.comment, line, "\n");
+    } else if (absl::StartsWith(line, "> -")) {
+      EXPECT_EQ(file.expected.erase(line.substr(3)), 1u) << name << ": " << line;
     } else if (absl::StartsWith(line, "> ")) {
-      absl::StrAppend(&file.expected, line.substr(2), "\n");
-    } else if (!line.empty()) {
-      absl::StrAppend(&file.settings, line, "\n");
+      const std::pair<std::string, std::string> setting = absl::StrSplit(line.substr(2), absl::MaxSplits(": ", 1));
+      if ((setting.first == "error") != (file.expected.count("error") > 0)) file.expected.clear();
+      file.expected.insert_or_assign(setting.first, setting.second);
+    } else if (absl::StartsWith(line, "@like=")) {
+      file.like = line.substr(6);
+      EnvironmentFile other = ReadEnvironmentFile(file.like);
+      file.expected = std::move(other.expected);
+      file.variables = std::move(other.variables);
+    } else {
+      absl::StrAppend(&file.own_lines, line, "\n");
       const std::pair<std::string, std::string> setting = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      if (setting.first == "@like") {
-        file.variables = ReadEnvironmentFile(setting.second).variables;
-      } else if (absl::StartsWith(line, "-")) {
+      if (absl::StartsWith(line, "-")) {
         EXPECT_EQ(file.variables.erase(line.substr(1)), 1u) << name << ": " << line;
       } else {
         file.variables.insert_or_assign(setting.first, setting.second);
@@ -72,9 +82,8 @@ std::string Text(const std::string& value) { return value; }
 std::string Text(const Endpoint& value) { return value.ToString(); }
 
 template <typename T>
-std::string Line(const char* name, const std::optional<Found<T>>& found) {
-  if (!found.has_value()) return "";
-  return absl::StrCat(name, ": ", Text(found->value), " (", found->source, ")\n");
+std::string Value(const std::optional<Found<T>>& found, const char* name = "") {
+  return found.has_value() ? absl::StrCat(name, Text(found->value), " (", found->source, ")") : "";
 }
 
 std::string Hosts(const std::vector<std::string>& hosts) {
@@ -82,29 +91,31 @@ std::string Hosts(const std::vector<std::string>& hosts) {
   return absl::StrCat(hosts.front(), " ", hosts[1], " ... ", hosts.back(), "  (", hosts.size(), ")");
 }
 
-// One line per detected setting.
-std::string Render(const absl::StatusOr<ClusterEnvironment>& found) {
-  if (!found.ok()) return absl::StrCat("error: ", found.status().message(), "\n");
-  if (found->starter == ClusterEnvironment::Starter::kNone) return "nothing\n";
+Settings Render(const absl::StatusOr<ClusterEnvironment>& found) {
+  if (!found.ok()) return {{"error", std::string(found.status().message())}};
+  if (found->starter == ClusterEnvironment::Starter::kNone) return {{"what", "nothing"}};
   const ClusterEnvironment& s = *found;
-  std::string node = absl::StrCat(Line("node_index", s.node_index), Line("host", s.host), Line("topology", s.topology));
-  absl::StrReplaceAll({{")\n", "), "}}, &node);
-  std::string text = absl::StrCat(s.description, "\n", Line("nnodes", s.nnodes), absl::StripSuffix(node, ", "),
-                                  node.empty() ? "" : "\n", Line("gpus", s.gpus), Line("endpoint", s.endpoint),
-                                  Line("job_id", s.job_id));
-  if (!s.hosts.empty()) absl::StrAppend(&text, "hosts: ", Hosts(s.hosts), "\n");
-  if (s.endpoint_appears_late) absl::StrAppend(&text, "the endpoint's name appears late\n");
+  const std::string node =
+      absl::StrCat(Value(s.node_index, "index "), Value(s.host, ", host "), Value(s.topology, ", topology "));
+  Settings settings = {{"what", s.description},
+                       {"nnodes", Value(s.nnodes)},
+                       {"node", std::string(absl::StripPrefix(node, ", "))},
+                       {"gpus", Value(s.gpus)},
+                       {"endpoint", Value(s.endpoint)},
+                       {"job_id", Value(s.job_id)},
+                       {"hosts", Hosts(s.hosts)},
+                       {"endpoint_appears_late", s.endpoint_appears_late ? "yes" : ""},
+                       {"gpu_binding", s.gpu_binding},
+                       {"obstacle", s.obstacle},
+                       {"notes", absl::StrJoin(s.notes, " | ")}};
   if (s.batch.has_value()) {
-    absl::StrAppend(&text, "batch: job ", s.batch->job);
-    if (s.batch->signals_every_process) absl::StrAppend(&text, ", signals every process");
-    if (s.batch->restart_count > 0) absl::StrAppend(&text, ", restart ", s.batch->restart_count);
-    if (s.batch->end_time.has_value()) absl::StrAppend(&text, ", ends at ", absl::ToUnixSeconds(*s.batch->end_time));
-    absl::StrAppend(&text, "\n");
+    std::string& batch = settings["batch"] = absl::StrCat("job ", s.batch->job);
+    if (s.batch->signals_every_process) absl::StrAppend(&batch, ", signals every process");
+    if (s.batch->restart_count > 0) absl::StrAppend(&batch, ", restart ", s.batch->restart_count);
+    if (s.batch->end_time.has_value()) absl::StrAppend(&batch, ", ends at ", absl::ToUnixSeconds(*s.batch->end_time));
   }
-  if (!s.gpu_binding.empty()) absl::StrAppend(&text, "gpu_binding: ", s.gpu_binding, "\n");
-  if (!s.obstacle.empty()) absl::StrAppend(&text, "obstacle: ", s.obstacle, "\n");
-  for (const std::string& note : s.notes) absl::StrAppend(&text, "note: ", note, "\n");
-  return text;
+  std::erase_if(settings, [](const auto& setting) { return setting.second.empty(); });
+  return settings;
 }
 
 std::vector<std::string> Names() {
@@ -116,10 +127,15 @@ std::vector<std::string> Names() {
   return names;
 }
 
-std::string WithPrefix(const std::string& lines) {
+// The lines with which a file that is like one with the settings `base` has `found`.
+std::string Difference(const Settings& found, Settings base) {
+  if (found.count("error") != base.count("error")) base.clear();
   std::string text;
-  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
-    absl::StrAppend(&text, "> ", line, "\n");
+  for (const auto& [name, value] : found) {
+    if (base.count(name) == 0 || base[name] != value) absl::StrAppend(&text, "> ", name, ": ", value, "\n");
+  }
+  for (const auto& [name, value] : base) {
+    if (found.count(name) == 0) absl::StrAppend(&text, "> -", name, "\n");
   }
   return text;
 }
@@ -128,10 +144,13 @@ class EnvironmentTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(EnvironmentTest, SaysWhatIsWritten) {
   const EnvironmentFile file = ReadEnvironmentFile(GetParam());
-  const std::string found = Render(Detect(file));
+  const Settings found = Render(Detect(file));
   if (const char* folder = std::getenv("DDPRUN_REWRITE_ENVIRONMENTS"); folder != nullptr) {
-    std::ofstream(absl::StrCat(folder, "/", GetParam(), ".env")) << file.comment << WithPrefix(found) << "\n"
-                                                                 << file.settings;
+    std::ofstream out(absl::StrCat(folder, "/", GetParam(), ".env"));
+    out << file.comment;
+    if (!file.like.empty()) out << "@like=" << file.like << "\n";
+    out << Difference(found, file.like.empty() ? Settings() : Render(Detect(ReadEnvironmentFile(file.like))))
+        << file.own_lines;
     return;
   }
   EXPECT_EQ(found, file.expected);

@@ -13,10 +13,7 @@ namespace ddprun::launcher {
 namespace {
 
 TEST(ExpandHostList, EveryForm_IsExpanded) {
-  const struct {
-    const char* list;
-    const char* expected;
-  } kCases[] = {
+  const std::pair<const char*, const char*> kCases[] = {
       {"node1", "node1"},
       {"node1,node2", "node1 node2"},
       {"node[1-3,07],gpu[01-10]",
@@ -40,10 +37,10 @@ TEST(ExpandHostList, EveryForm_IsExpanded) {
       {"c1-[2,4,8,13]", "c1-2 c1-4 c1-8 c1-13"},
       {"n[123456789012345678]", "n123456789012345678"},
   };
-  for (const auto& c : kCases) {
-    const auto hosts = ExpandHostList(c.list);
-    ASSERT_TRUE(hosts.ok()) << c.list << ": " << hosts.status();
-    EXPECT_EQ(absl::StrJoin(*hosts, " "), c.expected) << c.list;
+  for (const auto& [list, expected] : kCases) {
+    const auto hosts = ExpandHostList(list);
+    ASSERT_TRUE(hosts.ok()) << list << ": " << hosts.status();
+    EXPECT_EQ(absl::StrJoin(*hosts, " "), expected) << list;
   }
 }
 

@@ -41,28 +41,19 @@ TEST(ParseCpuList, TheKernelsLists) {
     EXPECT_EQ(ParseCpuList(bad), std::nullopt) << bad;
 }
 
-TEST(BindWorkers, Node_AllCpusWhereTheGpuIs) {
-  const Workers bound = Bind(CpuBinding::kNode, Host({3, 0}), 2);
-  EXPECT_EQ(bound[0], (std::vector<int>{12, 13, 14, 15, 28, 29, 30, 31}));
-  EXPECT_EQ(bound[1], (std::vector<int>{0, 1, 2, 3, 16, 17, 18, 19}));
-}
-
-TEST(BindWorkers, Socket_AllItsNodes) {
-  const Workers bound = Bind(CpuBinding::kSocket, Host({2}), 1);
-  EXPECT_EQ(bound[0], (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31}));
+TEST(BindWorkers, NodeOrSocket_AllCpusWhereTheGpuIs) {
+  EXPECT_EQ(Bind(CpuBinding::kNode, Host({3, 0}), 2),
+            (Workers{{12, 13, 14, 15, 28, 29, 30, 31}, {0, 1, 2, 3, 16, 17, 18, 19}}));
+  EXPECT_EQ(Bind(CpuBinding::kSocket, Host({2}), 1),
+            (Workers{{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31}}));
 }
 
 TEST(BindWorkers, Exclusive_CoresAreDividedWithBothOfTheirThreads) {
   // Three GPUs share a node's four cores: the first GPU gets two. A GPU without a worker keeps its share.
-  const Workers bound = Bind(CpuBinding::kExclusive, Host({1, 1, 0, 1}), 3);
-  EXPECT_EQ(bound[0], (std::vector<int>{4, 5, 20, 21}));
-  EXPECT_EQ(bound[1], (std::vector<int>{6, 22}));
-  EXPECT_EQ(bound[2], (std::vector<int>{0, 1, 2, 3, 16, 17, 18, 19}));
-}
-
-TEST(BindWorkers, Exclusive_MoreThanCores_SaysSo) {
-  const auto bound = BindWorkers(CpuBinding::kExclusive, Host({0}), 5);
-  EXPECT_EQ(bound.status().message(), "NUMA node 0 has 4 cores for 5 workers or GPUs: use node");
+  EXPECT_EQ(Bind(CpuBinding::kExclusive, Host({1, 1, 0, 1}), 3),
+            (Workers{{4, 5, 20, 21}, {6, 22}, {0, 1, 2, 3, 16, 17, 18, 19}}));
+  EXPECT_EQ(BindWorkers(CpuBinding::kExclusive, Host({0}), 5).status().message(),
+            "NUMA node 0 has 4 cores for 5 workers or GPUs: use node");
 }
 
 TEST(BindWorkers, CoreComplex_AnotherCacheForEach_TheLargestFirst) {

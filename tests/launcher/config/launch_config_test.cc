@@ -1,14 +1,18 @@
 #include "launcher/config/launch_config.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <signal.h>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
 #include "launcher/config/parse_options.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
 HostFacts Facts() { return HostFacts{.cpus = 4, .gpus = 2, .random_id = "fresh"}; }
@@ -34,13 +38,6 @@ TEST(Resolve, OneNodeWithoutEndpoint_MeetsInProcess) {
   }
 }
 
-TEST(Resolve, JobId_IsKeptIfGiven) {
-  EXPECT_EQ(MustResolve({"--rdzv-id=j"}).job_id, "j");
-  EXPECT_EQ(MustResolve({"--standalone", "--rdzv-id=j"}).job_id, "j");
-  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h"}).job_id, "none");
-  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=j"}).job_id, "j");
-}
-
 // A launcher that hosts the server passes its settings without encoding, which would drop fractions of nanoseconds.
 TEST(Resolve, DurationsWithManyDigits_HaveWholeNanoseconds) {
   const std::string third = "3.33333333333333";
@@ -57,13 +54,40 @@ TEST(Resolve, DurationsWithManyDigits_HaveWholeNanoseconds) {
   }
 }
 
-TEST(Resolve, Endpoint_IsHostedByWhomItBelongsTo) {
-  const LaunchConfig config = MustResolve({"--nnodes=1:4", "--rdzv-endpoint=h"});
-  EXPECT_EQ(config.endpoint, (Endpoint{"h", 29400}));
-  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
-  EXPECT_EQ(config.settings.min_nodes(), 1);
-  EXPECT_EQ(config.settings.max_nodes(), 4);
-  EXPECT_EQ(MustResolve({"--rdzv-endpoint=h:5"}).server_place, ServerPlace::kHereIfLocal) << "one node, given server";
+TEST(Resolve, SeveralNodes_WhereTheServerIs) {
+  using Place = ServerPlace;
+  const struct {
+    Words flags;
+    Endpoint endpoint;
+    Place place;
+    std::optional<int> node_rank;
+  } kCases[] = {
+      {{"--nnodes=1:4", "--rdzv-endpoint=h"}, {"h", 29400}, Place::kHereIfLocal, {}},
+      {{"--rdzv-endpoint=h:5"}, {"h", 5}, Place::kHereIfLocal, {}},  // one node, given server
+      {{"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=1"}, {"h", 29400}, Place::kHere, {}},
+      {{"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=0"}, {"h", 29400}, Place::kElsewhere, {}},
+      {{"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1"}, {"h", 29400}, Place::kHereIfLocal, 1},
+      {{"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1", "--node-rank=2"},
+       {"h", 29400},
+       Place::kHereIfLocal,
+       2},
+      // Static style: at the master.
+      {{"--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.1"}, {"10.0.0.1", 29500}, Place::kHereIfLocal, 0},
+      {{"--nnodes=2", "--node-rank=1", "--master-addr=m", "--master-port=1234"}, {"m", 1234}, Place::kElsewhere, 1},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(absl::StrJoin(c.flags, " "));
+    const LaunchConfig config = MustResolve(c.flags);
+    EXPECT_EQ(config.endpoint, c.endpoint);
+    EXPECT_EQ(config.server_place, c.place);
+    EXPECT_EQ(config.node_rank, c.node_rank);
+    EXPECT_THAT(config.notes, IsEmpty());
+  }
+  const LaunchConfig config = MustResolve({"--nnodes=2", "--master-port=1234"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"127.0.0.1", 1234}));
+  EXPECT_EQ(config.server_place, Place::kHereIfLocal);
+  EXPECT_EQ(config.node_rank, std::nullopt);
+  EXPECT_THAT(config.notes, ElementsAre(HasSubstr("127.0.0.1:1234")));
 }
 
 TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
@@ -72,40 +96,29 @@ TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
   EXPECT_EQ(config.more_endpoints, (std::vector<Endpoint>{{"b", 5}, {"::1", 6}}));
   EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(ServersText(config), "a:29400,b:5,[::1]:6");
-  // Longer than a takeover by default.
-  EXPECT_EQ(ToDuration(config.settings.heartbeat_timeout()), absl::Seconds(10));
-  EXPECT_EQ(ToDuration(MustResolve({"--nnodes=2", "--rdzv-endpoint=a"}).settings.heartbeat_timeout()),
-            absl::Seconds(3));
-  EXPECT_EQ(ToDuration(MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b", "--rdzv-conf=heartbeat_timeout=3"})
-                           .settings.heartbeat_timeout()),
-            absl::Seconds(3));
   EXPECT_EQ(config.reconnect_timeout, std::nullopt);
+  const auto heartbeat_timeout = [](const Words& flags) {
+    return ToDuration(MustResolve(flags).settings.heartbeat_timeout());
+  };
+  EXPECT_EQ(heartbeat_timeout({"--nnodes=2", "--rdzv-endpoint=a,b"}), absl::Seconds(10)) << "longer than a takeover";
+  EXPECT_EQ(heartbeat_timeout({"--nnodes=2", "--rdzv-endpoint=a"}), absl::Seconds(3));
+  EXPECT_EQ(heartbeat_timeout({"--nnodes=2", "--rdzv-endpoint=a,b", "--rdzv-conf=heartbeat_timeout=3"}),
+            absl::Seconds(3));
 }
 
-TEST(Resolve, IsHost_Decides) {
-  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=1"}).server_place, ServerPlace::kHere);
-  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=0"}).server_place,
-            ServerPlace::kElsewhere);
+TEST(Resolve, JobId_IsKeptIfGiven) {
+  EXPECT_EQ(MustResolve({"--rdzv-id=j"}).job_id, "j");
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h"}).job_id, "none");
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=j"}).job_id, "j");
 }
 
-TEST(Resolve, StaticStyle_MeetsAtTheMaster) {
-  LaunchConfig config = MustResolve({"--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.1"});
-  EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 29500}));
-  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
-  EXPECT_EQ(config.node_rank, 0);
-  EXPECT_TRUE(config.notes.empty());
-
-  config = MustResolve({"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=1234"});
-  EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 1234}));
-  EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
-  EXPECT_EQ(config.node_rank, 1);
-
-  config = MustResolve({"--nnodes=2", "--master-port=1234"});
-  EXPECT_EQ(config.endpoint, (Endpoint{"127.0.0.1", 1234}));
-  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
-  EXPECT_EQ(config.node_rank, std::nullopt);
-  ASSERT_EQ(config.notes.size(), 1);
-  EXPECT_TRUE(absl::StrContains(config.notes[0], "127.0.0.1:1234"));
+TEST(Resolve, SimpleSettings) {
+  EXPECT_EQ(MustResolve({}).settings, rendezvous::DefaultSettings());
+  EXPECT_EQ(MustResolve({}).slots, 1);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}).slots, 4);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=gpu"}).slots, 2);
+  EXPECT_THAT(MustResolve({}).warning_signals, ElementsAre(SIGUSR1, SIGUSR2));
+  EXPECT_THAT(MustResolve({"--signals-to-handle=SIGTERM,SIGUSR1"}).warning_signals, ElementsAre(SIGUSR2));
 }
 
 TEST(Resolve, EndpointAndNodeRank_IsOnlyAWish) {
@@ -156,41 +169,26 @@ TEST(Resolve, Script_FromStandardInput) {
   EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts, {"-"}).notes.size(), 1);
 }
 
-TEST(Resolve, NodeRank_BeatsTheRankOfRdzvConf) {
-  EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1"}).node_rank, 1);
-  EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1", "--node-rank=2"}).node_rank, 2);
-}
-
 TEST(Resolve, JobSettings_AreFilled) {
   const LaunchConfig config = MustResolve(
       {"--nnodes=2:3", "--rdzv-endpoint=h", "--max-restarts=5", "--local-addr=10.0.0.9", "--role=trainer",
        "--rdzv-conf=join_timeout=1,last_call_timeout=2,heartbeat_timeout=3,reconnect_grace=4,reconnect_timeout=5,"
        "restart_window=6,restart_backoff=7,max_failures_at_step=8,node_cooldown=9"});
-  rendezvous::JobSettings expected = rendezvous::DefaultSettings();
-  expected.set_min_nodes(2);
-  expected.set_max_nodes(3);
-  expected.set_max_restarts(5);
-  *expected.mutable_restart_window() = FromDuration(absl::Seconds(6));
-  *expected.mutable_restart_backoff() = FromDuration(absl::Seconds(7));
-  expected.set_max_failures_at_step(8);
-  *expected.mutable_node_cooldown() = FromDuration(absl::Seconds(9));
-  *expected.mutable_join_timeout() = FromDuration(absl::Seconds(1));
-  *expected.mutable_last_call() = FromDuration(absl::Seconds(2));
-  *expected.mutable_heartbeat_timeout() = FromDuration(absl::Seconds(3));
-  *expected.mutable_reconnect_grace() = FromDuration(absl::Seconds(4));
-  EXPECT_EQ(config.settings, expected);
+  EXPECT_EQ(config.settings, TextProto(R"pb(min_nodes: 2
+                                            max_nodes: 3
+                                            max_restarts: 5
+                                            restart_window { seconds: 6 }
+                                            restart_backoff { seconds: 7 }
+                                            max_failures_at_step: 8
+                                            node_cooldown { seconds: 9 }
+                                            join_timeout { seconds: 1 }
+                                            last_call { seconds: 2 }
+                                            heartbeat_timeout { seconds: 3 }
+                                            reconnect_grace { seconds: 4 })pb",
+                                       rendezvous::DefaultSettings()));
   EXPECT_EQ(config.reconnect_timeout, absl::Seconds(5));
   EXPECT_EQ(config.local_addr, "10.0.0.9");
   EXPECT_EQ(config.role, "trainer");
-}
-
-TEST(Resolve, Defaults_AreThoseOfTheProtocol) { EXPECT_EQ(MustResolve({}).settings, rendezvous::DefaultSettings()); }
-
-TEST(Resolve, Slots_AreCounted) {
-  EXPECT_EQ(MustResolve({}).slots, 1);
-  EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}).slots, 4);
-  EXPECT_EQ(MustResolve({"--nproc-per-node=gpu"}).slots, 2);
-  EXPECT_EQ(MustResolve({"--nproc-per-node=auto"}).slots, 2);
 }
 
 TEST(Resolve, Script_IsRunByPython) {
@@ -242,7 +240,7 @@ TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
   const absl::Status few =
       Resolve(Options{.nproc_per_node = {.number = 2}, .virtual_local_rank = true}, facts).status();
   EXPECT_TRUE(absl::IsInvalidArgument(few));
-  EXPECT_NE(few.message().find("CUDA_VISIBLE_DEVICES=3 has 1 device for 2 workers"), std::string::npos) << few;
+  EXPECT_THAT(few.message(), HasSubstr("CUDA_VISIBLE_DEVICES=3 has 1 device for 2 workers"));
 }
 
 TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {
@@ -266,18 +264,12 @@ TEST(Resolve, Output_IsKept) {
   EXPECT_FALSE(config.output.no_files);
   EXPECT_EQ(config.output.redirects.For(0), (StdStreams{true, true}));
   EXPECT_EQ(config.output.tee.For(0), (StdStreams{false, true}));
-  ASSERT_EQ(config.notes.size(), 1);
-  EXPECT_TRUE(absl::StrContains(config.notes[0], "local rank 7"));
+  EXPECT_THAT(config.notes, ElementsAre(HasSubstr("local rank 7")));
 
   config = MustResolve({"--log-dir=/dev/null", "-r3"});
   EXPECT_TRUE(config.output.no_files);
   EXPECT_EQ(config.output.log_dir, "");
   EXPECT_EQ(config.notes.size(), 1);
-}
-
-TEST(Resolve, Warnings_AreThoseThatDoNotStopTheJob) {
-  EXPECT_EQ(MustResolve({}).warning_signals, (std::vector<int>{SIGUSR1, SIGUSR2}));
-  EXPECT_EQ(MustResolve({"--signals-to-handle=SIGTERM,SIGUSR1"}).warning_signals, std::vector<int>{SIGUSR2});
 }
 
 LaunchConfig ResolveInBatch(absl::Duration kill_wait, std::optional<absl::Duration> shutdown_timeout = std::nullopt) {
@@ -300,11 +292,10 @@ TEST(Resolve, ShutdownTimeout_UnderABatchSystem_EndsBeforeItsSigkill) {
 TEST(Resolve, ShutdownTimeout_GivenUnderABatchSystem_IsTakenWithANoteIfItIsTooLong) {
   LaunchConfig config = ResolveInBatch(absl::Seconds(30), absl::Seconds(30));
   EXPECT_EQ(config.shutdown_timeout, absl::Seconds(30));
-  EXPECT_TRUE(config.notes.empty());
+  EXPECT_THAT(config.notes, IsEmpty());
   config = ResolveInBatch(absl::Seconds(30), absl::Seconds(60));
   EXPECT_EQ(config.shutdown_timeout, absl::Seconds(60));
-  ASSERT_EQ(config.notes.size(), 1);
-  EXPECT_TRUE(absl::StrContains(config.notes[0], "--shutdown-timeout=60 is longer")) << config.notes[0];
+  EXPECT_THAT(config.notes, ElementsAre(HasSubstr("--shutdown-timeout=60 is longer")));
 }
 
 }  // namespace

@@ -114,19 +114,14 @@ TEST(MergeEnvironment, OtherNodes_OnlyConnect) {
   EXPECT_EQ(Launch(Step(3, 1), {"--rdzv-conf=is_host=1"}).config.server_place, ServerPlace::kHere) << "a flag wins";
 }
 
-TEST(MergeEnvironment, OneNode_MeetsInProcessUnderTheJobsName) {
-  const Outcome o = MustLaunch(Step(1, 0), {});
-  EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
-  EXPECT_EQ(o.config.job_id, "12");
-  EXPECT_EQ(o.config.host, "node1");
-  EXPECT_TRUE(o.config.batch.has_value());
-}
-
-TEST(MergeEnvironment, NothingAround_ChangesNothing) {
-  const Outcome o = MustLaunch(ClusterEnvironment(), {});
-  EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
-  EXPECT_EQ(o.config.job_id, "fresh");
-  EXPECT_EQ(o.config.notes, Words{});
+TEST(MergeEnvironment, OneNodeOrNothingAround_MeetsInProcess) {
+  const Outcome one = MustLaunch(Step(1, 0), {}), nothing = MustLaunch(ClusterEnvironment(), {});
+  for (const Outcome& o : {one, nothing}) EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
+  EXPECT_EQ(one.config.job_id, "12");
+  EXPECT_EQ(one.config.host, "node1");
+  EXPECT_TRUE(one.config.batch.has_value());
+  EXPECT_EQ(nothing.config.job_id, "fresh");
+  EXPECT_EQ(nothing.config.notes, Words{});
   ExpectError(Launch(ClusterEnvironment(), {"--nnodes=2"}), {"--nnodes=2 needs --rdzv-endpoint"});
 }
 

@@ -24,12 +24,10 @@ TEST(ParseLocalRanks, WhatIsNone_IsNamed) {
 }
 
 TEST(ParseLineFilters, Commas_SeparateAndTwoAreOne) {
-  EXPECT_EQ(ParseLineFilters("apple"), Texts{"apple"});
-  EXPECT_EQ(ParseLineFilters("apple,a pear"), (Texts{"apple", "a pear"}));
-  EXPECT_EQ(ParseLineFilters("a,,b,c"), (Texts{"a,b", "c"}));
-  EXPECT_EQ(ParseLineFilters(",,,"), Texts{","});
-  EXPECT_EQ(ParseLineFilters(""), Texts{});
-  EXPECT_EQ(ParseLineFilters("a,"), Texts{"a"});
+  const std::pair<const char*, Texts> kCases[] = {
+      {"apple", {"apple"}}, {"apple,a pear", {"apple", "a pear"}}, {"a,,b,c", {"a,b", "c"}}, {",,,", {","}}, {"", {}},
+      {"a,", {"a"}}};
+  for (const auto& [text, filters] : kCases) EXPECT_EQ(ParseLineFilters(text), filters) << text;
 }
 
 constexpr StdStreams kNone{false, false}, kOut{true, false}, kErr{false, true}, kBoth{true, true};
@@ -42,6 +40,8 @@ TEST(ParseStreamChoice, OneDigit_HoldsForAllRanks) {
   EXPECT_FALSE(ParseStreamChoice("0")->any());
   EXPECT_TRUE(ParseStreamChoice("2")->any());
   EXPECT_EQ(ParseStreamChoice("3")->MaxNamedRank(), -1);
+  EXPECT_EQ(kOut | kErr, kBoth);
+  EXPECT_EQ(kNone | kErr, kErr);
 }
 
 TEST(ParseStreamChoice, Map_HoldsForTheNamedRanks) {
@@ -63,22 +63,13 @@ TEST(ParseStreamChoice, AnythingElse_IsRefused) {
   }
 }
 
-TEST(StdStreams, Or_Unites) {
-  EXPECT_EQ(kOut | kErr, kBoth);
-  EXPECT_EQ(kNone | kErr, kErr);
-}
-
 const LinePrefixValues kValues{"trainer", 3, 11, "node-b"};
 
-TEST(ExpandLinePrefix, Default_IsTorchruns) { EXPECT_EQ(ExpandLinePrefix(kDefaultLinePrefix, kValues), "[trainer3]:"); }
-
 TEST(ExpandLinePrefix, EveryMacro_WithAndWithoutBraces) {
+  EXPECT_EQ(ExpandLinePrefix(kDefaultLinePrefix, kValues), "[trainer3]:") << "as torchrun's";
   EXPECT_EQ(ExpandLinePrefix("${hostname} ${rank} ${local_rank} ${role_name}|", kValues), "node-b 11 3 trainer|");
   EXPECT_EQ(ExpandLinePrefix("$hostname/$rank.$local_rank:$role_name", kValues), "node-b/11.3:trainer");
-}
-
-TEST(ExpandLinePrefix, Time_StaysForTheLine) {
-  EXPECT_EQ(ExpandLinePrefix("$time ${time} $rank", kValues), "${time} ${time} 11");
+  EXPECT_EQ(ExpandLinePrefix("$time ${time} $rank", kValues), "${time} ${time} 11") << "for each line";
 }
 
 TEST(ExpandLinePrefix, AllElse_StaysAsInPython) {

@@ -158,7 +158,6 @@ const std::vector<BadInput>& BadInputs() {
 }
 
 TEST(BadInput, EveryCase_GivesOneLineThatSaysWhatIsWrong) {
-  EXPECT_GE(BadInputs().size(), 60);
   for (const BadInput& input : BadInputs()) {
     const absl::Status status = ErrorOf(input);
     std::string shown;

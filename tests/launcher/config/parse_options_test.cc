@@ -182,18 +182,6 @@ TEST(ParseOptions, ShortFlags_AreTaken) {
   EXPECT_EQ(MustParse({"-t", "0:1", "x"}).output.tee.For(0), (StdStreams{true, false}));
 }
 
-TEST(ParseOptions, NoFlags_GiveTheDefaults) {
-  const Options options = MustParse({"train.py"});
-  EXPECT_EQ(options.nnodes, (NodeCount{1, 1}));
-  EXPECT_EQ(options.nproc_per_node, ProcessCount{});
-  EXPECT_EQ(options.rdzv_backend, "static");
-  EXPECT_EQ(options.rdzv_endpoint, std::nullopt);
-  EXPECT_EQ(options.rdzv_conf, RdzvConf());
-  EXPECT_EQ(options.shutdown_timeout, std::nullopt);
-  EXPECT_EQ(options.signals_to_handle, (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT}));
-  EXPECT_EQ(options.script, Arguments{"train.py"});
-}
-
 TEST(ParseOptions, CommandLine_BeatsVariableBeatsDefault) {
   EXPECT_EQ(MustParse({"--nnodes=2", "x"}, {{"PET_NNODES", "3"}}).nnodes.max, 2);
   EXPECT_EQ(MustParse({"x"}, {{"PET_NNODES", "3"}}).nnodes.max, 3);
@@ -220,36 +208,27 @@ TEST(ParseOptions, Origins_AreThoseOfTheValues) {
   EXPECT_FALSE(origins.IsGiven("rdzv-id"));
 }
 
-TEST(ParseOptions, ShowConfig_NeedsNoScript) {
-  EXPECT_TRUE(MustParse({"--show-config"}).script.empty());
-  EXPECT_EQ(MustParse({"--show-config", "x.py"}).script, Arguments{"x.py"});
-}
-
 TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {
-  const char* kName = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-  EXPECT_EQ(MustParse({"x"}, {{kName, "600"}}).shutdown_timeout, absl::Seconds(600));
-  EXPECT_EQ(MustParse({"x"}, {{kName, ""}}).shutdown_timeout, std::nullopt);
-  EXPECT_EQ(MustParse({"x"}, {{kName, "600"}, {"PET_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, absl::Seconds(5));
-  EXPECT_EQ(MustParse({"--shutdown-timeout=1", "x"}, {{kName, "600"}}).shutdown_timeout, absl::Seconds(1));
+  const char* kTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+  EXPECT_EQ(MustParse({"x"}, {{kTimeout, "600"}}).shutdown_timeout, absl::Seconds(600));
+  EXPECT_EQ(MustParse({"x"}, {{kTimeout, ""}}).shutdown_timeout, std::nullopt);
+  EXPECT_EQ(MustParse({"x"}, {{kTimeout, "600"}, {"PET_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, absl::Seconds(5));
+  EXPECT_EQ(MustParse({"--shutdown-timeout=1", "x"}, {{kTimeout, "600"}}).shutdown_timeout, absl::Seconds(1));
 }
 
 TEST(ParseOptions, LogLinePrefixTemplate_HasASecondVariable) {
-  const char kVariable[] = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}}).output.line_prefix, "$rank:");
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, ""}}).output.line_prefix, kDefaultLinePrefix);
-  EXPECT_EQ(MustParse({"--log-line-prefix-template=>", "x"}, {{kVariable, "$rank:"}}).output.line_prefix, ">");
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", ">"}}).output.line_prefix, ">");
+  const char* kPrefix = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+  EXPECT_EQ(MustParse({"x"}, {{kPrefix, "$rank:"}}).output.line_prefix, "$rank:");
+  EXPECT_EQ(MustParse({"x"}, {{kPrefix, ""}}).output.line_prefix, kDefaultLinePrefix);
 }
 
-TEST(ParseOptions, KeepOrphans_IsAVariable) {
+TEST(ParseOptions, OtherVariables) {
   EXPECT_FALSE(MustParse({"x"}).keep_orphans);
   EXPECT_TRUE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "1"}}).keep_orphans);
   EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "0"}}).keep_orphans);
   EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", ""}}).keep_orphans);
-}
-
-TEST(ParseOptions, EmptyVariableOfAMovedFlag_CountsAsUnset) {
-  EXPECT_EQ(MustParse({"x"}, {{"PET_NODE_COOLDOWN", ""}}).script, Arguments{"x"});
+  EXPECT_EQ(MustParse({"x"}, {{"PET_NODE_COOLDOWN", ""}}).script, Arguments{"x"}) << "an empty one of a moved flag";
+  EXPECT_EQ(MustParse({"x"}, {{"NNODES", "7"}, {"PET_TRAINING_SCRIPT", "y"}}).nnodes.max, 1);
 }
 
 TEST(ParseOptions, FlagGivenTwice_TheLastCounts) {
@@ -286,10 +265,7 @@ TEST(ParseOptions, DoubleDash_EndsTheFlags) {
   const Options options = MustParse({"--nnodes=2", "--", "--odd-name.py", "--nnodes=3"});
   EXPECT_EQ(options.script, (Arguments{"--odd-name.py", "--nnodes=3"}));
   EXPECT_EQ(options.nnodes.max, 2);
-}
-
-TEST(ParseOptions, ScriptVariable_IsNoFlag) {
-  EXPECT_EQ(MustParse({"x"}, {{"NNODES", "7"}, {"PET_TRAINING_SCRIPT", "y"}}).nnodes.max, 1);
+  EXPECT_TRUE(MustParse({"--show-config"}).script.empty());
 }
 
 TEST(ParseOptions, Help_NamesEveryFlagInReadableLines) {

@@ -7,13 +7,10 @@
 namespace ddprun::launcher {
 namespace {
 
-TEST(IsProgram, Elf_IsOneEvenIfItMayNotBeRun) {
+TEST(IsProgram, ElfOrExecutableWithAnotherInterpreter_IsOne) {
   const std::string elf = "\177ELF\002";
   EXPECT_TRUE(IsProgram("./train", {elf, true}));
   EXPECT_TRUE(IsProgram("train", {elf, false})) << "the error is then about the permission";
-}
-
-TEST(IsProgram, ExecutableWithAnotherInterpreter_IsOne) {
   for (const char* head : {"#!/bin/sh\n", "#!/usr/bin/env bash\npython train.py", "#! /opt/julia/bin/julia -t4",
                            "#!/opt/python/bin/ruby\n"}) {
     EXPECT_TRUE(IsProgram("./train", {head, true})) << head;
@@ -31,16 +28,14 @@ TEST(IsProgram, WhatPythonRuns_IsNone) {
 
 using Words = std::vector<std::string>;
 
-TEST(ChoosePython, NothingSaid_ThatOfPath) {
-  EXPECT_EQ(ChoosePython({})->programs, (Words{"python3", "python"}));
-  EXPECT_EQ(ChoosePython({.python_exec = "", .virtual_env = "", .conda_prefix = ""})->programs,
-            (Words{"python3", "python"}));
-}
-
-TEST(ChoosePython, TheCommandsOwnEnvironmentBeforeTheActiveOnes) {
+TEST(ChoosePython, TheCommandsOwnEnvironmentBeforeTheActiveOnesBeforeThatOfPath) {
   const PythonFacts facts = {.beside_command = "/here/bin/python", .virtual_env = "/venv", .conda_prefix = "/conda"};
   EXPECT_EQ(ChoosePython(facts)->programs,
             (Words{"/here/bin/python", "/venv/bin/python", "/conda/bin/python", "python3", "python"}));
+  for (const PythonFacts& none :
+       {PythonFacts(), PythonFacts{.python_exec = "", .virtual_env = "", .conda_prefix = ""}}) {
+    EXPECT_EQ(ChoosePython(none)->programs, (Words{"python3", "python"}));
+  }
 }
 
 TEST(ChoosePython, PythonExec_WinsAndMayHaveArguments) {

@@ -59,27 +59,24 @@ TEST_F(CompletionTest, EveryShell_AcceptsIt) {
 }
 
 TEST_F(CompletionTest, Bash_Flags) {
-  EXPECT_EQ(Bash("ddprun --nn"), "--nnodes");
-  EXPECT_EQ(Bash("ddprun --standalone --nproc"), "--nproc-per-node");
-  EXPECT_EQ(Bash("ddprun --nnodes 2 --rdzv-b"), "--rdzv-backend");
-  EXPECT_EQ(Bash("ddprun --nnodes = 2 --rdzv-b"), "--rdzv-backend");
-}
-
-TEST_F(CompletionTest, Bash_Values) {
-  EXPECT_EQ(Bash("ddprun --nproc-per-node ''"), "cpu gpu auto");
-  EXPECT_EQ(Bash("ddprun --nproc-per-node = g"), "gpu");
-  EXPECT_EQ(Bash("ddprun --nproc-per-node ="), "cpu gpu auto");
-  EXPECT_EQ(Bash("ddprun --rdzv-backend st"), "static");
-  EXPECT_EQ(Bash("ddprun --on-hang re"), "report restart");
-  EXPECT_EQ(Bash("ddprun --tls-key tr"), "train.py");
-  EXPECT_EQ(Bash("ddprun --nnodes tr"), "") << "a number";
-}
-
-TEST_F(CompletionTest, Bash_TheScriptAndWhatFollowsIt) {
-  EXPECT_EQ(Bash("ddprun --standalone tr"), "train.py");
-  EXPECT_EQ(Bash("ddprun --preload train.py --nn"), "") << "--preload may stand alone";
-  EXPECT_EQ(Bash("ddprun --standalone other.py --nn"), "") << "a flag of the script";
-  EXPECT_EQ(Bash("ddprun --standalone other.py tr"), "train.py");
+  const std::pair<const char*, const char*> kCases[] = {
+      {"--nn", "--nnodes"},
+      {"--standalone --nproc", "--nproc-per-node"},
+      {"--nnodes 2 --rdzv-b", "--rdzv-backend"},
+      {"--nnodes = 2 --rdzv-b", "--rdzv-backend"},
+      {"--nproc-per-node ''", "cpu gpu auto"},
+      {"--nproc-per-node = g", "gpu"},
+      {"--nproc-per-node =", "cpu gpu auto"},
+      {"--rdzv-backend st", "static"},
+      {"--on-hang re", "report restart"},
+      {"--tls-key tr", "train.py"},
+      {"--nnodes tr", ""},  // a number
+      {"--standalone tr", "train.py"},
+      {"--preload train.py --nn", ""},     // --preload may stand alone
+      {"--standalone other.py --nn", ""},  // a flag of the script
+      {"--standalone other.py tr", "train.py"},
+  };
+  for (const auto& [words, candidates] : kCases) EXPECT_EQ(Bash(absl::StrCat("ddprun ", words)), candidates) << words;
 }
 
 }  // namespace

@@ -26,17 +26,7 @@ class ForkServerTest : public ::testing::Test {
     loop_ = *EventLoop::Create();
   }
 
-  // Imports a module with this source.
-  absl::StatusOr<std::unique_ptr<ForkServer>> Start(const std::string& module) {
-    std::ofstream(folder_.File("module_of_test.py")) << module;
-    std::ofstream(folder_.File("script.py")) << "import os\nos._exit(int(os.environ['CODE']))\n";
-    const std::string venv = testing::VenvPython();
-    ForkServer::Settings settings;
-    settings.worker_argv = {venv.empty() ? "/usr/bin/python3" : venv, "-u", folder_.File("script.py")};
-    settings.script = 2;
-    settings.modules = "module_of_test";
-    settings.environment = environment_;
-    settings.stall_limit = stall_limit_;
+  ForkServer::Events Events() {
     ForkServer::Events events;
     events.on_started = [this](ForkServer::Ticket ticket, Child child) {
       started_.push_back(ticket);
@@ -49,7 +39,27 @@ class ForkServerTest : public ::testing::Test {
       not_started_ = not_started;
       loop_->Quit();
     };
-    return ForkServer::Start(std::move(settings), loop_.get(), std::move(events));
+    return events;
+  }
+
+  // Imports a module with this source.
+  void Start(const std::string& module = "") {
+    std::ofstream(folder_.File("module_of_test.py")) << module;
+    std::ofstream(folder_.File("script.py")) << "import os\nos._exit(int(os.environ['CODE']))\n";
+    const std::string venv = testing::VenvPython();
+    ForkServer::Settings settings;
+    settings.worker_argv = {venv.empty() ? "/usr/bin/python3" : venv, "-u", folder_.File("script.py")};
+    settings.script = 2;
+    settings.modules = "module_of_test";
+    settings.environment = environment_;
+    settings.stall_limit = stall_limit_;
+    auto server = ForkServer::Start(std::move(settings), loop_.get(), Events());
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void RunUntilStarted(size_t count) {
+    while (started_.size() < count && !ended_) loop_->Run();
+    ASSERT_EQ(started_.size(), count) << *ended_;
   }
 
   ForkServer::Request Request(int code) const {
@@ -67,16 +77,15 @@ class ForkServerTest : public ::testing::Test {
   std::vector<std::string> environment_ = {"PATH=/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE=1"};
   std::vector<ForkServer::Ticket> started_;
   std::vector<Child> children_;
+  std::unique_ptr<ForkServer> server_;
   std::optional<absl::Status> ended_;
   std::vector<ForkServer::Ticket> not_started_;
 };
 
 TEST_F(ForkServerTest, Workers_AreChildrenOfThisProcess) {
-  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
-  ASSERT_TRUE(server.ok()) << server.status();
-  const std::vector<ForkServer::Ticket> tickets = (*server)->Fork({Request(7), Request(8)});
-  while (started_.size() < 2 && !ended_) loop_->Run();
-  ASSERT_EQ(started_.size(), 2) << *ended_;
+  Start();
+  const std::vector<ForkServer::Ticket> tickets = server_->Fork({Request(7), Request(8)});
+  RunUntilStarted(2);
   for (size_t i = 0; i < 2; ++i) {
     const ProcessEnd end = WaitFor(children_[i]);
     EXPECT_EQ(end.ExitCode(), started_[i] == tickets[0] ? 7 : 8);
@@ -85,11 +94,9 @@ TEST_F(ForkServerTest, Workers_AreChildrenOfThisProcess) {
 
 TEST_F(ForkServerTest, GateStaysClosed_WorkerRunsNothingOfItsScript) {
   open_gates_ = false;
-  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
-  ASSERT_TRUE(server.ok()) << server.status();
-  (*server)->Fork({Request(7), Request(8)});
-  while (started_.size() < 2 && !ended_) loop_->Run();
-  ASSERT_EQ(started_.size(), 2) << *ended_;
+  Start();
+  server_->Fork({Request(7), Request(8)});
+  RunUntilStarted(2);
   EXPECT_FALSE(WaitReadable(children_[0].pidfd.get(), 100)) << "it did not wait";
   children_[0].gate = StartGate();
   EXPECT_EQ(WaitFor(children_[0]).ExitCode(), 128 + SIGKILL);
@@ -99,10 +106,9 @@ TEST_F(ForkServerTest, GateStaysClosed_WorkerRunsNothingOfItsScript) {
 
 TEST_F(ForkServerTest, ImportWithoutProgress_Ends) {
   stall_limit_ = absl::Seconds(2);
-  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("import time\ntime.sleep(1000)\n");
-  ASSERT_TRUE(server.ok()) << server.status();
-  const pid_t pid = (*server)->pid();
-  const std::vector<ForkServer::Ticket> tickets = (*server)->Fork({Request(0)});
+  Start("import time\ntime.sleep(1000)\n");
+  const pid_t pid = server_->pid();
+  const std::vector<ForkServer::Ticket> tickets = server_->Fork({Request(0)});
   while (!ended_) loop_->Run();
   EXPECT_EQ(ended_->message(), "the imports have made no progress for 2s");
   EXPECT_EQ(not_started_, tickets);
@@ -111,58 +117,49 @@ TEST_F(ForkServerTest, ImportWithoutProgress_Ends) {
 
 TEST_F(ForkServerTest, SlowImportThatComputes_IsWaitedFor) {
   stall_limit_ = absl::Seconds(1);
-  absl::StatusOr<std::unique_ptr<ForkServer>> server =
-      Start("import time\nend = time.monotonic() + 2.5\nwhile time.monotonic() < end: pass\n");
-  ASSERT_TRUE(server.ok()) << server.status();
-  (*server)->Fork({Request(0)});
-  while (started_.empty() && !ended_) loop_->Run();
-  EXPECT_EQ(started_.size(), 1);
+  Start("import time\nend = time.monotonic() + 2.5\nwhile time.monotonic() < end: pass\n");
+  server_->Fork({Request(0)});
+  RunUntilStarted(1);
   for (const Child& child : children_) WaitFor(child);
 }
 
 TEST_F(ForkServerTest, ServerThatIsStopped_Ends) {
   stall_limit_ = absl::Seconds(2);
-  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
-  ASSERT_TRUE(server.ok()) << server.status();
-  (*server)->Fork({Request(0)});
-  while (started_.empty() && !ended_) loop_->Run();
-  ASSERT_EQ(started_.size(), 1) << *ended_;
+  Start();
+  server_->Fork({Request(0)});
+  RunUntilStarted(1);
   WaitFor(children_[0]);
-  kill((*server)->pid(), SIGSTOP);
-  const std::vector<ForkServer::Ticket> tickets = (*server)->Fork({Request(0)});
+  kill(server_->pid(), SIGSTOP);
+  const std::vector<ForkServer::Ticket> tickets = server_->Fork({Request(0)});
   while (!ended_) loop_->Run();
   EXPECT_EQ(ended_->message(), "the fork server has not answered for 2s");
   EXPECT_EQ(not_started_, tickets);
 }
 
 TEST_F(ForkServerTest, ServerDoesNotReadForAWhile_AllAreStarted) {
-  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
-  ASSERT_TRUE(server.ok()) << server.status();
-  (*server)->Fork({Request(0)});
-  while (started_.empty() && !ended_) loop_->Run();
-  ASSERT_EQ(started_.size(), 1) << *ended_;
-  kill((*server)->pid(), SIGSTOP);
+  Start();
+  server_->Fork({Request(0)});
+  RunUntilStarted(1);
+  kill(server_->pid(), SIGSTOP);
   // More than the socket's buffer: 4 MiB, which the kernel doubles.
   constexpr size_t kMany = 100;
   ForkServer::Request large = Request(0);
   large.environment.push_back("LARGE=" + std::string(100'000, 'x'));
-  (*server)->Fork(std::vector<ForkServer::Request>(kMany, large));
-  kill((*server)->pid(), SIGCONT);
-  while (started_.size() < 1 + kMany && !ended_) loop_->Run();
-  EXPECT_EQ(started_.size(), 1 + kMany) << *ended_;
+  server_->Fork(std::vector<ForkServer::Request>(kMany, large));
+  kill(server_->pid(), SIGCONT);
+  RunUntilStarted(1 + kMany);
   for (const Child& child : children_) WaitFor(child);
 }
 
 TEST_F(ForkServerTest, CancelledBeforeItIsReady_IsNotStarted) {
-  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
-  ASSERT_TRUE(server.ok()) << server.status();
-  const std::vector<ForkServer::Ticket> tickets = (*server)->Fork({Request(1), Request(2)});
-  EXPECT_TRUE((*server)->Cancel(tickets[0]));
-  EXPECT_FALSE((*server)->Cancel(tickets[0]));
-  while (started_.empty() && !ended_) loop_->Run();
+  Start();
+  const std::vector<ForkServer::Ticket> tickets = server_->Fork({Request(1), Request(2)});
+  EXPECT_TRUE(server_->Cancel(tickets[0]));
+  EXPECT_FALSE(server_->Cancel(tickets[0]));
+  RunUntilStarted(1);
   ASSERT_EQ(started_, std::vector<ForkServer::Ticket>{tickets[1]});
   EXPECT_EQ(WaitFor(children_[0]).ExitCode(), 2);
-  EXPECT_FALSE((*server)->Cancel(tickets[1]));
+  EXPECT_FALSE(server_->Cancel(tickets[1]));
 }
 
 TEST_F(ForkServerTest, InterpreterThatIsNone_Ends) {
@@ -170,13 +167,7 @@ TEST_F(ForkServerTest, InterpreterThatIsNone_Ends) {
   settings.worker_argv = {"/bin/true", "-u", "script.py"};
   settings.script = 2;
   settings.modules = "auto";
-  ForkServer::Events events;
-  events.on_ended = [this](const absl::Status& why, const std::vector<ForkServer::Ticket>&) {
-    ended_ = why;
-    loop_->Quit();
-  };
-  absl::StatusOr<std::unique_ptr<ForkServer>> server =
-      ForkServer::Start(std::move(settings), loop_.get(), std::move(events));
+  const auto server = ForkServer::Start(std::move(settings), loop_.get(), Events());
   if (server.ok()) {
     loop_->Run();
     EXPECT_EQ(ended_->message(), "the fork server died");
@@ -190,14 +181,7 @@ class ProgramTest : public ForkServerTest {
     settings.worker_argv = argv;
     settings.is_program = true;
     settings.stall_limit = stall_limit_;
-    ForkServer::Events events;
-    events.on_ended = [this](const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
-      ended_ = why;
-      not_started_ = not_started;
-      loop_->Quit();
-    };
-    absl::StatusOr<std::unique_ptr<ForkServer>> server =
-        ForkServer::Start(std::move(settings), loop_.get(), std::move(events));
+    const auto server = ForkServer::Start(std::move(settings), loop_.get(), Events());
     if (!server.ok()) return std::string(server.status().message());
     const pid_t pid = (*server)->pid();
     const std::vector<ForkServer::Ticket> tickets = (*server)->Fork({Request(0)});

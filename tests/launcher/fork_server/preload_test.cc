@@ -174,6 +174,7 @@ TEST_F(PreloadTest, EveryWayToEnd_IsAlike) {
       "import traceback; print(len(traceback.format_stack()) > 0)",
       "import os, sys; print(sys.stdin.read()); print(os.read(0, 10))",
       "print(input())",
+      "# -*- coding: latin-1 -*-\nprint('\xe9' == chr(233))",
       "import asyncio; asyncio.run(asyncio.sleep(0)); print('ran\\n', end='')",
       "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
   };
@@ -284,12 +285,8 @@ for name in sorted(os.listdir(sys.argv[1])):
   EXPECT_EQ(contents[0], contents[1]);
 }
 
-TEST_F(PreloadTest, ScriptWithEncoding_IsAlike) {
-  ExpectAlike({}, {Script("# -*- coding: latin-1 -*-\nprint('\xe9' == chr(233))")});
-}
-
 TEST_F(PreloadTest, Multiprocessing_IsAlike) {
-  const std::string script = Script(R"(
+  ExpectAlike({"--nproc-per-node=2"}, {Script(R"(
 import json, multiprocessing, os
 from concurrent.futures import ProcessPoolExecutor
 
@@ -302,8 +299,7 @@ if __name__ == "__main__":
             print(f"{method} {os.environ['RANK']} {pool.map(work, range(4))}\n", end="")
     with ProcessPoolExecutor(2) as pool:
         print(f"pool {os.environ['RANK']} {list(pool.map(work, range(4)))}\n", end="")
-)");
-  ExpectAlike({"--nproc-per-node=2"}, {script});
+)")});
 }
 
 // The module appends a line to a file when imported: the importer, and whether the rank was known.
@@ -379,15 +375,12 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
   }
 }
 
-TEST_F(PreloadTest, PythonUnderAnotherProgram_StartsThePlainWay) {
+TEST_F(PreloadTest, PythonUnderAnotherProgramOrFolderAsScript_StartsThePlainWay) {
   std::map<std::string, std::string> environment = Environment();
   environment["PYTHON_EXEC"] = absl::StrCat("sh -c '\"$@\"; exit $?' wrapper ", python_);
-  Finished launcher(0, Flags({"--preload=json"}, {Script("print('ran')")}), environment);
-  EXPECT_EQ(launcher.Out(), "ran\n");
-  EXPECT_EQ(Count(launcher.Err(), "--preload: Python runs under another program"), 1) << launcher.Err();
-}
-
-TEST_F(PreloadTest, FolderAsScript_StartsThePlainWay) {
+  Finished wrapped(0, Flags({"--preload=json"}, {Script("print('ran')")}), environment);
+  EXPECT_EQ(wrapped.Out(), "ran\n");
+  EXPECT_EQ(Count(wrapped.Err(), "--preload: Python runs under another program"), 1) << wrapped.Err();
   mkdir(folder_.File("folder").c_str(), 0700);
   Script("import sys\nsys.stdout.write('ran\\n')\n", "folder/__main__.py");
   Finished launcher(0, Flags({"--nproc-per-node=2", "--preload=json"}, {folder_.File("folder")}), Environment());

@@ -58,6 +58,17 @@ inline std::string Render(const AgentMachine::Effects& effects) {
   return absl::StrJoin(words, ", ");
 }
 
+// The first message of this type that is sent; null if there is none.
+template <typename Message>
+const Message* Sent(const AgentMachine::Effects& effects) {
+  for (const AgentEffect& e : effects) {
+    const auto* send = std::get_if<effect::Send>(&e);
+    if (send == nullptr) continue;
+    if (const auto* message = std::get_if<Message>(&send->message)) return message;
+  }
+  return nullptr;
+}
+
 inline std::string Printed(const AgentMachine::Effects& effects) {
   std::string text;
   for (const AgentEffect& e : effects) {
@@ -110,18 +121,14 @@ class AgentMachineTest : public ::testing::Test {
     effects_.clear();
     return text;
   }
-  // The Leave among the effects, if any.
-  std::optional<rendezvous::Leave> LeaveSaid() const {
-    for (const AgentEffect& e : effects_) {
-      const auto* send = std::get_if<effect::Send>(&e);
-      if (send == nullptr) continue;
-      if (const auto* leave = std::get_if<rendezvous::Leave>(&send->message)) return *leave;
-    }
-    return std::nullopt;
-  }
   std::string Connect() {
     machine_.OnConnected(now_, &effects_);
     return Take();
+  }
+  // Connects, and is welcomed by a server in this process.
+  void Join() {
+    Connect();
+    Say(WelcomeEvery(absl::InfiniteDuration()));
   }
   std::string Say(rendezvous::ServerMessage message) {
     machine_.OnServerMessage(message, now_, &effects_);
@@ -131,6 +138,7 @@ class AgentMachineTest : public ::testing::Test {
     machine_.OnWorkersEnded(ends, now_, &effects_);
     return Take();
   }
+  std::string EndBadly() { return End({{0, Failure(0)}, {1, Failure(1)}}); }
   std::string Signal(int number, bool from_batch_system = false) {
     machine_.OnSignal({number, absl::StrCat("signal ", number), from_batch_system, absl::Seconds(61)}, now_, &effects_);
     return Take();
@@ -146,8 +154,7 @@ class AgentMachineTest : public ::testing::Test {
     return Take();
   }
   void Run(uint64_t round = 1) {
-    Connect();
-    Say(WelcomeEvery(absl::InfiniteDuration()));
+    Join();
     ASSERT_EQ(Say(rendezvous::NewAssign(Round(round))), absl::StrCat("spawn ", round));
     ASSERT_EQ(machine_.state(), AgentMachine::State::kRunning);
   }

@@ -151,8 +151,9 @@ class ReformTest : public ::testing::Test {
       if (std::string words = Take(); !words.empty()) return words;
     }
   }
-  // Worker 1 was killed; the others are suspended until the next round.
+  // Starts anew. Worker 1 was killed; the others are suspended until the next round.
   void LoseOne() {
+    Run();
     EXPECT_EQ(End({Killed(1)}), "failed 1 rank 5, suspend 1 blame 5[0 2]");
     StopRound(1, true);
     Suspended(0, 120);
@@ -192,10 +193,12 @@ TEST_F(ReformTest, ADeathElsewhere_AllAreSuspended) {
   EXPECT_THAT(printed_, HasSubstr("; keeping ranks 0-2, starting no rank\n"));
 }
 
-TEST_F(ReformTest, OldServerOrMixedJob_AllAreStopped) {
+TEST_F(ReformTest, OldServerOrMixedJobOrNoGrace_AllAreStopped) {
   Run();
   EXPECT_EQ(StopRound(1, false), "signal 15[0 1 2]");
   EXPECT_THAT(printed_, HasSubstr("stopping this node's workers for a new round: because"));
+  Run({0, 1, 2}, absl::ZeroDuration());
+  EXPECT_EQ(StopRound(1, true), "kill[0 1 2]") << "nobody could answer";
 }
 
 TEST_F(ReformTest, OnePlainWorkerOnTheNode_AllAreStoppedAndReadySaysSo) {
@@ -203,11 +206,6 @@ TEST_F(ReformTest, OnePlainWorkerOnTheNode_AllAreStoppedAndReadySaysSo) {
   EXPECT_EQ(End({Killed(2)}), "failed 1 rank 6, signal 15[0 1]");
   EXPECT_THAT(printed_, HasSubstr("stopping all workers of this node, because rank 5 can't re-form\n"));
   EXPECT_EQ(End({Killed(0), Killed(1)}), "store, ready 1 can't");
-}
-
-TEST_F(ReformTest, NoGrace_NobodyCouldAnswer_AllAreStopped) {
-  Run({0, 1, 2}, absl::ZeroDuration());
-  EXPECT_EQ(StopRound(1, true), "kill[0 1 2]");
 }
 
 TEST_F(ReformTest, NoAnswerInTheGrace_KilledAndReplaced) {
@@ -254,22 +252,16 @@ TEST_F(ReformTest, AnswersThatNobodyAskedForAreIgnored) {
   EXPECT_EQ(Link(0, LinkReFormed{1, 5, 0}), "");
 }
 
-TEST_F(ReformTest, Idle_ASurvivorDies_ReadyAgain) {
-  Run();
+TEST_F(ReformTest, Idle_SurvivorsDie_ReadyAgain) {
   LoseOne();
   EXPECT_EQ(End({Killed(0)}), "ready 1 2:121 can");
   EXPECT_EQ(Assign(2, true), "re-form 2[2], spawn 2[0 1]");
-}
-
-TEST_F(ReformTest, Idle_AllSurvivorsDie_TheNodeCanStillReform) {
-  Run();
   LoseOne();
   EXPECT_EQ(End({Killed(0), Killed(2)}), "ready 1 can");
   EXPECT_EQ(Assign(2, true), "spawn 2[0 1 2]");
 }
 
 TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
-  Run();
   LoseOne();
   machine_->OnDisconnected("gone", false, std::nullopt, now_, &effects_);
   machine_->OnConnected(now_, &effects_);
@@ -279,7 +271,6 @@ TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
 }
 
 TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
-  Run();
   LoseOne();
   EXPECT_EQ(StopRound(1, false), "signal 15[0 2]");
   EXPECT_THAT(printed_, HasSubstr("stopping ranks 4, 6, which can't go on: because"));
@@ -290,7 +281,6 @@ TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
 
 // Found by tests/model: the server took the Ready for the answer to its StopRound and waited for the node forever.
 TEST_F(ReformTest, Idle_AReadyCrossesTheStop_ThatRoundIsOverBeforeItBegan) {
-  Run();
   LoseOne();
   EXPECT_EQ(End({Killed(0)}), "ready 1 2:121 can");
   EXPECT_EQ(StopRound(1, false), "signal 15[2]");
@@ -324,31 +314,17 @@ TEST_F(ReformTest, StoreIsBeingOpened_TheServerSaysThatAllAreToBeStarted) {
 }
 
 TEST_F(ReformTest, AssignThatKeepsNobody_SurvivorsAreKilledFirst) {
-  Run();
   LoseOne();
   EXPECT_EQ(Assign(2, false), "kill[0 2]");
   EXPECT_EQ(End({Killed(2)}), "");
   EXPECT_EQ(End({Killed(0)}), "spawn 2[0 1 2]");
 }
 
-TEST_F(ReformTest, LinkBreaks_WhileSuspended_KilledAndReplaced) {
-  Run();
+TEST_F(ReformTest, LinkBreaks_WhileSuspendedOrSuspending_KilledAndReplaced) {
   LoseOne();
   EXPECT_EQ(Link(0, LinkClosed{}), "kill[0]");
   EXPECT_EQ(Assign(2, true), "") << "not before it is gone";
   EXPECT_EQ(End({Killed(0)}), "re-form 2[2], spawn 2[0 1]");
-}
-
-TEST_F(ReformTest, LinkBreaks_ThatRoundIsOverBeforeItBegan) {
-  Run();
-  LoseOne();
-  Link(0, LinkClosed{});
-  Assign(2, true);
-  EXPECT_EQ(StopRound(2, true), "ready 2 2:121 can");
-  EXPECT_EQ(End({Killed(0)}), "ready 2 2:121 can");
-}
-
-TEST_F(ReformTest, LinkBreaks_WhileSuspending_KilledAndReplaced) {
   Run();
   End({Killed(1)});
   Suspended(0, 3);
@@ -356,8 +332,15 @@ TEST_F(ReformTest, LinkBreaks_WhileSuspending_KilledAndReplaced) {
   EXPECT_EQ(End({Killed(2)}), "store, ready 1 0:3 can");
 }
 
+TEST_F(ReformTest, LinkBreaks_ThatRoundIsOverBeforeItBegan) {
+  LoseOne();
+  Link(0, LinkClosed{});
+  Assign(2, true);
+  EXPECT_EQ(StopRound(2, true), "ready 2 2:121 can");
+  EXPECT_EQ(End({Killed(0)}), "ready 2 2:121 can");
+}
+
 TEST_F(ReformTest, LinkBreaks_SurvivorOfSigkill_IsNotWaitedForForEver) {
-  Run();
   LoseOne();
   Link(0, LinkClosed{});
   EXPECT_EQ(Wait(), "ready 1 2:121 can");
@@ -372,7 +355,6 @@ TEST_F(ReformTest, LinkBreaks_WhileRunning_ThatWorkerIsStoppedLater) {
 }
 
 TEST_F(ReformTest, LinkBreaks_WhileReforming_IsAFailureOfTheRound) {
-  Run();
   LoseOne();
   Assign(2, true);
   EXPECT_EQ(Link(2, LinkReFormed{2, 121, 6}), "");
@@ -411,13 +393,15 @@ TEST_F(ReformTest, Failed_ExplainedByTheEndOfAProcess) {
   EXPECT_EQ(machine_->NextDeadline(), kStart + kGrace) << "nothing is held back any more";
 }
 
-TEST_F(ReformTest, Signal_EndsSuspendedWorkersToo) {
-  Run();
+TEST_F(ReformTest, SignalOrFinish_EndSuspendedWorkersToo) {
   LoseOne();
   machine_->OnSignal({SIGTERM, "SIGTERM"}, now_, &effects_);
   EXPECT_EQ(Take(), "leave, signal 15[0 2]");
   EXPECT_EQ(Wait(), "kill[0 2]");
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 143");
+  LoseOne();
+  EXPECT_EQ(Say(rendezvous::NewFinish(TextProto<rendezvous::Verdict>("exit_code: 1"))), "signal 15[0 2]");
+  EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 1");
 }
 
 TEST_F(ReformTest, SignalWhileSuspending_EndsThemAndThePatienceIsNew) {
@@ -430,13 +414,6 @@ TEST_F(ReformTest, SignalWhileSuspending_EndsThemAndThePatienceIsNew) {
   EXPECT_EQ(Suspended(2, 1), "");
   EXPECT_EQ(Wait(), "kill[0 2]");
   EXPECT_EQ(now_, kStart + kGrace / 2 + kGrace);
-}
-
-TEST_F(ReformTest, Finish_EndsSuspendedWorkersToo) {
-  Run();
-  LoseOne();
-  EXPECT_EQ(Say(rendezvous::NewFinish(TextProto<rendezvous::Verdict>("exit_code: 1"))), "signal 15[0 2]");
-  EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 1");
 }
 
 TEST_F(ReformTest, CutOff_SuspendedInTime_TheyNeedNotDie) {
@@ -463,32 +440,22 @@ TEST_F(ReformTest, Warning_AwareWorkersAreToldToWriteACheckpoint) {
   now_ = now_ + absl::Seconds(5);
   EXPECT_EQ(Link(1, Hello()), "checkpoint 20s[1]") << "it had not connected yet";
   EXPECT_EQ(Link(1, Hello()), "") << "it knows";
-}
-
-TEST_F(ReformTest, Warning_SuspendedWorkersAreToldToo) {
-  Run();
   LoseOne();
   machine_->OnSignal({SIGUSR1, "SIGUSR1"}, now_, &effects_);
-  EXPECT_EQ(Take(), "signal 10[0 2], checkpoint 277777h46m40s[0 2]");
+  EXPECT_EQ(Take(), "signal 10[0 2], checkpoint 277777h46m40s[0 2]") << "suspended ones too";
 }
 
-TEST_F(ReformTest, NewNodeInAJobThatKeepsWorkers_CountsAsAware) {
-  Run({});
-  End({Killed(0)});
-  End({Killed(1), Killed(2)});
-  EXPECT_EQ(Assign(2, true), "spawn 2[0 1 2]");
-  EXPECT_EQ(StopRound(2, true), "signal 15[0 1 2]");
-  EXPECT_EQ(End({Killed(0), Killed(1), Killed(2)}), "store, ready 2 can");
-}
-
-// All of the node's workers are new, so the server does not report survivors.
-TEST_F(ReformTest, NewNodeWhileAnotherNodeHoldsTheState_CountsAsAware) {
-  Run({});
-  End({Killed(0)});
-  End({Killed(1), Killed(2)});
-  EXPECT_EQ(Assign(2, false, 4, /*source=*/0), "spawn 2[0 1 2]");
-  EXPECT_EQ(StopRound(2, true), "signal 15[0 1 2]");
-  EXPECT_EQ(End({Killed(0), Killed(1), Killed(2)}), "store, ready 2 can");
+// The job keeps workers, or another node holds the state: all of the node's workers are new, so the server does not
+// report survivors.
+TEST_F(ReformTest, NewNode_CountsAsAware) {
+  for (const bool keeps : {true, false}) {
+    Run({});
+    End({Killed(0)});
+    End({Killed(1), Killed(2)});
+    EXPECT_EQ(Assign(2, keeps, 4, keeps ? std::nullopt : std::optional<int32_t>(0)), "spawn 2[0 1 2]");
+    EXPECT_EQ(StopRound(2, true), "signal 15[0 1 2]");
+    EXPECT_EQ(End({Killed(0), Killed(1), Killed(2)}), "store, ready 2 can");
+  }
 }
 
 }  // namespace

@@ -37,9 +37,13 @@ TEST(RoundFailuresTest, NothingHeldBack_TheFirstCauseIsToldAtOnce) {
 }
 
 TEST(RoundFailuresTest, HeldBack_ACrashIsToldAtOnceAnErrorLater) {
-  RoundFailures crash(kHold), error(kHold);
+  RoundFailures crash(kHold), crash_of_a_peer(kHold), error(kHold);
   crash.Add({Crash(0)}, kNow);
   EXPECT_TRUE(crash.Take(kNow));
+  crash_of_a_peer.Add({LostPeer(0)}, kNow);
+  crash_of_a_peer.Add({Crash(1)}, kNow);
+  ASSERT_TRUE(crash_of_a_peer.Take(kNow));
+  EXPECT_EQ(crash_of_a_peer.cause().rank(), 1);
   error.Add({OwnError(0)}, kNow);
   EXPECT_FALSE(error.Take(kNow));
   EXPECT_EQ(error.NextDeadline(), kNow + kHold);
@@ -77,24 +81,12 @@ TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
   EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0, 2}));
 }
 
-TEST(RoundFailuresTest, HeldBack_ACrashAfterALostPeer_IsToldAtOnce) {
-  RoundFailures failures(kHold);
-  failures.Add({LostPeer(0)}, kNow);
-  failures.Add({Crash(1)}, kNow);
-  ASSERT_TRUE(failures.Take(kNow));
-  EXPECT_EQ(failures.cause().rank(), 1);
-}
-
-TEST(RoundFailuresTest, Forget_NothingIsTold) {
+TEST(RoundFailuresTest, ForgetOrClear_NothingIsTold) {
   RoundFailures failures(kHold);
   failures.Add({LostPeer(0)}, kNow);
   failures.Forget();
   EXPECT_FALSE(failures.Take(kNow + kHold));
   EXPECT_EQ(failures.NextDeadline(), SteadyTime::InfiniteFuture());
-}
-
-TEST(RoundFailuresTest, Clear_TheSiblingsOfTheRoundBeforeAreGone) {
-  RoundFailures failures(kHold);
   failures.Add({Crash(0), Crash(1)}, kNow);
   failures.Clear();
   EXPECT_TRUE(failures.siblings().empty());

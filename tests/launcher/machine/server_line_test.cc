@@ -71,25 +71,17 @@ TEST_F(ServerLineTest, OnConnected_IncarnationsGrow) {
 
 TEST_F(ServerLineTest, Up_BeatsAtTheServersInterval) {
   Up(absl::Seconds(2));
-  EXPECT_FALSE(line_.TakeHeartbeat(At(1.9)));
-  EXPECT_TRUE(line_.TakeHeartbeat(At(2)));
-  EXPECT_FALSE(line_.TakeHeartbeat(At(2)));
-  EXPECT_TRUE(line_.TakeHeartbeat(At(4)));
+  for (const auto& [seconds, due] :
+       {std::pair(1.9, false), std::pair(2., true), std::pair(2., false), std::pair(4., true)})
+    EXPECT_EQ(line_.TakeHeartbeat(At(seconds)), due) << seconds;
 }
 
-TEST_F(ServerLineTest, Silence_IsHalfTheTimeoutWithoutAMessage) {
-  Up();
-  line_.SetHasWorkers(true);
-  line_.OnMessage(true, At(3));
-  EXPECT_FALSE(line_.TakeSilence(At(8.9)));
-  EXPECT_TRUE(line_.TakeSilence(At(9)));
-}
-
-TEST_F(ServerLineTest, Silence_WithoutWorkersIsBorneForLonger) {
+TEST_F(ServerLineTest, Silence_IsHalfTheTimeoutWithoutAMessage_LongerWithoutWorkers) {
   Up();
   line_.OnMessage(true, At(3));
   EXPECT_FALSE(line_.TakeSilence(At(17.9)));
   line_.SetHasWorkers(true);
+  EXPECT_FALSE(line_.TakeSilence(At(8.9)));
   EXPECT_TRUE(line_.TakeSilence(At(9))) << "counted from when it was last heard";
 }
 
@@ -109,24 +101,20 @@ TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
   EXPECT_EQ(line_.lease().StopAt(), At(16));
 }
 
-TEST_F(ServerLineTest, OnMessage_OfAStreamThatWasGivenUp_IsStale) {
-  Up();
+TEST_F(ServerLineTest, OnMessage_CountsUntilTheWorkersMustHaveStopped_OrTheStreamWasGivenUp) {
+  Up(absl::Seconds(2));
+  for (const int seconds : {2, 4}) line_.TakeHeartbeat(At(seconds));
+  EXPECT_EQ(line_.OnMessage(false, At(4)), Reading::kCounts);
+  EXPECT_EQ(line_.lease().since(), kStart) << "other messages are no evidence";
+  for (const int since : {2, 4, 4}) {  // the last one acknowledges nothing
+    EXPECT_EQ(line_.OnMessage(true, At(5)), Reading::kCounts);
+    EXPECT_EQ(line_.lease().since(), At(since)) << "when the heartbeat was sent";
+  }
+  EXPECT_EQ(line_.OnMessage(false, At(13.9)), Reading::kCounts);
+  EXPECT_EQ(line_.OnMessage(false, At(14)), Reading::kTooLate);
   line_.OnReset("silent", At(6));
   EXPECT_EQ(line_.OnMessage(true, At(6)), Reading::kStale);
-  EXPECT_EQ(line_.lease().since(), kStart);
-}
-
-TEST_F(ServerLineTest, OnMessage_WhenTheWorkersMustHaveStopped_IsTooLate) {
-  Up();
-  EXPECT_EQ(line_.OnMessage(false, At(9.9)), Reading::kCounts);
-  EXPECT_EQ(line_.OnMessage(false, At(10)), Reading::kTooLate);
-}
-
-TEST_F(ServerLineTest, OnMessage_AcksCountFromWhenTheHeartbeatWasSent) {
-  Up(absl::Seconds(2));
-  line_.TakeHeartbeat(At(2));
-  EXPECT_EQ(line_.OnMessage(true, At(5)), Reading::kCounts);
-  EXPECT_EQ(line_.lease().since(), At(2));
+  EXPECT_EQ(line_.lease().since(), At(4));
 }
 
 TEST_F(ServerLineTest, Refusals_CountAfterAnEndFromThere_NotAfterASilence) {

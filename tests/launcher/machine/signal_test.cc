@@ -18,19 +18,13 @@ TEST_F(AgentMachineTest, OnSignal_Running_LeavesForwardsItAndExitsWithItsCode) {
   Run();
   EXPECT_EQ(Signal(SIGINT), "leave, signal 2");
   EXPECT_EQ(Signal(SIGINT), "kill") << "asked twice: no more patience";
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 130");
+  EXPECT_EQ(EndBadly(), "sweep, exit 130");
 }
 
 TEST_F(AgentMachineTest, OnSignal_TellsTheServerWhichOne) {
   Run();
   machine_.OnSignal({SIGINT, "SIGINT from somebody"}, now_, &effects_);
-  EXPECT_EQ(LeaveSaid(), (rendezvous::NewLeave("received SIGINT", true, SIGINT)));
-}
-
-TEST_F(AgentMachineTest, OnFatal_NobodyToldItToStop) {
-  Run();
-  machine_.OnFatal("no port", now_, &effects_);
-  EXPECT_EQ(LeaveSaid(), (rendezvous::NewLeave("no port", true, 0)));
+  EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("received SIGINT", true, SIGINT));
 }
 
 class ReplacedAgentMachineTest : public AgentMachineTest {
@@ -46,16 +40,16 @@ class ReplacedAgentMachineTest : public AgentMachineTest {
 TEST_F(ReplacedAgentMachineTest, OnSignal_LeavesAsOneThatIsReplaced) {
   Run();
   machine_.OnSignal({SIGTERM, "SIGTERM from somebody"}, now_, &effects_);
-  EXPECT_EQ(LeaveSaid(), (rendezvous::NewLeave("received SIGTERM", true, 0)));
+  EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("received SIGTERM", true, 0));
 }
 
 TEST_F(AgentMachineTest, OnSignal_BeforeAnyRound_ExitsAtOnce) { EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143"); }
 
 TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingIdle) {
   Run();
-  Say(rendezvous::NewStopRound(1, "", std::nullopt));
+  Say(rendezvous::NewStopRound(1, ""));
   EXPECT_EQ(Signal(SIGTERM), "leave");
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143");
 }
 
 TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOnAndTheJobGoesOn) {
@@ -122,7 +116,7 @@ TEST_F(BatchAgentMachineTest, OnSignal_OfTheBatchSystem_IsNotSentTwiceAndTheGrac
   EXPECT_EQ(Signal(SIGTERM, true), "") << "its second SIGTERM is not impatience";
   EXPECT_EQ(Due(), "kill");
   EXPECT_EQ(now_ - signalled, absl::Seconds(27));
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143");
 }
 
 TEST_F(BatchAgentMachineTest, OnSignal_OfSomebodyElse_IsPassedOnAtOnce) {
@@ -135,22 +129,30 @@ TEST_F(BatchAgentMachineTest, OnSignal_WorkersEndAtOnce_TheNodeStaysUntilTheOthe
   Run();
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "");
-  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "rank 3 failed", std::nullopt)), "");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "rank 3 failed")), "");
   EXPECT_EQ(Due(), "leave, sweep, exit 143");
 }
 
 TEST_F(BatchAgentMachineTest, OnSignal_SomebodyAsksAgainMeanwhile_ExitsAtOnce) {
   Run();
   Signal(SIGTERM, true);
-  End({{0, Failure(0)}, {1, Failure(1)}});
+  EndBadly();
   EXPECT_EQ(Signal(SIGINT), "leave, sweep, exit 143");
 }
 
-TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_CountsAndAfterItDoesNot) {
+TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_Counts) {
   Run();
   Signal(SIGTERM, true);
   EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
+  EXPECT_EQ(EndBadly(), "sweep, exit 7");
+}
+
+TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {
+  Run();
+  Signal(SIGTERM, true);
+  EXPECT_EQ(Due(), "leave");
+  EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143");
 }
 
 // SLURM's signal reached another node a little earlier, and that node left first.
@@ -160,16 +162,8 @@ TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFa
   Verdict verdict = AgentMachineTest::Failed(143);
   *verdict.mutable_first_cause() = TextProto("host: 'there' signal: 15", rendezvous::NewFailure());
   EXPECT_EQ(Say(rendezvous::NewFinish(verdict)), "");
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143");
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
-}
-
-TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {
-  Run();
-  Signal(SIGTERM, true);
-  EXPECT_EQ(Due(), "leave");
-  EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
 }
 
 TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndNobodyIsKilledEarly) {
@@ -177,7 +171,7 @@ TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndN
   EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "signal 15");
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(27));
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
+  EXPECT_EQ(EndBadly(), "sweep, exit 7");
 }
 
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheSignalComes) {
@@ -191,7 +185,7 @@ TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTh
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheRoundIsOver) {
   Run();
   EXPECT_EQ(End({Failed(0, FailureClass::kPeerError)}), "");
-  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b received SIGTERM", std::nullopt)), "signal 15");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b received SIGTERM")), "signal 15");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
 }
 

@@ -10,21 +10,19 @@ using State = WorkerSet::State;
 WorkerEnd Good(int rank) { return {rank, std::nullopt, std::nullopt}; }
 WorkerEnd Bad(int rank) { return {rank, rendezvous::NewFailure(), std::nullopt}; }
 
-TEST(WorkerSetTest, New_NobodyIsAlive) {
+TEST(WorkerSetTest, Start_SomeRanks_OthersAreLeftAlone) {
   WorkerSet workers(3);
   EXPECT_EQ(workers.All(), LocalRanks({0, 1, 2}));
   EXPECT_EQ(workers.Alive(), LocalRanks());
   EXPECT_FALSE(workers.AnyAlive());
   EXPECT_TRUE(workers.Quiet());
   EXPECT_FALSE(workers.AllSucceeded()) << "they have not even started";
-}
-
-TEST(WorkerSetTest, Start_SomeRanks_OthersAreLeftAlone) {
-  WorkerSet workers(3);
   workers.Start({0, 2});
   EXPECT_EQ(workers.Alive(), LocalRanks({0, 2}));
   EXPECT_EQ(workers.state(1), State::kNotStarted);
   EXPECT_FALSE(workers.Quiet());
+  workers.NotStarted({2});  // as if never tried
+  EXPECT_EQ(workers.Alive(), LocalRanks({0}));
 }
 
 // Replacement of one dead worker: the survivor is unchanged.
@@ -133,13 +131,6 @@ TEST(WorkerSetTest, Abandon_TheyAreNotAliveAndHowTheyEndedIsNotKnown) {
   EXPECT_NE(workers.end(0), nullptr);
   EXPECT_EQ(workers.end(1), nullptr);
   EXPECT_FALSE(workers.End(Bad(1))) << "it comes too late";
-}
-
-TEST(WorkerSetTest, NotStarted_AsIfNeverTried) {
-  WorkerSet workers(2);
-  workers.Start({0, 1});
-  workers.NotStarted({1});
-  EXPECT_EQ(workers.Alive(), LocalRanks({0}));
 }
 
 }  // namespace

@@ -80,36 +80,22 @@ TEST_F(ChildWatchTest, SeveralDeadBeforeTheLoopLooks_ComeAsOneBatchInOrderOfDeat
   for (int i = 0; i < 5; ++i) EXPECT_EQ(order_[i].pid, pids[4 - i]);
 }
 
-TEST_F(ChildWatchTest, TermIgnored_OnlyKillEndsIt) {
-  const pid_t pid = StartReady({TestProgram("ignore_term")});
-  EXPECT_TRUE(watch_->Signal(pid, SIGTERM));
-  EXPECT_TRUE(watch_->Signal(pid, SIGKILL));
-  loop_->Run();
-  EXPECT_EQ(ends_.at(pid).Text(), "killed by SIGKILL (9)");
-}
-
-TEST_F(ChildWatchTest, Stopped_TermActsAfterContinue) {
+TEST_F(ChildWatchTest, Stopped_TermActsAfterContinueAndKillAtOnce) {
   const Pipe input;  // has no data
   SpawnRequest request = RequestFor({"/bin/cat"});
   request.stdin_fd = input.read.get();
-  const pid_t pid = Start(request);
-  kill(pid, SIGSTOP);
-  siginfo_t info;
-  ASSERT_EQ(waitid(P_PID, pid, &info, WSTOPPED), 0);
-  EXPECT_TRUE(watch_->Signal(pid, SIGTERM));
-  EXPECT_TRUE(watch_->Signal(pid, SIGCONT));
+  const pid_t cat = Start(request), stubborn = StartReady({TestProgram("ignore_term")});
+  for (const pid_t pid : {cat, stubborn}) {
+    kill(pid, SIGSTOP);
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, pid, &info, WSTOPPED), 0);
+    EXPECT_TRUE(watch_->Signal(pid, SIGTERM));
+  }
+  EXPECT_TRUE(watch_->Signal(cat, SIGCONT));
+  EXPECT_TRUE(watch_->SignalGroup(stubborn, SIGKILL));
   loop_->Run();
-  EXPECT_EQ(ends_.at(pid).Text(), "killed by SIGTERM (15)");
-}
-
-TEST_F(ChildWatchTest, Stopped_KillActsAtOnce) {
-  const pid_t pid = StartReady({TestProgram("ignore_term")});
-  kill(pid, SIGSTOP);
-  siginfo_t info;
-  ASSERT_EQ(waitid(P_PID, pid, &info, WSTOPPED), 0);
-  EXPECT_TRUE(watch_->SignalGroup(pid, SIGKILL));
-  loop_->Run();
-  EXPECT_EQ(ends_.at(pid).code, SIGKILL);
+  EXPECT_EQ(ends_.at(cat).Text(), "killed by SIGTERM (15)");
+  EXPECT_EQ(ends_.at(stubborn).Text(), "killed by SIGKILL (9)") << "it ignores SIGTERM";
 }
 
 TEST_F(ChildWatchTest, LeaderEnds_ItsGroupIsKilled) {

@@ -41,6 +41,14 @@ void ExpectAllGone(const Pids& pids) {
   for (const auto& [kind, pid] : pids) EXPECT_TRUE(WaitUntilGone(pid)) << kind << " " << pid << " lives on";
 }
 
+Launcher StartOne() { return Start({TestProgram("mini_launcher"), "1", TestProgram("family")}, 1); }
+
+void KillAndExpectAllGone(Launcher* launcher) {
+  kill(launcher->child.pid, SIGKILL);
+  WaitFor(launcher->child);
+  ExpectAllGone(launcher->pids);
+}
+
 TEST(GuardTest, LauncherIdForWorkers_OuterIdsAreKept) {
   EXPECT_EQ(LauncherIdForWorkers("", "b"), "b");
   EXPECT_EQ(LauncherIdForWorkers("a", "b"), "a:b");
@@ -55,39 +63,24 @@ TEST(GuardTest, LauncherKilled_WorkersAndAllTheirRelativesVanish) {
   Launcher launcher = Start({TestProgram("mini_launcher"), "3", TestProgram("family")}, 3);
   EXPECT_EQ(launcher.pids.count("session"), 3);
   EXPECT_EQ(launcher.pids.count("daemon"), 3);
-  kill(launcher.child.pid, SIGKILL);
-  WaitFor(launcher.child);
-  ExpectAllGone(launcher.pids);
+  KillAndExpectAllGone(&launcher);
   // No process holds the caller's pipe any more, in particular not the guard.
   ReadToEnd(launcher.output.get());
 }
 
-TEST(GuardTest, LauncherKilledTogetherWithItsGroup_WorkersVanishToo) {
-  Launcher launcher = Start({TestProgram("mini_launcher"), "1", TestProgram("family")}, 1);
-  kill(-launcher.child.pid, SIGKILL);
-  WaitFor(launcher.child);
-  ExpectAllGone(launcher.pids);
-}
-
-TEST(GuardTest, OtherLaunchersWorkers_AreLeftAlone) {
-  Launcher first = Start({TestProgram("mini_launcher"), "1", TestProgram("family")}, 1);
-  Launcher second = Start({TestProgram("mini_launcher"), "1", TestProgram("family")}, 1);
-  kill(first.child.pid, SIGKILL);
-  WaitFor(first.child);
-  ExpectAllGone(first.pids);
+TEST(GuardTest, LauncherKilledTogetherWithItsGroup_WorkersVanishToo_NotThoseOfAnotherOne) {
+  Launcher first = StartOne(), second = StartOne();
+  kill(-first.child.pid, SIGKILL);
+  KillAndExpectAllGone(&first);
   for (const auto& [kind, pid] : second.pids) EXPECT_EQ(kill(pid, 0), 0) << kind;
-  kill(second.child.pid, SIGKILL);
-  WaitFor(second.child);
-  ExpectAllGone(second.pids);
+  KillAndExpectAllGone(&second);
 }
 
 TEST(GuardTest, NestedLaunchers_OuterKilled_InnerOnesVanish) {
   const std::string mini = TestProgram("mini_launcher");
   Launcher launcher = Start({mini, "1", mini, "2", TestProgram("family")}, 2);
   EXPECT_EQ(launcher.pids.count("guard"), 2);
-  kill(launcher.child.pid, SIGKILL);
-  WaitFor(launcher.child);
-  ExpectAllGone(launcher.pids);
+  KillAndExpectAllGone(&launcher);
 }
 
 TEST(GuardTest, NestedLaunchers_InnerKilled_OuterEndsWithItsCode) {
@@ -131,7 +124,7 @@ std::vector<pid_t> GuardsOf(pid_t launcher) {
 }
 
 TEST(GuardTest, GuardKilled_AnotherOneTakesItsPlace) {
-  Launcher launcher = Start({TestProgram("mini_launcher"), "1", TestProgram("family")}, 1);
+  Launcher launcher = StartOne();
   for (int i = 0; i < 3; ++i) {
     const pid_t before = GuardsOf(launcher.child.pid).at(0);
     kill(before, SIGKILL);
@@ -141,9 +134,7 @@ TEST(GuardTest, GuardKilled_AnotherOneTakesItsPlace) {
     }));
     launcher.pids.emplace("guard", GuardsOf(launcher.child.pid)[0]);
   }
-  kill(launcher.child.pid, SIGKILL);
-  WaitFor(launcher.child);
-  ExpectAllGone(launcher.pids);
+  KillAndExpectAllGone(&launcher);
   ReadToEnd(launcher.output.get());  // the last guard holds no descriptor of it
 }
 
@@ -159,7 +150,7 @@ TEST(GuardTest, Dismiss_GuardIsStopped_ReturnsAndItIsGone) {
 }
 
 TEST(GuardTest, GuardKilled_LauncherGoesOnAndEndsWell) {
-  Launcher launcher = Start({TestProgram("mini_launcher"), "1", TestProgram("family")}, 1);
+  Launcher launcher = StartOne();
   kill(launcher.pids.find("guard")->second, SIGKILL);
   ASSERT_TRUE(WaitUntilGone(launcher.pids.find("guard")->second));
   EXPECT_EQ(kill(launcher.pids.find("worker")->second, SIGUSR1), 0);

@@ -37,27 +37,16 @@ class GpuCountTest : public ::testing::Test {
   const testing::TempDir dir_;
 };
 
-TEST_F(GpuCountTest, NoVariable_CountsDevices) { EXPECT_EQ(Count(std::nullopt), 4); }
-
-TEST_F(GpuCountTest, Variable_NarrowsThem) {
-  EXPECT_EQ(Count("0"), 1);
-  EXPECT_EQ(Count("2,0"), 2);
-  EXPECT_EQ(Count(" 1 , 3 "), 2);
-  EXPECT_EQ(Count("GPU-8932f937-d72c,GPU-1"), 2);
-  EXPECT_EQ(Count("MIG-a"), 1);
-}
-
-TEST_F(GpuCountTest, Variable_FirstInvalidEntryEndsTheList) {
-  EXPECT_EQ(Count(""), 0);
-  EXPECT_EQ(Count("-1"), 0);
-  EXPECT_EQ(Count("NoDevFiles"), 0);
-  EXPECT_EQ(Count("0,-1,1"), 1);
-  EXPECT_EQ(Count("0,4,1"), 1);
-}
-
-TEST_F(GpuCountTest, NoDevices_VariableMakesNone) {
-  EXPECT_EQ(GpuCountIn("/no/such/folder", std::nullopt), 0);
-  EXPECT_EQ(GpuCountIn("/no/such/folder", "GPU-1"), 0);
+TEST_F(GpuCountTest, Variable_NarrowsThem_UpToItsFirstInvalidEntry) {
+  EXPECT_EQ(Count(std::nullopt), 4);
+  const std::pair<const char*, int> kCases[] = {
+      {"0", 1},      {"2,0", 2},  {" 1 , 3 ", 2}, {"GPU-8932f937-d72c,GPU-1", 2},
+      {"MIG-a", 1},  {"", 0},     {"-1", 0},      {"NoDevFiles", 0},
+      {"0,-1,1", 1}, {"0,4,1", 1}};
+  for (const auto& [visible, count] : kCases) EXPECT_EQ(Count(visible), count) << visible;
+  for (const auto& visible : {std::optional<std::string>(), std::optional<std::string>("GPU-1")}) {
+    EXPECT_EQ(GpuCountIn("/no/such/folder", visible), 0);
+  }
 }
 
 }  // namespace

@@ -66,19 +66,14 @@ TEST(LinePrefixerTest, AnyCutting_GivesTheSame) {
   }
 }
 
-TEST(LinePrefixerTest, Time_IsAskedForLineByLine) {
+TEST(LinePrefixerTest, Time_IsAskedForLineByLine_WithoutOneTheMacroStays) {
   int seconds = 0;
   LinePrefixer prefixer("${time} [${time}]:", LinePrefixer::kMaxLine, [&] { return std::to_string(++seconds); });
+  LinePrefixer without("${time}:");
   std::string out;
   prefixer.Feed("a\nb\n", &out);
-  EXPECT_EQ(out, "1 [1]:a\n2 [2]:b\n");
-}
-
-TEST(LinePrefixerTest, NoTimeGiven_TheMacroStays) {
-  LinePrefixer prefixer("${time}:");
-  std::string out;
-  prefixer.Feed("a\n", &out);
-  EXPECT_EQ(out, "${time}:a\n");
+  without.Feed("a\n", &out);
+  EXPECT_EQ(out, "1 [1]:a\n2 [2]:b\n${time}:a\n");
 }
 
 TEST(LinePrefixerTest, Filters_MatchTheLineWithoutItsPrefix) {

@@ -55,53 +55,49 @@ class LogPumpTest : public ::testing::Test {
     ASSERT_EQ(write(pipe->get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
 
+  static std::vector<std::string> Lines(const std::string& text) {
+    return absl::StrSplit(text, '\n', absl::SkipEmpty());
+  }
+  // All that the console got.
+  std::string Shown() {
+    console_.write.reset();
+    return ReadToEnd(console_.read.get());
+  }
+
   const testing::TempDir dir_;
+  Pipe console_;
 };
 
-TEST_F(LogPumpTest, Tee_FileGetsTheBytesAndConsoleThePrefixedLines) {
-  Pipe console;
+TEST_F(LogPumpTest, FilesGetTheBytesAndTheConsoleThePrefixedLines) {
   LogPump pump;
-  WriteAndClose(pump.Add(Sink("out", console.write.get(), "[default0]:")), "one\ntwo");
+  WriteAndClose(pump.Add(Sink("both", console_.write.get(), "[default0]:")), "one\ntwo");
+  WriteAndClose(pump.Add(Sink("out", -1, "")), "to the file\n");
+  WriteAndClose(pump.Add(Sink("", console_.write.get(), "p:")), "to the console\n");
   EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
-  console.write.reset();
-  EXPECT_EQ(testing::ReadFile(dir_.File("out")), "one\ntwo");
-  EXPECT_EQ(ReadToEnd(console.read.get()), "[default0]:one\n[default0]:two\n");
+  EXPECT_EQ(testing::ReadFile(dir_.File("both")), "one\ntwo");
+  EXPECT_EQ(testing::ReadFile(dir_.File("out")), "to the file\n");
+  EXPECT_THAT(Lines(Shown()), ::testing::UnorderedElementsAre("[default0]:one", "[default0]:two", "p:to the console"));
 }
 
 TEST_F(LogPumpTest, Filters_TheirFileGetsTheMatchingLinesOfAllStreams) {
-  Pipe console;
   LogPump pump;
   for (const char* prefix : {"a:", "b:"}) {
-    LogSink sink = Sink("", console.write.get(), prefix);
+    LogSink sink = Sink("", console_.write.get(), prefix);
     sink.filters = {"loss", "error"};
     sink.filtered.fd = *OpenLogFile(dir_.File("filtered"));
     WriteAndClose(pump.Add(std::move(sink)), "step 1\nloss 2\nan error");
   }
   EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
-  console.write.reset();
-  const std::vector<std::string> lines = absl::StrSplit(testing::ReadFile(dir_.File("filtered")), '\n');
-  EXPECT_THAT(lines, ::testing::UnorderedElementsAre("a:loss 2", "a:an error", "b:loss 2", "b:an error", ""));
-  EXPECT_THAT(ReadToEnd(console.read.get()), HasSubstr("b:step 1\n"));
+  EXPECT_THAT(Lines(testing::ReadFile(dir_.File("filtered"))),
+              ::testing::UnorderedElementsAre("a:loss 2", "a:an error", "b:loss 2", "b:an error"));
+  EXPECT_THAT(Shown(), HasSubstr("b:step 1\n"));
 }
 
 TEST_F(LogPumpTest, TimeInThePrefix_IsThatOfTheLine) {
-  Pipe console;
   LogPump pump;
-  WriteAndClose(pump.Add(Sink("", console.write.get(), "${time} 0:")), "one\n");
+  WriteAndClose(pump.Add(Sink("", console_.write.get(), "${time} 0:")), "one\n");
   EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
-  console.write.reset();
-  EXPECT_THAT(ReadToEnd(console.read.get()), ::testing::ContainsRegex("^20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z 0:one\n$"));
-}
-
-TEST_F(LogPumpTest, FileOnlyAndConsoleOnly) {
-  Pipe console;
-  LogPump pump;
-  WriteAndClose(pump.Add(Sink("out", -1, "")), "to the file\n");
-  WriteAndClose(pump.Add(Sink("", console.write.get(), "p:")), "to the console\n");
-  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
-  console.write.reset();
-  EXPECT_EQ(testing::ReadFile(dir_.File("out")), "to the file\n");
-  EXPECT_EQ(ReadToEnd(console.read.get()), "p:to the console\n");
+  EXPECT_THAT(Shown(), ::testing::ContainsRegex("^20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z 0:one\n$"));
 }
 
 TEST_F(LogPumpTest, Unused_DrainIsTrueAndNoThreadIsNeeded) {
@@ -152,7 +148,7 @@ TEST_F(LogPumpTest, Flood_TwelveStreamsThroughASlowConsole_FilesAreWholeAndNoLin
     }
   }
   int lines = 0;
-  for (const std::string& shown_line : std::vector<std::string>(absl::StrSplit(shown, '\n', absl::SkipEmpty()))) {
+  for (const std::string& shown_line : Lines(shown)) {
     int not_shown = 0;
     if (sscanf(shown_line.c_str(), "ddprun: %d lines of output not shown", &not_shown) == 1) {
       lines += not_shown;
@@ -175,14 +171,12 @@ TEST_F(LogPumpTest, WorkerKilled_WhatItWroteBeforeIsThere) {
 }
 
 TEST_F(LogPumpTest, Drain_PipeHeldByAGrandchild_EndsAtTheDeadlineWithEverythingWritten) {
-  Pipe console;
   LogPump pump;
-  absl::StatusOr<UniqueFd> held = pump.Add(Sink("out", console.write.get(), "p:"));
+  absl::StatusOr<UniqueFd> held = pump.Add(Sink("out", console_.write.get(), "p:"));
   ASSERT_EQ(write(held->get(), "half", 4), 4);
   EXPECT_FALSE(pump.Drain(SteadyNow()));
-  console.write.reset();
   EXPECT_EQ(testing::ReadFile(dir_.File("out")), "half");
-  EXPECT_EQ(ReadToEnd(console.read.get()), "p:half\n");
+  EXPECT_EQ(Shown(), "p:half\n");
 }
 
 TEST_F(LogPumpTest, ConsoleThatTakesNothing_WorkersRunToTheirEndAndFilesAreWhole) {
@@ -261,14 +255,12 @@ TEST_F(LogPumpTest, Restart_NewStreamsAreAddedToTheSameFiles) {
     EXPECT_TRUE(WaitFor(child).ok());
   }
   EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
-  std::vector<std::string> lines = absl::StrSplit(testing::ReadFile(dir_.File("out")), '\n', absl::SkipEmpty());
-  std::sort(lines.begin(), lines.end());
-  EXPECT_THAT(lines, ::testing::ElementsAre("round 0", "round 1", "round 2"));
+  EXPECT_THAT(Lines(testing::ReadFile(dir_.File("out"))),
+              ::testing::UnorderedElementsAre("round 0", "round 1", "round 2"));
 }
 
 TEST_F(LogPumpTest, OpenLogFile_Impossible_NamesTheFile) {
-  const auto file = OpenLogFile("/no/such/folder/out.log");
-  EXPECT_THAT(std::string(file.status().message()), HasSubstr("can't open the log file '/no/such/folder/out.log'"));
+  EXPECT_THAT(OpenLogFile("/no/such/folder/out.log").status().message(), HasSubstr("'/no/such/folder/out.log'"));
 }
 
 }  // namespace

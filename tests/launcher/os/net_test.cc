@@ -11,13 +11,14 @@
 namespace ddprun::launcher {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<InterfaceAddress> Outward() {
   std::vector<InterfaceAddress> result = LocalAddresses();
-  result.erase(std::remove_if(result.begin(), result.end(),
-                              [](const InterfaceAddress& a) { return a.loopback || a.link_local; }),
-               result.end());
+  std::erase_if(result, [](const InterfaceAddress& a) { return a.loopback || a.link_local; });
   return result;
 }
 
@@ -27,33 +28,27 @@ bool IsOwn(const std::string& address) {
 }
 
 TEST(NetTest, LocalAddresses_HaveLoopback) {
-  bool found = false;
-  for (const InterfaceAddress& address : LocalAddresses()) {
-    if (address.address != "127.0.0.1") continue;
-    found = true;
-    EXPECT_TRUE(address.loopback);
-    EXPECT_FALSE(address.ipv6);
-    EXPECT_FALSE(address.link_local);
-  }
-  EXPECT_TRUE(found);
+  const std::vector<InterfaceAddress> all = LocalAddresses();
+  const auto found = std::find_if(all.begin(), all.end(), [](const auto& a) { return a.address == "127.0.0.1"; });
+  ASSERT_NE(found, all.end());
+  EXPECT_TRUE(found->loopback);
+  EXPECT_FALSE(found->ipv6);
+  EXPECT_FALSE(found->link_local);
 }
 
 TEST(NetTest, ResolveHost_Addresses_AreTakenAsTheyAre) {
-  EXPECT_EQ(*ResolveHost("192.0.2.77"), std::vector<std::string>{"192.0.2.77"});
-  EXPECT_EQ(*ResolveHost("[2001:db8::7]"), std::vector<std::string>{"2001:db8::7"});
-  EXPECT_EQ(*ResolveHost("2001:DB8:0::7"), std::vector<std::string>{"2001:db8::7"});
+  EXPECT_THAT(*ResolveHost("192.0.2.77"), ElementsAre("192.0.2.77"));
+  EXPECT_THAT(*ResolveHost("[2001:db8::7]"), ElementsAre("2001:db8::7"));
+  EXPECT_THAT(*ResolveHost("2001:DB8:0::7"), ElementsAre("2001:db8::7"));
+  EXPECT_THAT(*ResolveHost("localhost"), Each(AnyOf("127.0.0.1", "::1")));
 }
 
-TEST(NetTest, ResolveHost_Localhost_IsLoopback) {
-  const auto addresses = ResolveHost("localhost");
-  ASSERT_TRUE(addresses.ok()) << addresses.status();
-  for (const std::string& address : *addresses) EXPECT_TRUE(address == "127.0.0.1" || address == "::1") << address;
-}
-
-TEST(NetTest, ResolveHost_Impossible_NamesTheHost) {
-  const auto addresses = ResolveHost("no host has spaces");
-  EXPECT_TRUE(absl::IsNotFound(addresses.status()));
-  EXPECT_THAT(std::string(addresses.status().message()), HasSubstr("can't resolve host 'no host has spaces': "));
+TEST(NetTest, UnknownName_IsNamed) {
+  for (const auto& status :
+       {ResolveHost("no host has spaces").status(), LocalAddressTowards("no host has spaces", 29400).status()}) {
+    EXPECT_TRUE(absl::IsNotFound(status));
+    EXPECT_THAT(status.message(), HasSubstr("'no host has spaces'"));
+  }
 }
 
 TEST(NetTest, IsLocalHost_OwnNamesAndAddresses) {
@@ -75,9 +70,6 @@ TEST(NetTest, IsLocalHost_OthersAndNonsense_AreNot) {
 TEST(NetTest, LocalAddressTowards_Loopback_StaysLoopback) {
   EXPECT_EQ(*LocalAddressTowards("localhost", 29400), "127.0.0.1");
   EXPECT_EQ(*LocalAddressTowards("127.0.0.1", 29400), "127.0.0.1");
-}
-
-TEST(NetTest, LocalAddressTowards_Ipv6Loopback_StaysLoopback) {
   if (!IsOwn("::1")) GTEST_SKIP() << "no IPv6 on this machine";
   EXPECT_EQ(*LocalAddressTowards("::1", 29400), "::1");
   EXPECT_EQ(*LocalAddressTowards("[::1]", 29400), "::1");
@@ -100,14 +92,6 @@ TEST(NetTest, LocalAddressTowards_OwnName_IsNotLoopbackIfThereIsAnother) {
     EXPECT_THAT(*address, ::testing::Not(::testing::StartsWith("127.")));
   }
 }
-
-TEST(NetTest, LocalAddressTowards_UnknownName_NamesIt) {
-  const auto address = LocalAddressTowards("no host has spaces", 29400);
-  EXPECT_TRUE(absl::IsNotFound(address.status()));
-  EXPECT_THAT(std::string(address.status().message()), HasSubstr("'no host has spaces'"));
-}
-
-TEST(NetTest, Hostname_IsNotEmpty) { EXPECT_FALSE(Hostname().empty()); }
 
 }  // namespace
 }  // namespace ddprun::launcher

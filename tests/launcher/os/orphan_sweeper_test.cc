@@ -38,12 +38,17 @@ class OrphanSweeperTest : public ::testing::Test {
     return std::move(talker.child);
   }
 
+  static void KillAndSweep(const Child& child) {
+    kill(child.pid, SIGKILL);
+    WaitFor(child);
+    EXPECT_EQ(Sweep({}), 0);
+  }
+
   std::multimap<std::string, pid_t> pids_;
 };
 
-TEST_F(OrphanSweeperTest, Sweep_NoChildren_ReturnsAtOnce) { EXPECT_EQ(Sweep({}), 0); }
-
 TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
+  EXPECT_EQ(Sweep({}), 0) << "there are no children yet";
   const Child child = StartFamily();
   EXPECT_EQ(Sweep({child.pid}), 0);
   EXPECT_TRUE(WaitUntilGone(pids_.find("daemon")->second));
@@ -51,10 +56,7 @@ TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, child.pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
   EXPECT_EQ(info.si_pid, 0) << "the known worker was killed";
-
-  kill(child.pid, SIGKILL);
-  WaitFor(child);
-  EXPECT_EQ(Sweep({}), 0);
+  KillAndSweep(child);
 }
 
 TEST_F(OrphanSweeperTest, OrphanSweep_EndsWhenAllHaveExited) {
@@ -62,15 +64,12 @@ TEST_F(OrphanSweeperTest, OrphanSweep_EndsWhenAllHaveExited) {
   OrphanSweep sweep(/*only_worker_sessions=*/false);
   EXPECT_FALSE(sweep.running());
   sweep.Begin(SteadyNow());
-  testing::Eventually([&] {
+  EXPECT_TRUE(testing::Eventually([&] {
     EXPECT_EQ(sweep.Continue({child.pid}, {child.pid}, SteadyNow()), 0);
     return !sweep.running();
-  });
-  EXPECT_FALSE(sweep.running());
+  }));
   EXPECT_FALSE(testing::Alive(pids_.find("daemon")->second));
-  kill(child.pid, SIGKILL);
-  WaitFor(child);
-  EXPECT_EQ(Sweep({}), 0);
+  KillAndSweep(child);
 }
 
 TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
@@ -81,17 +80,13 @@ TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
   EXPECT_EQ(Sweep({worker.pid}), 0);
   EXPECT_TRUE(testing::Alive(orphan));
 
-  kill(worker.pid, SIGKILL);
-  WaitFor(worker);
-  EXPECT_EQ(Sweep({}), 0);
+  KillAndSweep(worker);
   EXPECT_FALSE(testing::Alive(orphan));
 }
 
 TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_AllItsRelativesAreKilledAndReaped) {
   const Child child = StartFamily();
-  kill(child.pid, SIGKILL);
-  WaitFor(child);
-  EXPECT_EQ(Sweep({}), 0);
+  KillAndSweep(child);
   for (const auto& [kind, pid] : pids_) {
     EXPECT_EQ(kill(pid, 0), -1) << kind;
     EXPECT_EQ(errno, ESRCH) << kind << " was not reaped";

@@ -35,22 +35,19 @@ class PythonEnvironmentTest : public ::testing::Test {
 
 TEST_F(PythonEnvironmentTest, PythonBeside_CommandOfAVirtualEnvironment) {
   MakeVenv("venv");
-  const std::string python = At("venv/bin/python");
-  EXPECT_EQ(PythonBeside(At("venv/bin/ddprun"), ""), python);
+  const std::string python = At("venv/bin/python"), command = At("venv/bin/ddprun");
+  EXPECT_EQ(PythonBeside(command, ""), python);
   EXPECT_EQ(PythonBeside("ddprun", absl::StrCat("/no/such:", At("venv/bin"))), python);
-  ASSERT_EQ(chdir(At("venv").c_str()), 0);
-  EXPECT_EQ(PythonBeside("bin/ddprun", ""), At("venv") + "/bin/python");
-  ASSERT_EQ(chdir(At("venv/bin").c_str()), 0);
-  EXPECT_EQ(PythonBeside("./ddprun", ""), python);
+  for (const auto& [folder, relative] : {std::pair("venv", "bin/ddprun"), std::pair("venv/bin", "./ddprun")}) {
+    ASSERT_EQ(chdir(At(folder).c_str()), 0);
+    EXPECT_EQ(PythonBeside(relative, ""), python);
+  }
   ASSERT_EQ(chdir("/"), 0);
-}
-
-TEST_F(PythonEnvironmentTest, PythonBeside_SymbolicLinkCountsWhereItLies) {
-  MakeVenv("venv");
-  unlink(At("venv/bin/ddprun").c_str());
+  // A symbolic link counts where it lies.
+  unlink(command.c_str());
   const std::string elsewhere = Make("opt/bin/ddprun");
-  ASSERT_EQ(symlink(elsewhere.c_str(), At("venv/bin/ddprun").c_str()), 0);
-  EXPECT_EQ(PythonBeside(At("venv/bin/ddprun"), ""), At("venv/bin/python"));
+  ASSERT_EQ(symlink(elsewhere.c_str(), command.c_str()), 0);
+  EXPECT_EQ(PythonBeside(command, ""), python);
   EXPECT_EQ(PythonBeside(elsewhere, ""), "");
 }
 

@@ -32,33 +32,25 @@ class ResolveProgramTest : public ::testing::Test {
 };
 
 TEST_F(ResolveProgramTest, Name_FirstFolderOfPathThatHasIt_Wins) {
-  const std::string a = MakeFolder("a"), b = MakeFolder("b");
+  const std::string a = MakeFolder("a"), b = MakeFolder("b"), path = "/no/such:" + a + ":" + b;
   Make("b/tool", 0755);
-  EXPECT_EQ(*ResolveProgram("tool", "/no/such:" + a + ":" + b), b + "/tool");
-  Make("a/tool", 0755);
-  EXPECT_EQ(*ResolveProgram("tool", "/no/such:" + a + ":" + b), a + "/tool");
-}
-
-TEST_F(ResolveProgramTest, Name_NotExecutableOneIsPassedOver) {
-  const std::string a = MakeFolder("a"), b = MakeFolder("b");
+  EXPECT_EQ(*ResolveProgram("tool", path), b + "/tool");
   Make("a/tool", 0644);
-  Make("b/tool", 0755);
-  EXPECT_EQ(*ResolveProgram("tool", a + ":" + b), b + "/tool");
+  EXPECT_EQ(*ResolveProgram("tool", path), b + "/tool") << "one that may not be run is passed over";
+  Make("a/tool", 0755);
+  EXPECT_EQ(*ResolveProgram("tool", path), a + "/tool");
 }
 
-TEST_F(ResolveProgramTest, Name_OnlyNotExecutableOne_IsTheReason) {
+TEST_F(ResolveProgramTest, Name_OnlyNotExecutableOneOrNone_IsTheReason) {
   const std::string a = MakeFolder("a");
   Make("a/tool", 0644);
-  const auto result = ResolveProgram("tool", a + ":/usr/bin");
-  EXPECT_TRUE(absl::IsPermissionDenied(result.status()));
-  EXPECT_EQ(ExitCodeOfStartError(result.status()), 126);
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr(a + "/tool"));
-}
-
-TEST_F(ResolveProgramTest, Name_InNoFolder_IsNotFound) {
-  const auto result = ResolveProgram("no-such-tool", "/usr/bin:/bin");
-  EXPECT_TRUE(absl::IsNotFound(result.status()));
-  EXPECT_EQ(result.status().message(), "can't run 'no-such-tool': no such program in PATH");
+  const absl::Status status = ResolveProgram("tool", a + ":/usr/bin").status();
+  EXPECT_TRUE(absl::IsPermissionDenied(status));
+  EXPECT_EQ(ExitCodeOfStartError(status), 126);
+  EXPECT_THAT(status.message(), HasSubstr(a + "/tool"));
+  const absl::Status missing = ResolveProgram("no-such-tool", "/usr/bin:/bin").status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_THAT(missing.message(), HasSubstr("no such program in PATH"));
 }
 
 TEST_F(ResolveProgramTest, Name_InWorkingDirectoryOnly_SaysHowToNameIt) {

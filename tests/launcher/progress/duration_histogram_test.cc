@@ -10,11 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-TEST(DurationHistogramTest, Empty_IsZero) {
-  const DurationHistogram histogram;
-  EXPECT_EQ(histogram.count(), 0);
-  EXPECT_EQ(histogram.Percentile(0.99), absl::ZeroDuration());
-}
+TEST(DurationHistogramTest, Empty_IsZero) { EXPECT_EQ(DurationHistogram().Percentile(0.99), absl::ZeroDuration()); }
 
 TEST(DurationHistogramTest, Percentiles_AreTheSortedOnesUpToAnEighth) {
   std::mt19937 random(7);
@@ -26,19 +22,16 @@ TEST(DurationHistogramTest, Percentiles_AreTheSortedOnesUpToAnEighth) {
     histogram.Add(absl::Seconds(sorted.back()));
   }
   std::sort(sorted.begin(), sorted.end());
+  DurationHistogram few;
+  for (int i = 0; i < 98; ++i) few.Add(absl::Milliseconds(10));
+  few.Add(absl::Seconds(5));
+  EXPECT_GE(few.Percentile(0.99), absl::Seconds(5));
   for (const double share : {0.01, 0.5, 0.9, 0.99, 1.0}) {
     const double exact = sorted[static_cast<size_t>(std::ceil(share * sorted.size())) - 1];
     const double found = absl::ToDoubleSeconds(histogram.Percentile(share));
     EXPECT_GE(found, exact * 0.999) << share;
     EXPECT_LE(found, exact * 1.126) << share;
   }
-}
-
-TEST(DurationHistogramTest, Few_ThePercentileIsTheLargest) {
-  DurationHistogram histogram;
-  for (int i = 0; i < 98; ++i) histogram.Add(absl::Milliseconds(10));
-  histogram.Add(absl::Seconds(5));
-  EXPECT_GE(histogram.Percentile(0.99), absl::Seconds(5));
 }
 
 TEST(DurationHistogramTest, Extremes_AreCounted) {

@@ -40,11 +40,8 @@ TEST(HangTextTest, AllOfTheNode) {
   ExpectParts(HangText(hang, 0), {"ranks 0-1", "phase backward of step 7", "for 3.0s", "for another node"});
 }
 
-TEST(HangTextTest, ControlCharactersOfAPhase_DoNotReachATerminal) {
-  EXPECT_EQ(StandingText(At(0, 1, "a\nb")).find('\n'), std::string::npos);
-}
-
-TEST(HangTextTest, FixedLimit_NothingIsUsual) {
+TEST(HangTextTest, OddStandings) {
+  EXPECT_EQ(StandingText(At(0, 1, "a\nb")).find('\n'), std::string::npos) << "no control characters of a phase";
   WorkerStanding standing = At(0, 0, "forward");
   standing.usual = absl::ZeroDuration();
   EXPECT_EQ(HangFailureText(standing),

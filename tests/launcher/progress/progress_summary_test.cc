@@ -34,13 +34,10 @@ class ProgressSummaryTest : public ::testing::Test {
 };
 
 TEST_F(ProgressSummaryTest, NothingReported_Empty) {
-  EXPECT_EQ(Text(), "");
   Report(0, 3);  // outside of a round
   EXPECT_EQ(Text(), "");
   Start(0, 2);
-  EXPECT_EQ(Text(), "");
-  Report(2, 3);  // no such rank
-  Report(-1, 3);
+  for (const int rank : {2, -1}) Report(rank, 3);  // no such rank
   EXPECT_EQ(Text(), "");
 }
 
@@ -57,16 +54,13 @@ TEST_F(ProgressSummaryTest, OneRank_StepSpeedLossPhase) {
   EXPECT_EQ(Text(), "step 15, 5.00 steps/s, loss nan");
 }
 
-TEST_F(ProgressSummaryTest, Speed_IsThatOfTheLastTenSeconds) {
+TEST_F(ProgressSummaryTest, Speed_IsThatOfTheLastTenSeconds_OrSecondsPerStep) {
   Start(0, 1);
   for (int step = 0; step < 100; ++step, Pass(absl::Seconds(1))) Report(0, step);
   for (int i = 0; i < 1500; ++i, Pass(absl::Milliseconds(10))) Report(0, 100 + i);
   EXPECT_EQ(Text(), "step 1599, 99.90 steps/s");
   Pass(absl::Seconds(10));  // falls while nothing is reported
   EXPECT_EQ(Text(), "step 1599, 50.45 steps/s");
-}
-
-TEST_F(ProgressSummaryTest, LongSteps_SecondsPerStep) {
   Start(0, 1);
   for (int step = 0; step < 5; ++step, Pass(absl::Seconds(30))) Report(0, step);
   EXPECT_EQ(Text(), "step 4, 45.0 s/step");  // the newest has taken 30 s already

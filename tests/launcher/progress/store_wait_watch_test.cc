@@ -56,9 +56,12 @@ TEST_F(StoreWaitWatchTest, ManyShortWaits_NothingIsSaid) {
   }
 }
 
-TEST_F(StoreWaitWatchTest, NobodyWaitsAnyMore_NothingIsDue) {
+TEST_F(StoreWaitWatchTest, NobodyWaitsAnyMoreOrTheRoundIsOver_NothingIsDue) {
   watch_.OnWaits(kStart);
   EXPECT_EQ(watch_.OnDeadline({}, kStart + StoreWaitWatch::kInterval), "");
+  EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
+  watch_.EndRound();
+  watch_.OnWaits(kStart);
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
@@ -79,12 +82,6 @@ TEST_F(StoreWaitWatchTest, UnknownClients_AreCounted) {
   watch_.OnWaits(kStart);
   EXPECT_THAT(ForAMinute({{1, {}, "a\nb", {}}, {2, {}, "a\nb", {}}}),
               AllOf(StartsWith("2 clients have waited 30.0s for key"), Not(HasSubstr("\n"))));
-}
-
-TEST_F(StoreWaitWatchTest, OutsideOfARound_NothingIsDue) {
-  watch_.EndRound();
-  watch_.OnWaits(kStart);
-  EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 }  // namespace

@@ -86,34 +86,27 @@ TEST(ChooseFirstCause, OrderOfKinds_Holds) {
   EXPECT_EQ(ChooseFirstCause(reversed), reversed.size() - 1);
 }
 
-TEST(ChooseFirstCause, EarlierTimestamp_Wins) {
-  EXPECT_EQ(
-      ChooseFirstCause({Exited("A", absl::Seconds(1)), Exited("B", absl::Seconds(3)), Exited("C", absl::Seconds(2))}),
-      1);
+TEST(ChooseFirstCause, TimesDecideWhereTheyDiffer) {
+  const auto exited = [](const char* message, int seconds) { return Exited(message, absl::Seconds(seconds)); };
+  const struct {
+    const char* what;
+    std::vector<FailureEvidence> evidence;
+    size_t cause;
+  } kCases[] = {
+      {"earlier", {exited("A", 1), exited("B", 3), exited("C", 2)}, 1},
+      {"equals keep their order", {Exited("A"), Exited("B")}, 0},
+      {"equals keep their order", {Killed(SIGSEGV), Killed(SIGKILL)}, 0},
+      {"equals keep their order", {exited("A", 1), exited("B", 1)}, 0},
+      {"an error well before a crash", {Killed(SIGSEGV), exited("ValueError: x", 5)}, 1},
+      {"an error well before a crash", {Killed(SIGSEGV), exited("B", 5), exited("C", 9)}, 2},
+      // Error files have whole seconds.
+      {"an error within the same second", {Killed(SIGSEGV), exited("ValueError: x", 0)}, 0},
+      {"a lost peer", {Killed(SIGSEGV), exited("Connection reset by peer", 5)}, 0},
+      {"out of memory", {exited("ValueError: x", 5), OutOfMemory()}, 1},
+      {"one is the cause whatever it is", {StoppedByUs(Killed(SIGKILL))}, 0},
+  };
+  for (const auto& [what, evidence, cause] : kCases) EXPECT_EQ(ChooseFirstCause(evidence), cause) << what;
 }
-
-TEST(ChooseFirstCause, Equals_KeepTheirOrder) {
-  EXPECT_EQ(ChooseFirstCause({Exited("A"), Exited("B")}), 0);
-  EXPECT_EQ(ChooseFirstCause({Killed(SIGSEGV), Killed(SIGKILL)}), 0);
-  EXPECT_EQ(ChooseFirstCause({Exited("A", absl::Seconds(1)), Exited("B", absl::Seconds(1))}), 0);
-}
-
-TEST(ChooseFirstCause, ErrorWellBeforeACrash_IsTheCause) {
-  EXPECT_EQ(ChooseFirstCause({Killed(SIGSEGV), Exited("ValueError: x", absl::Seconds(5))}), 1);
-  EXPECT_EQ(ChooseFirstCause({Killed(SIGSEGV), Exited("B", absl::Seconds(5)), Exited("C", absl::Seconds(9))}), 2);
-}
-
-TEST(ChooseFirstCause, ErrorWithinTheTimestampsPrecision_IsNot) {
-  // Error files have whole seconds: the error was raised within the same second.
-  EXPECT_EQ(ChooseFirstCause({Killed(SIGSEGV), Exited("ValueError: x", absl::ZeroDuration())}), 0);
-  EXPECT_EQ(ChooseFirstCause({Killed(SIGSEGV), Exited("Connection reset by peer", absl::Seconds(5))}), 0);
-}
-
-TEST(ChooseFirstCause, OutOfMemory_IsTheCauseEvenOfEarlierErrors) {
-  EXPECT_EQ(ChooseFirstCause({Exited("ValueError: x", absl::Seconds(5)), OutOfMemory()}), 1);
-}
-
-TEST(ChooseFirstCause, One_IsTheCauseWhateverItIs) { EXPECT_EQ(ChooseFirstCause({StoppedByUs(Killed(SIGKILL))}), 0); }
 
 }  // namespace
 }  // namespace ddprun::launcher

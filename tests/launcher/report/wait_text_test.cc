@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/report/duration_text.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -17,10 +18,8 @@ namespace {
 using Hosts = std::vector<std::string>;
 
 rendezvous::Waiting Waiting(int32_t joined, int32_t min, int32_t max, Hosts hosts, double seconds) {
-  rendezvous::Waiting waiting;
-  waiting.set_nodes_joined(joined);
-  waiting.set_min_nodes(min);
-  waiting.set_max_nodes(max);
+  auto waiting =
+      TextProto<rendezvous::Waiting>(absl::StrCat("nodes_joined: ", joined, " min_nodes: ", min, " max_nodes: ", max));
   waiting.mutable_hosts()->Assign(hosts.begin(), hosts.end());
   *waiting.mutable_remaining() = FromDuration(absl::Seconds(seconds));
   return waiting;

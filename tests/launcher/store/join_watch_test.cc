@@ -42,15 +42,10 @@ TEST_F(JoinWatchTest, Missing_NobodyCame_AllWithNames) {
 }
 
 TEST_F(JoinWatchTest, OnClient_SamePidOnTwoNodes_KeptApart) {
-  watch_.OnClient({"10.0.0.2", {100}});
+  // Several connections of one worker count once.
+  for (int i = 0; i < 2; ++i) watch_.OnClient({"10.0.0.2", {100}});
   EXPECT_EQ(watch_.Joined(), 1);
   EXPECT_THAT(Missing(), ElementsAre(0, 1, 3));
-}
-
-TEST_F(JoinWatchTest, OnClient_SeveralConnectionsOfOneWorker_CountOnce) {
-  watch_.OnClient({"10.0.0.1", {100}});
-  watch_.OnClient({"10.0.0.1", {100}});
-  EXPECT_EQ(watch_.Joined(), 1);
 }
 
 TEST_F(JoinWatchTest, OnClient_ChildOfAWorker_IsThatRank) {
@@ -82,28 +77,17 @@ TEST(JoinWatch, OnSet_GlooKeyBeforeTheRound_CountsAfterwards) {
 
 TEST_F(JoinWatchTest, OnSet_GlooKey_TellsTheRank) {
   const JoinWatch::Client wrapped = {"10.0.0.2", {777}};
-  watch_.OnClient(wrapped);
-  EXPECT_THAT(Missing(), ElementsAre(0, 1, 2, 3));
-  watch_.OnSet(wrapped, GlooKey(3));
-  EXPECT_THAT(Missing(), ElementsAre(0, 1, 2));
-  EXPECT_EQ(watch_.RankOf(wrapped), 3);
-}
-
-TEST_F(JoinWatchTest, OnSet_OtherKeysOrUnknownClient_TellNothing) {
-  const JoinWatch::Client wrapped = {"10.0.0.2", {777}};
-  watch_.OnSet(wrapped, GlooKey(3));
+  watch_.OnSet(wrapped, GlooKey(3));  // not known yet
   watch_.OnClient(wrapped);
   for (const std::string key : {"/default_pg/0//1//cpu//0/3", "/mine/default_pg/0//cpu//0/3", "/a", ""}) {
     watch_.OnSet(wrapped, key);
   }
-  EXPECT_THAT(Missing(), ElementsAre(0, 1, 2, 3));
-}
-
-TEST_F(JoinWatchTest, OnSet_RankOutsideOfTheWorld_Ignored) {
-  const JoinWatch::Client wrapped = {"10.0.0.2", {777}};
-  watch_.OnClient(wrapped);
-  watch_.OnSet(wrapped, GlooKey(4));
+  watch_.OnSet(wrapped, GlooKey(4));  // outside of the world
   EXPECT_EQ(watch_.Joined(), 0);
+  EXPECT_THAT(Missing(), ElementsAre(0, 1, 2, 3));
+  watch_.OnSet(wrapped, GlooKey(3));
+  EXPECT_THAT(Missing(), ElementsAre(0, 1, 2)) << "and it is not taken for another one";
+  EXPECT_EQ(watch_.RankOf(wrapped), 3);
 }
 
 TEST_F(JoinWatchTest, Missing_AsManyUnknownClientsAsRanks_TakenForThem) {
@@ -111,19 +95,13 @@ TEST_F(JoinWatchTest, Missing_AsManyUnknownClientsAsRanks_TakenForThem) {
   EXPECT_THAT(Missing(), ElementsAre(0, 1, 2, 3));
   watch_.OnClient({"10.0.0.2", {778}});
   EXPECT_THAT(Missing(), ElementsAre(0, 1));
+  for (const uint32_t pid : {100, 101}) watch_.OnClient({"10.0.0.1", {pid}});
+  EXPECT_THAT(watch_.Missing(), IsEmpty());
 }
 
 TEST_F(JoinWatchTest, Missing_UnknownClientBesideAKnownOne_TakenForTheOther) {
-  watch_.OnClient({"10.0.0.2", {201}});
-  watch_.OnClient({"10.0.0.2", {777}});
+  for (const uint32_t pid : {201, 777}) watch_.OnClient({"10.0.0.2", {pid}});
   EXPECT_THAT(Missing(), ElementsAre(0, 1));
-}
-
-TEST_F(JoinWatchTest, Missing_ClientKnownByItsGlooKey_NotTakenForAnother) {
-  const JoinWatch::Client wrapped = {"10.0.0.2", {777}};
-  watch_.OnClient(wrapped);
-  watch_.OnSet(wrapped, GlooKey(3));
-  EXPECT_THAT(Missing(), ElementsAre(0, 1, 2));
 }
 
 TEST_F(JoinWatchTest, Missing_UnknownClientsFromElsewhere_TakenForNobody) {
@@ -172,12 +150,13 @@ TEST_F(JoinWatchTest, Register_PidNotKnown_ThatRankStaysMissing) {
 
 TEST_F(JoinWatchTest, Register_NoOrOtherRoundOrOutsideOfTheWorld_Refused) {
   EXPECT_EQ(JoinWatch().Register({5, 0, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(watch_.Register({4, 2, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(watch_.Register({6, 2, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(watch_.Register({5, 3, "c", {1, 2}}, "x").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(watch_.Register({5, -1, "c", {1}}, "x").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(watch_.Register({5, 1048575, "c", {1}}, "x").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(watch_.Register({5, 4, "c", {}}, "x").code(), absl::StatusCode::kInvalidArgument);
+  for (const uint64_t round : {4, 6}) {
+    EXPECT_EQ(watch_.Register({round, 2, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
+  }
+  const std::pair<int, std::vector<uint32_t>> kOutside[] = {{3, {1, 2}}, {-1, {1}}, {1048575, {1}}, {4, {}}};
+  for (const auto& [base, pids] : kOutside) {
+    EXPECT_EQ(watch_.Register({5, base, "c", pids}, "x").code(), absl::StatusCode::kInvalidArgument) << base;
+  }
   EXPECT_EQ(watch_.Missing().size(), 4u);
 }
 
@@ -201,15 +180,6 @@ TEST(JoinWatch, Events_OfALargeWorld_LookAtTheirOwnOnly) {
     ASSERT_EQ(watch.Joined(), (node + 1) * kSlots);
   }
   EXPECT_LE(watch.visits_for_test(), 4 * kNodes * kSlots);
-}
-
-TEST_F(JoinWatchTest, Missing_AllCame_Empty) {
-  watch_.OnClient({"10.0.0.1", {100}});
-  watch_.OnClient({"10.0.0.1", {101}});
-  watch_.OnClient({"10.0.0.2", {100}});
-  watch_.OnClient({"10.0.0.2", {201}});
-  EXPECT_THAT(watch_.Missing(), IsEmpty());
-  EXPECT_EQ(watch_.Joined(), 4);
 }
 
 TEST_F(JoinWatchTest, OnClient_EndlesslyManyPids_NotAllKept) {

@@ -46,11 +46,16 @@ class RegistrationClientTest : public testing::Test {
   std::unique_ptr<StoreServer> store_;
 };
 
-TEST_F(RegistrationClientTest, OnReady_StoreThere_Registers) {
+TEST_F(RegistrationClientTest, OnReady_StoreThere_Registers_ThenIsLostAndQuiet) {
   auto client = Start({3, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
   EXPECT_EQ(store_->Missing()[1], (MissingRank{1, 1, "b", 21}));
   EXPECT_EQ(store_->connections(), 1);
+  store_.reset();
+  pollfd ready = {client->PollFd(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 60000), 1);
+  EXPECT_EQ(client->OnReady(), State::kLost);
+  EXPECT_EQ(poll(&ready, 1, 0), 0);
 }
 
 TEST_F(RegistrationClientTest, OnReady_BeforeTheRound_RegisteredWhenItBegins) {
@@ -77,12 +82,9 @@ TEST_F(RegistrationClientTest, OnReady_BeforeTheRound_RegisteredWhenItBegins) {
 }
 
 TEST_F(RegistrationClientTest, OnReady_MostRanks_Registers) {
-  StoreOptions options;
-  options.address = "127.0.0.1";
-  store_ = *StoreServer::Open(options);
+  store_ = *StoreServer::Open({.address = "127.0.0.1"});
   store_->BeginRound(3, kMaxWorkersOfNode, true);
-  const std::vector<uint32_t> pids(kMaxWorkersOfNode, UINT32_MAX);
-  auto client = Start({3, 0, "b", pids});
+  auto client = Start({3, 0, "b", std::vector<uint32_t>(kMaxWorkersOfNode, UINT32_MAX)});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
   EXPECT_EQ(store_->Missing().back().local_rank, kMaxWorkersOfNode - 1);
 }
@@ -90,17 +92,7 @@ TEST_F(RegistrationClientTest, OnReady_MostRanks_Registers) {
 TEST_F(RegistrationClientTest, OnReady_OtherRound_RefusedAndTriedAgain) {
   auto client = Start({2, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kBackingOff);
-  EXPECT_THAT(std::string(client->status().message()), HasSubstr("registration refused"));
-}
-
-TEST_F(RegistrationClientTest, OnReady_StoreGoesAway_IsLostAndQuiet) {
-  auto client = Start({3, 0, "b", {20, 21}});
-  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered);
-  store_.reset();
-  pollfd ready = {client->PollFd(), POLLIN, 0};
-  ASSERT_EQ(poll(&ready, 1, 60000), 1);
-  EXPECT_EQ(client->OnReady(), State::kLost);
-  EXPECT_EQ(poll(&ready, 1, 0), 0);
+  EXPECT_THAT(client->status().message(), HasSubstr("registration refused"));
 }
 
 TEST_F(RegistrationClientTest, OnReady_NobodyListens_TriesUntilTheStoreIsThere) {

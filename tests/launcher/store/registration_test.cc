@@ -17,12 +17,6 @@ NodeRegistration Node() {
 
 bool Accepted(const NodeRegistration& node) { return DecodeRegistration(EncodeRegistration(node)).ok(); }
 
-TEST(Registration, EncodeDecode_SameNode) {
-  const auto node = DecodeRegistration(EncodeRegistration(Node()));
-  ASSERT_TRUE(node.ok()) << node.status();
-  EXPECT_EQ(*node, Node());
-}
-
 TEST(Registration, Decode_NoRegistration_Refused) {
   for (const std::string payload : {"", "x", "\x01\x00\x00\x00", "\xff\xff\xff"}) {
     EXPECT_FALSE(DecodeRegistration(payload).ok()) << payload;
@@ -60,11 +54,12 @@ TEST(Registration, Encode_MoreAddressesThanAllowed_CutToWhatIs) {
   EXPECT_EQ(decoded->addresses.size(), size_t{kMaxAddressesOfNode});
 }
 
-TEST(Registration, Decode_FieldOfALaterVersion_Ignored) {
-  // Field 100, a varint.
-  const auto node = DecodeRegistration(EncodeRegistration(Node()) + "\xa0\x06\x07");
-  ASSERT_TRUE(node.ok()) << node.status();
-  EXPECT_EQ(*node, Node());
+TEST(Registration, EncodeDecode_SameNode_AFieldOfALaterVersionIsIgnored) {
+  for (const char* field : {"", "\xa0\x06\x07" /* field 100, a varint */}) {
+    const auto node = DecodeRegistration(EncodeRegistration(Node()) + field);
+    ASSERT_TRUE(node.ok()) << node.status();
+    EXPECT_EQ(*node, Node());
+  }
 }
 
 TEST(Registration, Decode_HostWithEscapesAndLineEnds_OneCleanLine) {

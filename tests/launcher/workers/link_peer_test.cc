@@ -30,7 +30,7 @@ class LinkPeerTest : public ::testing::Test {
 };
 
 TEST_F(LinkPeerTest, TheLastProgressCounts_WithItsTime) {
-  EXPECT_EQ(Error(Hello(5)), "");
+  EXPECT_EQ(Error(Hello(5) + "{\"type\":\"resting\",\"step\":3}\n"), "") << "section 1: unknown types are ignored";
   EXPECT_EQ(peer_.hello()->pid, 77);
   EXPECT_FALSE(peer_.progress());
   EXPECT_EQ(Error(Progress(1) + Progress(2).substr(0, 5)), "");
@@ -60,12 +60,6 @@ TEST_F(LinkPeerTest, Section1_BadLinesAndLongOnes_WhatCameBeforeCounts) {
   const std::string bytes = absl::StrCat(Hello(5), Progress(8), std::string(5000, 'x'));
   EXPECT_THAT(std::string(other.OnBytes(bytes, kStart).message()), HasSubstr("longer than 4096 bytes"));
   EXPECT_EQ(other.progress()->progress.step, 8);
-}
-
-TEST_F(LinkPeerTest, Section1_UnknownTypesAreIgnored) {
-  EXPECT_EQ(Error(Hello(5)), "");
-  EXPECT_EQ(Error("{\"type\":\"resting\",\"step\":3}\n"), "");
-  EXPECT_FALSE(peer_.progress());
 }
 
 TEST_F(LinkPeerTest, Section2_4_ThousandLinesASecondAreAllowedForEver_TwoThousandAreNot) {

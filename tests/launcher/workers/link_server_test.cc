@@ -2,16 +2,15 @@
 #include "launcher/workers/link_server.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/unix_address.h"
 #include "gmock/gmock.h"
 #include "launcher/os/unique_fd.h"
 #include "tests/launcher/os/process_testing.h"
@@ -31,13 +30,15 @@ constexpr int kRank = 5;
 std::string Hello(int rank = kRank) { return EncodeMessage(WorkerLinkMessage(LinkHello{1, 0, rank, 77, {}})); }
 std::string Progress(int64_t step) { return EncodeMessage(WorkerLinkMessage(LinkProgress{.step = step})); }
 
-UniqueFd Connect(const std::string& address) {
+UniqueFd TryConnect(const std::string& address) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  std::copy(address.begin() + 1, address.end(), to.sun_path + 1);
-  const socklen_t size = offsetof(sockaddr_un, sun_path) + address.size();
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), size), 0) << address;
+  const auto to = *UnixAddress::Parse(address);
+  return connect(fd.get(), to.get(), to.size()) == 0 ? std::move(fd) : UniqueFd();
+}
+
+UniqueFd Connect(const std::string& address) {
+  UniqueFd fd = TryConnect(address);
+  EXPECT_TRUE(fd.valid()) << address;
   return fd;
 }
 
@@ -106,18 +107,16 @@ class LinkServerTest : public ::testing::Test {
 };
 
 TEST_F(LinkServerTest, Section3_2_TheLastProgress_AlsoIfTheLoopHasNotSeenIt) {
-  const UniqueFd fd = Join(Progress(1));
+  UniqueFd fd = Join(Progress(1));
   EXPECT_FALSE(Closed(fd));
   std::string more;
   for (int step = 2; step <= 500; ++step) absl::StrAppend(&more, Progress(step));
   Write(fd, more);
   EXPECT_EQ(LastStep(getpid()), 500);
   EXPECT_TRUE(Closed(fd)) << "2.3: a connection ends with its worker";
-}
-
-TEST_F(LinkServerTest, ConnectionThatWasNotEvenAccepted_IsReadAtTheEnd) {
+  // One that was not even accepted.
   server_->Add(getpid(), kRank);
-  UniqueFd fd = Connect(server_->address());
+  fd = Connect(server_->address());
   Write(fd, Hello() + Progress(7));
   fd.reset();
   EXPECT_EQ(LastStep(getpid()), 7);
@@ -191,13 +190,12 @@ TEST_F(LinkServerTest, Section5_AWorkerThatTakesNoLineIsClosed) {
 }
 
 TEST_F(LinkServerTest, Section2_2_AStrangerIsRefused) {
-  const UniqueFd fd = Connect(server_->address());
-  Turn();
-  EXPECT_TRUE(Closed(fd));
-  server_->Add(getpid() + 1, kRank);
-  const UniqueFd other = Connect(server_->address());
-  Turn();
-  EXPECT_TRUE(Closed(other)) << "it is no descendant of the worker";
+  for (const int another : {0, 1}) {
+    if (another == 1) server_->Add(getpid() + 1, kRank);  // this process is no descendant of that worker
+    const UniqueFd fd = Connect(server_->address());
+    Turn();
+    EXPECT_TRUE(Closed(fd)) << another;
+  }
 }
 
 TEST_F(LinkServerTest, Section2_2_ADescendantCountsAsItsWorker) {
@@ -309,14 +307,10 @@ TEST_F(LinkServerTest, Section2_4_AFloodIsCutOff) {
 }
 
 TEST_F(LinkServerTest, Section2_1_NothingIsLeftInTheFileSystem) {
-  EXPECT_EQ(server_->address().front(), '@');
   const std::string address = server_->address();
+  EXPECT_EQ(address.front(), '@');
   server_ = nullptr;
-  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  std::copy(address.begin() + 1, address.end(), to.sun_path + 1);
-  EXPECT_NE(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), offsetof(sockaddr_un, sun_path) + address.size()), 0);
+  EXPECT_FALSE(TryConnect(address).valid());
 }
 
 }  // namespace

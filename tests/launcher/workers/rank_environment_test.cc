@@ -97,30 +97,29 @@ TEST(RankEnvironment, InheritedVariables_PassThroughInOrder) {
   EXPECT_EQ(std::vector<std::string>(environment.begin(), environment.begin() + base.size()), base);
 }
 
-TEST(RankEnvironment, OurVariables_ReplaceInheritedOnes) {
-  auto variables = Read(RankEnvironment(
-      SomeAssignment(), 0, SomeSettings(), "",
-      std::vector<std::string>{"RANK=99", "MASTER_ADDR=elsewhere", "TORCHELASTIC_ERROR_FILE=/outer", "X=1", "X=2"}));
+TEST(RankEnvironment, InheritedVariables_OursReplaceThem_DefaultsGiveWay) {
+  const std::vector<std::string> base = {"RANK=99", "MASTER_ADDR=elsewhere", "TORCHELASTIC_ERROR_FILE=/outer",   "X=1",
+                                         "X=2",     "OMP_NUM_THREADS=8",     "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
+  auto variables = Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "", base));
   EXPECT_EQ(variables["RANK"], "4");
   EXPECT_EQ(variables["MASTER_ADDR"], "10.0.0.1");
   EXPECT_EQ(variables["TORCHELASTIC_ERROR_FILE"], "") << "another launcher's worker must not write there";
   EXPECT_EQ(variables["X"], "1") << "what getenv finds";
+  EXPECT_EQ(variables["OMP_NUM_THREADS"], "8");
+  EXPECT_EQ(variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "3");
 }
 
 TEST(RankEnvironment, PetVariables_DoNotLeakIntoNestedLaunchers) {
   const auto variables = Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "",
                                               std::vector<std::string>{"PET_NNODES=2", "PET_=x", "PETS=cat"}));
-  EXPECT_EQ(variables.count("PET_NNODES"), 0);
-  EXPECT_EQ(variables.count("PET_"), 0);
+  for (const char* name : {"PET_NNODES", "PET_"}) EXPECT_EQ(variables.count(name), 0);
   EXPECT_EQ(variables.count("PETS"), 1);
 }
 
-TEST(RankEnvironment, Defaults_GiveWayToInheritedValues) {
-  auto variables =
-      Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "",
-                           std::vector<std::string>{"OMP_NUM_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"}));
-  EXPECT_EQ(variables["OMP_NUM_THREADS"], "8");
-  EXPECT_EQ(variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "3");
+TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
+  GroupSettings settings = SomeSettings();
+  settings.slots = 1;
+  EXPECT_EQ(Read(RankEnvironment(SomeAssignment(), 0, settings, "", {})).count("OMP_NUM_THREADS"), 0);
 }
 
 TEST(RankEnvironment, EndOfTheJob_IsToldWhereItIsKnown) {
@@ -239,12 +238,6 @@ TEST(ReformLine, SaysWhatANewProcessIsTold) {
   for (const auto& [name, value] : told) EXPECT_EQ(value, variables.at(name)) << name;
   EXPECT_EQ(line.state_source, 3);
   EXPECT_EQ(line.state_step, 120);
-}
-
-TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
-  GroupSettings settings = SomeSettings();
-  settings.slots = 1;
-  EXPECT_EQ(Read(RankEnvironment(SomeAssignment(), 0, settings, "", {})).count("OMP_NUM_THREADS"), 0);
 }
 
 }  // namespace
