@@ -58,7 +58,7 @@ inline constexpr int kEventKinds = static_cast<int>(Event::Kind::kHostUndrained)
 inline constexpr size_t kMaxEventTraceback = 2048;
 
 // "round.assigned". Part of what programs rely on: names do not change.
-inline absl::string_view Name(Event::Kind kind) {
+constexpr absl::string_view Name(Event::Kind kind) {
   switch (kind) {
     case Event::Kind::kJobCreated: return "job.created";
     case Event::Kind::kJobWaiting: return "job.waiting";
@@ -80,6 +80,7 @@ inline absl::string_view Name(Event::Kind kind) {
   }
   return "unknown";
 }
+static_assert(Name(static_cast<Event::Kind>(kEventKinds)) == "unknown", "kEventKinds must count the last kind");
 
 // True for events that end their job.
 inline bool IsEnd(Event::Kind kind) {

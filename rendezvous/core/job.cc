@@ -409,7 +409,10 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.goodput = goodput_.At(now);
   if (with_nodes) {
     view.nodes.reserve(members_.size());
-    for (const auto& node : members_.nodes()) view.nodes.push_back(ViewOf(*node, state_, now));
+    for (const auto& node : members_.nodes()) {
+      view.nodes.push_back(ViewOf(*node, state_, now));
+      view.nodes.back().set_drained(server_.drained->contains(node->join.host()));
+    }
   }
   progress_.Show(now, &view);
   return view;

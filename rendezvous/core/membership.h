@@ -118,8 +118,6 @@ class Membership {
   size_t ready() const { return ready_; }
   // Nodes of the latest round that can't be given ranks now.
   size_t unready_in_round() const { return unready_in_round_; }
-  // Nodes that may have workers, of whatever round.
-  size_t with_workers() const { return with_workers_; }
   // True if the job waits for no connected node.
   bool all_stopped() const { return unready_in_round_ == 0 && with_workers_ == 0; }
   // Nodes that no round was given out without since the last one that they know of.

@@ -110,7 +110,8 @@ std::string Render(const JobView& view) {
   if (!view.reason.empty()) absl::StrAppend(&text, " (", view.reason, ")");
   for (const v1::Node& node : view.nodes) {
     absl::StrAppend(&text, "\n  ", node.node_id(), ": ", Name(node.state()), ", group rank ", node.group_rank(), ", ",
-                    node.slots(), " slots", node.connected() ? "" : ", not connected");
+                    node.slots(), " slots", node.drained() ? ", drained" : "",
+                    node.connected() ? "" : ", not connected");
   }
   return text;
 }
