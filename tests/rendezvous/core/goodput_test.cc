@@ -78,7 +78,7 @@ TEST(GoodputTest, WorkersTrainedOnWithoutServer_ThatTimeIsTraining) {
   before.OnStep(0, At(20));
   record.ago = absl::Seconds(100);
   Goodput after(record, At(1000));
-  after.OnEvent(Kind::kRoundAssigned, At(1001));  // goes on
+  after.OnEvent(Kind::kRoundAssigned, At(1001));  // the restored job's next round
   EXPECT_EQ(Text(after.At(At(1002))), "waiting 10s starting 1m42s training 0 re-forming 0 lost 0");
   after.OnStep(50, At(1003));
   EXPECT_EQ(Text(after.At(At(1004))), "waiting 10s starting 0 training 1m44s re-forming 0 lost 0");

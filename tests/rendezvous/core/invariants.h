@@ -12,22 +12,22 @@
 
 namespace ddprun::rendezvous {
 
-// What must hold after every event of a Registry, whatever is said to it. Failures are gtest failures; those of an
-// invariant of docs/model.md begin with its number there.
+// Checks invariants after every event of a Registry, whatever messages it receives. Violations are gtest failures; the
+// text begins with the number that the invariant has in docs/model.md.
 class Invariants {
  public:
-  // Who may be spoken to: streams that are open.
+  // An open stream: messages may be sent to it.
   struct Stream {
     std::string job_id, node_id;
     uint64_t incarnation;
     auto operator<=>(const Stream&) const = default;
   };
 
-  // `job_id`: whose event it was; empty: a deadline's.
+  // `job_id`: the job whose event caused `effects`; empty: a deadline.
   void Check(const Registry& registry, bool keeps_records, const std::string& job_id, const Effects& effects,
              const std::set<Stream>& open, SteadyTime now);
 
-  // Another server, that knows nothing yet or what the one before has kept.
+  // A new server starts, with or without the records of the previous one.
   void ServerRestarted(bool with_records);
 
  private:
@@ -38,7 +38,7 @@ class Invariants {
     std::set<std::string> connected;  // nodes before the event
   };
 
-  // What was reported of a job (design 0013, section 2), in this server's life but for the round.
+  // Events reported of a job (design 0013, section 2) since this server's start; `assigned` survives restarts.
   struct Reported {
     std::optional<bool> lives;  // unknown right after a restart
     uint64_t assigned = 0;      // the last round.assigned
@@ -47,12 +47,12 @@ class Invariants {
     uint64_t latest = 0;  // round of any event
   };
 
-  // Nobody is told what has not been kept. Of a server that keeps records.
+  // For a server with records: no message depends on a state that has not been persisted.
   void CheckKept(const Effects& effects);
   void CheckEffects(const std::string& job_id, const Effects& effects, const std::set<Stream>& open);
   // Each round is reported once and rounds ascend; a job ends once, and nothing is reported of it afterwards.
   void CheckEvent(const Event& event);
-  // What was reported is what happened.
+  // The reported events match the changes of the jobs.
   void CheckReported(const Registry& registry, const Effects& effects, SteadyTime now);
   void CheckRound(const JobView& view, const Effects& effects);
   void CheckJob(const JobView& view, const Effects& effects);

@@ -1,4 +1,4 @@
-// What ranks report, as the views of a job show it.
+// Progress of ranks, as the views of a job show it.
 #include "rendezvous/core/job_progress.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What it costs the pure core to take the joins of a job and to give out its ranks: time per job, which has to grow
-// with the number of nodes and no faster.
+// Cost of the joins of a job and of assigning its ranks in the pure core: time per job, which must grow linearly with
+// the number of nodes.
 #include <string>
 #include <vector>
 

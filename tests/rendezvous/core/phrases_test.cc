@@ -34,7 +34,7 @@ TEST(PhrasesTest, HeldUp_SaysWhatTheRoundWaitsFor) {
       {{.by_unknown = true}, "; workers of a round before the server started may still run"},
       {{.by_gone = true}, "; workers of nodes that are gone may still run"},
       {{.by_backoff = true}, "; waiting for the restart backoff"},
-      // What people can do something about comes first.
+      // Causes that users can act on come first.
       {{.hosts = {"a", "b"}, .all_hosts = 3, .by_gone = true}, "; waiting for workers to stop on a, b and 1 more"},
       {{}, ""}};
   for (const auto& [held_up, text] : cases) {

@@ -29,8 +29,8 @@ struct TimePasses {
 struct ServerRestarts {};  // with what it kept, if it keeps anything
 using RandomEvent = std::variant<Said, StreamClosed, TimePasses, ServerRestarts>;
 
-// Launchers that do mostly what launchers do, in an order that nobody would think of, and now and then what no
-// launcher may do. The same seed and the same answers give the same events.
+// Launchers that send mostly valid messages in random order, and now and then invalid ones. Deterministic: equal seeds
+// and equal answers give equal events.
 class RandomLaunchers {
  public:
   explicit RandomLaunchers(uint64_t seed);

@@ -166,7 +166,7 @@ TEST(RegistryTest, ServerStopsForAWhile_NobodyIsLostBeforeItHasReadWhatArrived) 
   EXPECT_EQ(registry.Get("x", 17)->node_count, 0) << "a was silent for six seconds since, b for 17";
 }
 
-// Protocol 4.5: who hears that a round was given out without it is not in touch any more.
+// Protocol 4.5: a node that receives the notice that a round was assigned without it is no longer in touch.
 TEST(RegistryTest, Welcome_NamesTheRoundThatTheNodeMissed) {
   TestRegistry registry;
   const auto missed = [&](const Join& join) {
@@ -264,7 +264,7 @@ TEST(RegistryTest, Waiting_NamesAllHostsOrFewOfMany) {
   }
 }
 
-// What is said grows with the nodes, not with their square: nobody hears of the others one by one.
+// The number of messages grows linearly with the nodes: no node is notified of each other node.
 TEST(RegistryTest, ThousandJoins_AreAnsweredByTwoMessagesEach) {
   TestRegistry registry;
   constexpr int kNodes = 1000;
@@ -311,7 +311,7 @@ TEST(RegistryTest, Join_WithoutTheNodesSecret_IsRejectedAndChangesNothing) {
   EXPECT_EQ(FindRejected(registry.Join({again}, 1)), nullptr);
 }
 
-// What a server with records leaves behind.
+// The records that a server has persisted.
 SavedState Kept(const Effects& effects) {
   SavedState saved;
   for (const Effect& effect : effects) {
@@ -400,7 +400,7 @@ TEST(RegistryTest, FencedNode_StrangerWithItsId_IsRejected) {
   EXPECT_NE(FindRejected(registry.Join({stranger}, 1)), nullptr);
   EXPECT_EQ(FindAssign(registry.Tell(b, NewReady(1, 1001), 1)), nullptr) << "a has workers still";
   registry.Tell(b, NewLeave("", false), 1);
-  // The same after the end, when the id is used again.
+  // It is also refused after the job's end, when the id is used again.
   EXPECT_NE(FindRejected(registry.Join({stranger}, 2)), nullptr);
   EXPECT_EQ(registry.Get("x", 2)->state, JobState::kFailed);
 }
@@ -412,7 +412,7 @@ Join Reporting(Join join, uint64_t round) {
   return join;
 }
 
-// Protocol 4.6: rounds that nobody can have given out.
+// Protocol 4.6: rounds that no server can have assigned.
 TEST(RegistryTest, Join_ReportsImpossibleRound_IsRejectedAndChangesNothing) {
   TestRegistry registry;
   const Join a = Of("x", "a", 2);
@@ -428,7 +428,7 @@ TEST(RegistryTest, Join_ReportsImpossibleRound_IsRejectedAndChangesNothing) {
   EXPECT_EQ(registry.Get("x", 1)->node_count, 2);
 }
 
-// What was believed of a job without a past can always be reported by its true nodes to the next server.
+// A forged report about a job without a previous one does not prevent its real nodes from joining the next server.
 TEST(RegistryTest, PoisonedRound_NextServerStillServesTheJob) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   const auto settings = [](Join join) {
@@ -445,7 +445,7 @@ TEST(RegistryTest, PoisonedRound_NextServerStillServesTheJob) {
   EXPECT_EQ(FindRejected(next.Join({honest}, 0)), nullptr);
 }
 
-// What launchers of one address begin is bounded, by the number of jobs and by that of the nodes in all of them.
+// Jobs created from one address are limited in number, and so are the nodes in all of them.
 TEST(RegistryTest, TooManyNodesInTheJobsOfOnePeer_NewOnesAreRefusedOthersAreNot) {
   TestRegistry registry;
   const auto from = [](const std::string& peer, const std::string& job, const std::string& node) {

@@ -77,7 +77,7 @@ TEST_P(ScenarioTest, SaysWhatIsWritten) {
 INSTANTIATE_TEST_SUITE_P(All, ScenarioTest, testing::ValuesIn(Scenarios()),
                          [](const auto& info) { return info.param; });
 
-// What Bazel hands to this test are links into the source tree, where every scenario lies.
+// Bazel passes this test links into the source tree, which has all scenarios.
 TEST(ScenarioFolder, AllOfTheSourceTree_AreRun) {
   const std::vector<std::string> names = Scenarios();
   ASSERT_FALSE(names.empty());

@@ -334,7 +334,7 @@ Script::Launcher* Script::Find(const std::string& job_id, const std::string& nod
   return nullptr;
 }
 
-// What a launcher does by itself when it hears this.
+// The launcher's own reaction to a message.
 void Script::Take(const Tell& tell) {
   Launcher* launcher = Find(tell.job_id, tell.node_id, tell.incarnation);
   if (launcher == nullptr) return;

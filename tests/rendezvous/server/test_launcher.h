@@ -212,7 +212,7 @@ inline Assignment BeginRound(std::initializer_list<TestLauncher*> launchers) {
   return assignment;
 }
 
-// All workers succeed, and the launchers are told that the job has.
+// All workers succeed, and the launchers receive the job's success.
 inline void ExpectSuccess(std::initializer_list<TestLauncher*> launchers) {
   for (TestLauncher* launcher : launchers) launcher->Succeed();
   for (TestLauncher* launcher : launchers) EXPECT_TRUE(launcher->Await<Finish>().verdict().succeeded());

@@ -8,7 +8,7 @@
 
 namespace ddprun::rendezvous {
 
-// What other threads hand over, in order. Thread-safe.
+// Values passed by other threads, in order. Thread-safe.
 template <typename T>
 class Collected {
  public:

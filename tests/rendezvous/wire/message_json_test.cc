@@ -22,8 +22,7 @@ JobView SampleJob() {
   job.age = absl::Milliseconds(2500);
   job.began = SteadyTime::FromStart(absl::Seconds(7));
   *job.settings.mutable_join_timeout() = FromDuration(absl::InfiniteDuration());
-  job.nodes.push_back(
-      TextProto<v1::Node>(R"(node_id: "secret-id" host: "node-a" state: STATE_RUNNING base_rank: 4)"));
+  job.nodes.push_back(TextProto<v1::Node>(R"(node_id: "secret-id" host: "node-a" state: STATE_RUNNING base_rank: 4)"));
   return job;
 }
 
