@@ -26,7 +26,7 @@ class QuickProgramsTest : public ::testing::Test {
   }
 };
 
-TEST_F(QuickProgramsTest, StoreOperations) { ExpectAlike("store"); }
+TEST_F(QuickProgramsTest, StoreOperations) { ExpectAlike("tcp_store"); }
 
 TEST_F(QuickProgramsTest, DistributedCheckpoint_ResumesAfterKill) { ExpectAlike("dcp", true); }
 

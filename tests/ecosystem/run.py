@@ -24,7 +24,7 @@ WAYS = ("torchrun", "none", "auto")
 TITLES = {"torchrun": "torchrun", "none": "ddprun", "auto": "ddprun --preload"}
 
 # Modules that each program needs besides torch. QUICK needs none and is part of the tests of every change.
-QUICK = ("store", "dcp", "fsdp2", "dtensor", "record")
+QUICK = ("tcp_store", "dcp", "fsdp2", "dtensor", "record")
 NEEDS = {
     **dict.fromkeys(QUICK, ()),
     "stateful_loader": ("torchdata",),
@@ -35,7 +35,7 @@ NEEDS = {
     "torchft_ddp": ("torchft",),
     "deepspeed_zero": ("deepspeed",),
 }
-WITHOUT_KILL = ("store", "record")
+WITHOUT_KILL = ("tcp_store", "record")
 # Programs that fail intentionally, with the words that the launcher's summary must contain.
 FAILING = {"record": "ValueError: the recorded words"}
 

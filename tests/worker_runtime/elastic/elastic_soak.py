@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains an elastic job while its processes are killed, stopped and restarted, and checks invariants.
 
-usage: tests/worker_runtime/elastic/soak.py [--minutes M | --faults N] [--seed S] [--only KIND]...
+usage: tests/worker_runtime/elastic/elastic_soak.py [--minutes M | --faults N] [--seed S] [--only KIND]...
 
 The job is elastic_gpt on several launchers of this machine, which may run with one node less, and a rendezvousd with a
 state folder. Each fault is injected a random number of steps after the recovery from the previous one. First a job
