@@ -45,8 +45,21 @@ TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   ExpectEnd({&a, &b});
   EXPECT_THAT(a.Out(), HasSubstr("rank=0/2"));
   EXPECT_THAT(b.Out(), HasSubstr("rank=1/2")) << "in the order of the list, not of joining";
-  EXPECT_THAT(b.Out(), HasSubstr(absl::StrCat("id=", getpid(), "\n")));
+  EXPECT_NE(b.Out().find(absl::StrCat("id=", getpid(), "\n")), std::string::npos) << b.Out();
   EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
+}
+
+TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
+  const std::vector<std::string> flags = {"--nnodes",         "2",
+                                          "--nproc_per_node", "2",
+                                          "--rdzv_id",        "123",
+                                          "--rdzv_backend",   "c10d",
+                                          "--rdzv_endpoint",  absl::StrCat(Hostname(), ":", FreePort())};
+  Launcher a(Shell(flags, kSayRank), Step(0)), b(Shell(flags, kSayRank), Step(1));
+  ExpectEnd({&a, &b});
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(Count(a.Out() + b.Out(), absl::StrCat("rank=", rank, "/4")), 1) << a.Out() << b.Out();
+  }
 }
 
 TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
@@ -54,13 +67,47 @@ TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
   EXPECT_THAT(a.Err(), HasSubstr("timed out waiting for other-node"));
 }
 
-TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
-  const std::pair<const char*, const char*> cases[] = {{"SLURM_STEP_NODELIST", "node[1-"}, {"SLURM_STEP_ID", ""}};
-  for (const auto& [name, value] : cases) {
-    Finished launcher(2, Shell({}, "exit 0"), Step(0, {{name, value}}));
-    EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
-    EXPECT_THAT(launcher.Err(), HasSubstr(*value == '\0' ? "srun" : name));
+TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {
+  Finished a(0, Shell({"--standalone"}, kSayRank), Step(1));
+  EXPECT_THAT(a.Out(), HasSubstr("rank=0/1"));
+  EXPECT_THAT(a.Err(), HasSubstr("each of the 2 nodes"));
+}
+
+TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
+  Finished a(0, {"--show-config"}, Step(1));
+  for (const char* text : {"SLURM_STEP_NUM_NODES=2\n", "this launcher connects to it",
+                           "SLURM_STEP_NODELIST=", "expected hosts", "kill wait"}) {
+    EXPECT_NE(a.Out().find(text), std::string::npos) << text << " in\n" << a.Out();
   }
+  EXPECT_EQ(a.Err(), "");
+}
+
+TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
+  struct Case {
+    std::vector<std::string> flags;
+    Environment more;
+    const char* words;
+  };
+  const std::vector<Case> cases = {
+      {{}, {{"SLURM_STEP_NODELIST", "node[1-"}}, "SLURM_STEP_NODELIST"},
+      {{"--nnodes=2"}, {{"SLURM_NODEID", "x"}}, "SLURM_NODEID"},
+      {{}, {{"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}}, "srun"},
+      {{"--nnodes=3"}, {}, "there are 2 nodes"},
+      {{"--rdzv-endpoint=localhost:29400"}, {}, "separate job"},
+      {{"--nproc-per-node=8"}, {{"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0"}}, "CUDA_VISIBLE_DEVICES=0"},
+      {{}, {{"SLURM_STEP_ID", ""}}, "srun"},
+  };
+  for (const Case& bad : cases) {
+    Finished launcher(2, Shell(bad.flags, "exit 0"), Step(0, bad.more));
+    EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
+    EXPECT_NE(launcher.Err().find(bad.words), std::string::npos) << bad.words << " in " << launcher.Err();
+  }
+}
+
+TEST(ClusterEnvironmentTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
+  Finished launcher(0, Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
+  EXPECT_THAT(launcher.Err(), HasSubstr("SLURM_STEP_NODELIST"));
+  EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -84,12 +85,35 @@ TEST_F(ConsoleTest, TerminalIsStopped_FailedJobEndsWithItsCode) {
   EXPECT_EQ(WaitFor(Start(Standalone(1, {}, "exit 7"), -1, terminal.fd())).ExitCode(), 7);
 }
 
+TEST_F(ConsoleTest, Tee_ConsoleIsNotRead_WorkersEndAndFilesAreWhole) {
+  const Pipe full = FullPipe();
+  const Child launcher = Start(Standalone(2, {"--tee=3", "--log-dir=" + folder_.path()},
+                                          "i=0; while [ $i -lt 20 ]; do head -c 1000000 /dev/zero | tr '\\0' x; echo; "
+                                          "i=$((i+1)); done"),
+                               full.write.get(), full.write.get());
+  EXPECT_EQ(WaitFor(launcher).ExitCode(), 0);
+  Process sizes({"/bin/sh", "-c", "wc -c " + folder_.path() + "/*/attempt_0/[01]/stdout.log | awk '{print $1}'"});
+  EXPECT_EQ(sizes.Wait(), 0);
+  EXPECT_EQ(sizes.Out(), "20000020\n20000020\n40000040\n");
+}
+
 TEST_F(ConsoleTest, LogFileReachesTheSizeLimit_LauncherGoesOnAndSaysSo) {
   Process launcher({"/bin/sh", "-c",
                     absl::StrCat("ulimit -f 100; exec launcher/ddprun --standalone --tee=3 --log-dir=", folder_.path(),
                                  " --no-python sh -c 'head -c 300000 /dev/zero | tr \\0 x; exit 7'")});
   EXPECT_EQ(launcher.Wait(), 7) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), "stdout.log: File too large; some output is missing in it"), 1) << launcher.Err();
+}
+
+// Workers do not inherit the limit that the launcher raises for itself.
+TEST_F(ConsoleTest, FileLimit_WorkersHaveTheOneThatTheLauncherWasStartedWith) {
+  Process launcher({"/bin/sh", "-c",
+                    "ulimit -Sn 200; exec launcher/ddprun --standalone --no-python sh -c 'ulimit -Sn; "
+                    "awk \"/open files/ {print \\$4}\" /proc/$PPID/limits; ulimit -Hn'"});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(launcher.Out(), absl::StrCat("200\n", limit.rlim_max, "\n", limit.rlim_max, "\n"));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(LifeTest, Sigusr_AWorkerWithoutAHandlerIsNotKilledByIt) {
   ASSERT_TRUE(AllUp(&launcher, 1));
   launcher.Signal(SIGUSR1);
   EXPECT_TRUE(launcher.WaitForErr("received SIGUSR1 from process"));
-  Touch(go);
+  fclose(fopen(go.c_str(), "w"));
   EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
 }
 
@@ -101,6 +101,11 @@ class SlurmLifeTest : public ::testing::Test {
   std::vector<std::unique_ptr<Process>> stepds_;
 };
 
+TEST_F(SlurmLifeTest, Workers_AreToldHowLongTheyHave) {
+  Finished launcher(0, Standalone(1, {}, "echo grace=$DDPRUN_STOP_GRACE"), Environment());
+  EXPECT_EQ(launcher.Out(), "grace=7\n");
+}
+
 TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn) {
   // The first workers run until the launcher has logged the end time.
   Launcher launcher(Standalone(1, {"--max-restarts=1"},
@@ -113,7 +118,7 @@ TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn
     launcher.Signal(SIGUSR1);
     return launcher.Err().find("the job's time ends in") != std::string::npos;
   })) << launcher.Err();
-  Touch(folder_.File("go"));
+  fclose(fopen(folder_.File("go").c_str(), "w"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_THAT(launcher.Out(), HasSubstr("end=2000000000\n"));
 }
@@ -139,6 +144,14 @@ TEST_F(SlurmLifeTest, Sigterm_OfTheStep_IsNotSentToTheWorkersAgain) {
   EXPECT_THAT(launcher.Err(), HasSubstr("received SIGTERM from SLURM; workers have 500ms to save and end"));
 }
 
+TEST_F(SlurmLifeTest, Sigterm_OfSomebodyElse_IsPassedOn) {
+  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.5"}, kTellSignals), Environment());
+  ASSERT_TRUE(AllUp(&launcher, 2));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(Count(launcher.Out(), "term"), 2) << launcher.Out();
+}
+
 TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) {
   Launcher launcher(Standalone(2, {"--max-restarts=3"}, "echo \"up $$ .\"; exec sleep 1000"), Environment());
   ASSERT_TRUE(AllUp(&launcher, 2));
@@ -148,6 +161,13 @@ TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) 
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), "up "), 2) << "nothing was started again: " << launcher.Out();
+}
+
+TEST_F(SlurmLifeTest, WorkerFailsByItself_IsAFailureAndIsRestarted) {
+  Finished launcher(
+      0, Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
+      Environment());
+  EXPECT_THAT(launcher.Err(), HasSubstr("exited with code 7"));
 }
 
 // One of two nodes has received the signal and its workers are dead, so that the other node's workers fail before that
@@ -167,7 +187,7 @@ TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
   std::vector<pid_t> all = Workers(early.Out());
   all.push_back(early.pid());
   SendAsSlurm("TERM", all);
-  Touch(folder_.File("dead"));
+  fclose(fopen(folder_.File("dead").c_str(), "w"));
   ASSERT_TRUE(late.WaitForOut("lost"));
   SendAsSlurm("TERM", {late.pid()});
   ExpectEnd({&early, &late}, 128 + SIGTERM);

@@ -19,10 +19,19 @@ namespace {
 class Gate {
  public:
   std::string Wait() const { return "while [ ! -e " + dir_.File("open") + " ]; do sleep 0.02; done; "; }
-  void Open() const { Touch(dir_.File("open")); }
+  void Open() const { fclose(fopen(dir_.File("open").c_str(), "w")); }
 
  private:
   TempDir dir_;
+};
+
+// A separate rendezvous server, so that any launcher may be killed.
+class Rendezvousd : public Process {
+ public:
+  explicit Rendezvousd(int port)
+      : Process({"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)}) {
+    EXPECT_TRUE(WaitForOut("listening")) << Err();
+  }
 };
 
 class NodesTest : public ::testing::Test {
@@ -45,6 +54,22 @@ TEST_F(NodesTest, TwoNodes_OneWorldOneMaster) {
   const size_t at = all.find("master=");
   const std::string master = all.substr(at, all.find('\n', at) - at);
   EXPECT_EQ(Count(all, master + "\n"), 4) << all;
+}
+
+TEST_F(NodesTest, ThreeNodes_DifferentSlotCounts_RanksAreContiguous) {
+  Launcher a(NodeFlags(port_, "3", 1, {}, kSayRank)), b(NodeFlags(port_, "3", 3, {}, kSayRank)),
+      c(NodeFlags(port_, "3", 2, {}, kSayRank));
+  ExpectEnd({&a, &b, &c});
+  const std::string all = a.Out() + b.Out() + c.Out();
+  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(Count(all, absl::StrCat("rank=", rank, "/6")), 1) << all;
+}
+
+TEST_F(NodesTest, NodeRank_IsHonoured) {
+  Launcher a(NodeFlags(port_, "2", 1, {"--node-rank=1"}, kSayRank));
+  Launcher b(NodeFlags(port_, "2", 1, {"--node-rank=0"}, kSayRank));
+  ExpectEnd({&a, &b});
+  EXPECT_THAT(a.Out(), HasSubstr("rank=1/2"));
+  EXPECT_THAT(b.Out(), HasSubstr("rank=0/2"));
 }
 
 TEST_F(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
@@ -75,8 +100,19 @@ TEST_F(NodesTest, BudgetSpent_EveryNodeExitsWithTheFirstCausesCodeAndNamesIt) {
   Launcher a(NodeFlags(port_, "2", 2, {}, script)), b(NodeFlags(port_, "2", 2, {}, script));
   ExpectEnd({&a, &b}, 5);
   for (Launcher* launcher : {&a, &b}) {
-    EXPECT_THAT(launcher->Err(), HasSubstr("FAILED"));
-    EXPECT_THAT(launcher->Err(), HasSubstr("rank      : 2"));
+    EXPECT_NE(launcher->Err().find("FAILED"), std::string::npos) << launcher->Err();
+    EXPECT_NE(launcher->Err().find("rank      : 2"), std::string::npos) << launcher->Err();
+  }
+}
+
+TEST_F(NodesTest, WorkerSaysThatStartingAgainIsNoUse_AllEndAtOnceWithItsCode) {
+  const std::string script = "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000";
+  Launcher a(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, script));
+  Launcher b(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, script));
+  ExpectEnd({&a, &b}, 78);
+  for (Launcher* launcher : {&a, &b}) {
+    EXPECT_NE(launcher->Err().find("(non-restartable)"), std::string::npos) << launcher->Err();
+    EXPECT_EQ(launcher->Err().find("new round"), std::string::npos) << launcher->Err();
   }
 }
 
@@ -85,7 +121,7 @@ TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
   const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2", "--max-restarts=1"};
   Launcher a(NodeFlags(port_, "3", 1, flags, sleeps_)), b(NodeFlags(port_, "3", 1, flags, sleeps_)),
       c(NodeFlags(port_, "3", 1, flags, sleeps_));
-  ASSERT_TRUE(AllSay({&a, &b, &c}, "/3 local", 3));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out() + c.Out(), "/3 local") == 3; })) << a.Err();
   c.Signal(SIGKILL);
   for (Launcher* launcher : {&a, &b}) {
     EXPECT_EQ(launcher->Wait(), 1) << launcher->Err();
@@ -96,6 +132,16 @@ TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
   }
 }
 
+TEST_F(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
+  Rendezvousd server(port_);
+  Launcher a(NodeFlags(port_, "2", 1, {}, sleeps_)), b(NodeFlags(port_, "2", 1, {}, sleeps_));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  b.Signal(SIGKILL);
+  EXPECT_EQ(a.Wait(), 1) << a.Err();
+  EXPECT_THAT(OneLine(a.Err(), SIZE_MAX), HasSubstr("; the job needs all 2 nodes, and restarts are disabled"));
+  EXPECT_THAT(a.Err(), Not(HasSubstr("new round")));
+}
+
 // Parameter: whether the stopped launcher hosts the server.
 class ToldToStopTest : public NodesTest, public ::testing::WithParamInterface<bool> {};
 
@@ -104,7 +150,7 @@ TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
   Launcher host(NodeFlags(port_, "3", 1, flags, sleeps_));
   ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << host.Err();
   Launcher other(NodeFlags(port_, "3", 1, flags, sleeps_)), third(NodeFlags(port_, "3", 1, flags, sleeps_));
-  ASSERT_TRUE(AllSay({&host, &other, &third}, "/3 local", 3));
+  ASSERT_TRUE(Eventually([&] { return Count(host.Out() + other.Out() + third.Out(), "/3 local") == 3; })) << host.Err();
   Launcher& told = GetParam() ? host : other;
   told.Signal(SIGINT);
   for (Launcher* launcher : {&host, &other, &third}) {
@@ -115,6 +161,13 @@ TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Which, ToldToStopTest, ::testing::Bool());
+
+TEST_F(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
+  Launcher a(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, "exec sleep 1000"));
+  Launcher b({"--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), "--rdzv-id=job", "--max-restarts=5",
+              "--no-python", "/no/such/program"});
+  ExpectEnd({&a, &b}, 127);
+}
 
 // Elastic flags with a short last call.
 std::vector<std::string> Elastic() { return {"--rdzv-conf=last_call_timeout=0.2"}; }
@@ -160,7 +213,7 @@ TEST_F(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysW
 TEST_F(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "1:2", 2, Elastic(), waits_)), b(NodeFlags(port_, "1:2", 2, Elastic(), waits_));
-  ASSERT_TRUE(AllSay({&a, &b}, "/4 local", 4));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/4 local") == 4; })) << a.Err() << b.Err();
   b.Signal(SIGKILL);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out(), "/2 local") >= 2 && Count(a.Out(), "round=2") == 2; })) << a.Err();
   EXPECT_EQ(Count(a.Out(), "attempt=1"), 0) << "a lost node is not charged to the budget";
@@ -168,30 +221,40 @@ TEST_F(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
   EXPECT_EQ(a.Wait(), 0) << a.Err();
 }
 
-// Parameter: whether the guard of the silent launcher was killed before.
-class SilentTest : public NodesTest, public ::testing::WithParamInterface<bool> {};
-INSTANTIATE_TEST_SUITE_P(Guard, SilentTest, ::testing::Bool());
-
-TEST_P(SilentTest, LauncherIsLostWithItsWorkers_AndComesBackAsALateNode) {
+TEST_F(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
   Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
   Launcher a(NodeFlags(port_, "1:2", 1, flags, waits_)), b(NodeFlags(port_, "1:2", 1, flags, waits_));
-  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   const std::string said = b.Out();
   const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
-  if (GetParam()) {
-    const std::string kill_guard =
-        absl::StrCat("for p in $(cat /proc/", b.pid(), "/task/", b.pid(), "/children); do ",
-                     "[ \"$(cat /proc/$p/comm)\" != ddprun-guard ] || { kill -9 $p; exit; }; done; exit 1");
-    // The guard sets its name some time after the fork.
-    ASSERT_TRUE(Eventually([&] { return Process({"/bin/sh", "-c", kill_guard}).Wait() == 0; })) << "no guard was found";
-    ASSERT_TRUE(b.WaitForErr("was killed; started another one")) << b.Err();
-  }
   b.Signal(SIGSTOP);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
   EXPECT_FALSE(Alive(worker)) << "its guard must kill it";
   b.Signal(SIGCONT);
-  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 4));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
+  gate_.Open();
+  ExpectEnd({&a, &b});
+}
+
+TEST_F(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
+  Rendezvousd server(port_);
+  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
+  Launcher a(NodeFlags(port_, "1:2", 1, flags, waits_)), b(NodeFlags(port_, "1:2", 1, flags, waits_));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  const std::string said = b.Out();
+  const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
+  const std::string kill_guard =
+      absl::StrCat("for p in $(cat /proc/", b.pid(), "/task/", b.pid(), "/children); do ",
+                   "[ \"$(cat /proc/$p/comm)\" != ddprun-guard ] || { kill -9 $p; exit; }; done; exit 1");
+  // The guard sets its name some time after the fork.
+  ASSERT_TRUE(Eventually([&] { return Process({"/bin/sh", "-c", kill_guard}).Wait() == 0; })) << "no guard was found";
+  ASSERT_TRUE(b.WaitForErr("was killed; started another one")) << b.Err();
+  b.Signal(SIGSTOP);
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  EXPECT_FALSE(Alive(worker)) << "its second guard must kill it";
+  b.Signal(SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
   gate_.Open();
   ExpectEnd({&a, &b});
 }
@@ -206,12 +269,12 @@ TEST_F(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
                    " ]; do sleep 0.02; done; exit 3");
   const std::vector<std::string> flags = {"--max-restarts=1", "--rdzv-conf=heartbeat_timeout=0.6"};
   Launcher a(NodeFlags(port_, "2", 1, flags, script)), b(NodeFlags(port_, "2", 1, flags, script));
-  ASSERT_TRUE(AllSay({&a, &b}, "orphan=", 1));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "orphan=") == 1; })) << a.Err() << b.Err();
   const std::string said = a.Out() + b.Out();
   // While the orphan is traced, its tracer is notified of its death first.
   const pid_t orphan = std::stoi(said.substr(said.find("orphan=") + 7));
   if (ptrace(PTRACE_SEIZE, orphan, nullptr, nullptr) != 0) GTEST_SKIP() << "tracing is not allowed here";
-  Touch(dir.File("fail"));
+  fclose(fopen(dir.File("fail").c_str(), "w"));
   ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Err() + b.Err(), "1 process started by workers still alive after SIGKILL"), 1)
       << a.Err() << b.Err();
@@ -229,7 +292,7 @@ TEST_F(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
                                           kSayRank, gate_.Wait());
   Launcher a(NodeFlags(port_, "1:2", 1, Elastic(), script));
   Launcher b(NodeFlags(port_, "1:2", 1, Elastic(), script));
-  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   Launcher& leaver = Count(a.Out(), "rank=1/2") > 0 ? a : b;
   Launcher& other = &leaver == &a ? b : a;
   leaver.Signal(SIGTERM);
@@ -280,10 +343,21 @@ TEST_F(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {
   EXPECT_EQ(b.Out(), "at=127.0.0.1\n");
 }
 
+TEST_F(NodesTest, LateNode_JoinsInANewRound) {
+  Rendezvousd server(port_);
+  Launcher a(NodeFlags(port_, "1:2", 1, Elastic(), waits_));
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  Launcher b(NodeFlags(port_, "1:2", 1, Elastic(), waits_));
+  ASSERT_TRUE(a.WaitForOut("rank=0/2")) << a.Err() << b.Err();
+  ASSERT_TRUE(b.WaitForOut("rank=1/2")) << b.Err();
+  gate_.Open();
+  ExpectEnd({&a, &b});
+}
+
 TEST_F(NodesTest, HotSpare_TakesTheLostNodesPlace) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
-  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   Launcher spare(NodeFlags(port_, "2", 1, {}, waits_));
   // It must join before it is needed; otherwise it would be a replacement.
   ASSERT_TRUE(Eventually([&] { return Count(server.Err(), " 1 worker) joined") == 3; })) << server.Err();
@@ -291,6 +365,19 @@ TEST_F(NodesTest, HotSpare_TakesTheLostNodesPlace) {
   ASSERT_TRUE(spare.WaitForOut("/2 local")) << spare.Err() << a.Err();
   gate_.Open();
   ExpectEnd({&a, &spare});
+}
+
+TEST_F(NodesTest, FixedSize_NodeLost_ASecondLauncherTakesOver) {
+  Rendezvousd server(port_);
+  const std::vector<std::string> flags = {"--max-restarts=1"};
+  Launcher a(NodeFlags(port_, "2", 1, flags, waits_)), b(NodeFlags(port_, "2", 1, flags, waits_));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  b.Signal(SIGKILL);
+  ASSERT_TRUE(a.WaitForErr("new round")) << a.Err();
+  Launcher c(NodeFlags(port_, "2", 1, flags, waits_));
+  ASSERT_TRUE(c.WaitForOut("/2 local")) << c.Err();
+  gate_.Open();
+  ExpectEnd({&a, &c});
 }
 
 TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
@@ -307,7 +394,7 @@ TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
 TEST_F(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
   auto server = std::make_unique<Rendezvousd>(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
-  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   server->Signal(SIGKILL);
   ASSERT_TRUE(a.WaitForErr("lost the rendezvous server")) << a.Err();
   server = nullptr;
@@ -319,6 +406,17 @@ TEST_F(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
   EXPECT_EQ(Count(a.Out() + b.Out(), "rank="), 2) << "no worker was restarted";
 }
 
+TEST_F(NodesTest, ServerStaysAway_LaunchersStopAndSayWhy) {
+  auto server = std::make_unique<Rendezvousd>(port_);
+  auto flags =
+      NodeFlags(port_, "1", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, std::string(kSayRank) + "exec sleep 1000");
+  Launcher a(flags);
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  server = nullptr;
+  EXPECT_EQ(a.Wait(), 1);
+  EXPECT_THAT(a.Err(), HasSubstr("no rendezvous server"));
+}
+
 TEST_F(NodesTest, Ipv6_Works) {
   auto flags = [&] {
     return std::vector<std::string>{"--nnodes=2",  absl::StrCat("--rdzv-endpoint=[::1]:", port_),
@@ -328,6 +426,54 @@ TEST_F(NodesTest, Ipv6_Works) {
   Launcher a(flags()), b(flags());
   ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Out() + b.Out(), "master=::1\n"), 2) << a.Out();
+}
+
+TEST_F(NodesTest, TwoJobsOnOneServer_DoNotMix) {
+  Rendezvousd server(port_);
+  auto flags = [&](const std::string& id) {
+    return std::vector<std::string>{
+        "--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), "--rdzv-id=" + id, "--no-python", "sh",
+        "-c",         "echo $TORCHELASTIC_RUN_ID $RANK/$WORLD_SIZE"};
+  };
+  Launcher a(flags("x")), b(flags("y")), c(flags("x")), d(flags("y"));
+  for (Launcher* launcher : {&a, &b, &c, &d}) EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();
+  const std::string x = a.Out() + c.Out(), y = b.Out() + d.Out();
+  EXPECT_EQ(Count(x, "x 0/2") + Count(x, "x 1/2"), 2) << x;
+  EXPECT_EQ(Count(y, "y 0/2") + Count(y, "y 1/2"), 2) << y;
+}
+
+TEST_F(NodesTest, JobId_CanBeUsedAgainAfterAnEnd) {
+  Rendezvousd server(port_);
+  for (int i = 0; i < 3; ++i) {
+    const int code = i == 1 ? 4 : 0;
+    const std::string script = absl::StrCat("exit ", code);
+    Launcher a(NodeFlags(port_, "2", 1, {}, script)), b(NodeFlags(port_, "2", 1, {}, script));
+    ExpectEnd({&a, &b}, code);
+  }
+}
+
+TEST_F(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
+  Rendezvousd server(port_);
+  auto flags = [&](const char* restarts) {
+    return NodeFlags(port_, "2", 1, {restarts, "--rdzv-conf=join_timeout=5"}, "exit 0");
+  };
+  Launcher a(flags("--max-restarts=1")), b(flags("--max-restarts=3"));
+  const int code_a = a.Wait(), code_b = b.Wait();
+  EXPECT_EQ(code_a + code_b, 2 + 1) << "the second is rejected; the first times out";
+  const std::string err = (code_a == 2 ? a : b).Err();
+  EXPECT_EQ(Lines(err), 1) << err;
+  EXPECT_THAT(err, HasSubstr("--max-restarts"));
+}
+
+TEST_F(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
+  Rendezvousd server(port_);
+  const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2,last_call_timeout=0"};
+  Launcher a(NodeFlags(port_, "2:3", 1, flags, sleeps_)), b(NodeFlags(port_, "2:3", 1, flags, sleeps_));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  b.Signal(SIGINT);
+  EXPECT_EQ(b.Wait(), 128 + SIGINT);
+  EXPECT_EQ(a.Wait(), 1) << "no replacement within the join timeout";
+  EXPECT_THAT(a.Err(), HasSubstr("SIGINT"));
 }
 
 // Another program listens at the endpoint, and never answers or does not speak gRPC.
@@ -345,8 +491,10 @@ TEST_F(NodesTest, PortTakenByAnotherProgram_SaysSo) {
     const std::string cause =
         answers ? absl::StrCat("tried ", endpoint, ": not a ddprun rendezvous server") : "no answer";
     EXPECT_THAT(a.Err(), HasSubstr(absl::StrCat("ddprun: no rendezvous server at ", endpoint, " for 1s; ")));
-    EXPECT_THAT(a.Err(), HasSubstr(absl::StrCat(" (127.0.0.1): ", cause,
-                                                "; start it there, or set --rdzv-endpoint to where it is")));
+    EXPECT_NE(
+        a.Err().find(absl::StrCat(" (127.0.0.1): ", cause, "; start it there, or set --rdzv-endpoint to where it is")),
+        std::string::npos)
+        << a.Err();
   }
 }
 
@@ -358,8 +506,9 @@ TEST_F(NodesTest, NodeWhoseWorkersAlwaysFail_IsLeftOut_AndTheOthersFinish) {
   Launcher bad(NodeFlags(port_, "2:3", 1, flags, "exit 7"));
   ExpectEnd({&a, &b, &bad});
   EXPECT_EQ(Count(bad.Err(), " of 3; master"), 3) << bad.Err();
-  EXPECT_THAT(bad.Err(),
-              HasSubstr("is left out for 1m (node_cooldown): its workers failed first in 3 rounds in a row"));
+  EXPECT_NE(bad.Err().find("is left out for 1m (node_cooldown): its workers failed first in 3 rounds in a row"),
+            std::string::npos)
+      << bad.Err();
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(Count(a.Out() + b.Out(), absl::StrCat("rank=", rank, "/2")), 1) << a.Out() << b.Out();
   }

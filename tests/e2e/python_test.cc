@@ -44,6 +44,11 @@ TEST_F(PythonTest, TheEnvironmentOfTheCommandThatWasCalled_ALinkToo) {
   EXPECT_EQ(elsewhere.Out(), "active " + train() + "\n");
 }
 
+TEST_F(PythonTest, PythonExec_WithArguments) {
+  Finished launcher(0, {"--standalone", train(), "x"}, {{"PYTHON_EXEC", "/bin/echo 'a  b' c"}});
+  EXPECT_EQ(launcher.Out(), "a  b c -u " + train() + " x\n");
+}
+
 TEST_F(PythonTest, TorchIsInAnotherEnvironment_TheSummaryNamesBoth) {
   const std::string empty = MakeVenv("empty", "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1");
   const std::string full = MakeVenv("full", "exit 1");

@@ -43,6 +43,8 @@ if os.environ.get("PLAIN") == os.environ["RANK"]:
 worker.keep_process(on_suspend=lambda suspend: None)
 say("new")
 while True:
+    if in_first_round("MUTE"):
+        signal.pause()
     if not worker.suspended(int(first)):
         signal.pause()  # until SIGTERM
     if in_first_round("DIES_SUSPENDED"):
@@ -178,6 +180,30 @@ TEST_F(ReformE2eTest, ASecondDiesWhileTheFirstIsReplaced) {
   EndAll({launcher.get()}, last);
 }
 
+TEST_F(ReformE2eTest, OneThatDoesNotAnswerIsKilledAndReplaced) {
+  const auto launcher = Launch(3, {"--standalone", "--shutdown-timeout=1"}, {{"MUTE", "2"}});
+  const auto first = WaitForRound({launcher.get()}, 1, 3);
+  kill(first.at(1).pid, SIGKILL);
+  const auto second = ExpectReplaced({launcher.get()}, first, {1, 2});
+  EXPECT_THAT(launcher->Err(), HasSubstr("rank 2 did not suspend in time: killed"));
+  EndAll({launcher.get()}, second);
+}
+
+TEST_F(ReformE2eTest, NoRestartsLeft_SuspendedWorkersEnd) {
+  const auto launcher = Launch(3, {"--standalone", "--max-restarts=0"});
+  const auto first = WaitForRound({launcher.get()}, 1, 3);
+  kill(first.at(1).pid, SIGKILL);
+  EXPECT_EQ(launcher->Wait(), 128 + SIGKILL) << launcher->Err();
+  for (const auto& [rank, worker] : first) EXPECT_FALSE(Alive(worker.pid)) << rank;
+}
+
+TEST_F(ReformE2eTest, TwoNodes_WorkersOfBothAreKept) {
+  const auto a = Node("2", 2), b = Node("2", 2);
+  const auto first = WaitForRound({a.get(), b.get()}, 1, 4);
+  kill(first.at(3).pid, SIGKILL);
+  EndAll({a.get(), b.get()}, ExpectReplaced({a.get(), b.get()}, first, {3}));
+}
+
 TEST_F(ReformE2eTest, OnePlainWorker_AllAreStartedAgainAndTheLogSaysWhy) {
   const auto launcher = Launch(3, {"--standalone"}, {{"PLAIN", "2"}});
   const auto first = WaitForRound({launcher.get()}, 1, 3);
@@ -199,6 +225,7 @@ TEST_F(ReformE2eTest, OnePlainWorkerOnAnotherNode_AllAreStartedAgainAndTheLogSay
 class ThreeNodesTest : public ReformE2eTest {
  protected:
   ThreeNodesTest() {
+    EXPECT_TRUE(server_.WaitForOut("listening")) << server_.Err();
     for (int i = 0; i < 3; ++i) nodes_.push_back(Node("2:3", 2));
     first_ = WaitForRound(All(), 1, 6);
   }
@@ -233,7 +260,7 @@ class ThreeNodesTest : public ReformE2eTest {
     return second;
   }
 
-  Rendezvousd server_{port_};
+  Process server_{{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_)}};
   std::vector<std::unique_ptr<Launcher>> nodes_;
   std::map<int, Said> first_;
 };

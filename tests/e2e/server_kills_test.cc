@@ -65,9 +65,17 @@ class Job {
         absl::StrCat("LINE=\"$RANK $DDPRUN_ROUND $TORCHELASTIC_RESTART_COUNT\"; OUT=", out_,
                      "; SECONDS_TO_RUN=", seconds, "; DELAY=", delay, "; echo start $LINE >>$OUT; ", kind_.script);
     for (int node = 0; node < kNodes; ++node) {
-      launchers_.push_back(std::make_unique<Launcher>(NodeFlags(
-          port, absl::StrCat(kNodes), 1,
-          {"--rdzv-id=" + name_, "--rdzv-conf=is_host=0", absl::StrCat("--max-restarts=", kMaxRestarts)}, script)));
+      std::vector<std::string> flags = {absl::StrCat("--nnodes=", kNodes),
+                                        "--nproc-per-node=1",
+                                        absl::StrCat("--rdzv-endpoint=127.0.0.1:", port),
+                                        "--rdzv-id=" + name_,
+                                        "--rdzv-conf=is_host=0",
+                                        absl::StrCat("--max-restarts=", kMaxRestarts),
+                                        "--no-python",
+                                        "sh",
+                                        "-c",
+                                        script};
+      launchers_.push_back(std::make_unique<Launcher>(std::move(flags)));
     }
   }
 
@@ -130,8 +138,10 @@ class Job {
 class ServerKillsTest : public ::testing::Test {
  protected:
   void StartServer() {
-    server_ = std::make_unique<Rendezvousd>(
-        port_, std::vector<std::string>{"--state-dir=" + dir_.File("state"), "--log-level=INFO"});
+    server_ = std::make_unique<Process>(
+        std::vector<std::string>{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
+                                 "--state-dir=" + dir_.File("state"), "--log-level=INFO"});
+    ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
   }
   void StopServer(int signal) {
     server_->Signal(signal);
@@ -199,6 +209,19 @@ TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExi
     return jobs.empty();
   })) << server_->Err();
   std::printf("seed %d: %d kills, %d jobs ended with %d rounds\n", seed, kills, ended, rounds);
+}
+
+TEST_F(ServerKillsTest, ARunningJob_NoticesNothing) {
+  StartServer();
+  Job job(0, port_, dir_, 12, 0);
+  ASSERT_TRUE(Eventually([&] { return job.Starts() == kNodes; }));
+  for (const int signal : {SIGKILL, SIGTERM, SIGKILL}) {
+    StopServer(signal);
+    StartServer();
+    ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == kNodes; })) << server_->Err();
+  }
+  job.Check();
+  EXPECT_EQ(job.rounds(), 1);
 }
 
 // Two servers would give out the same rounds.

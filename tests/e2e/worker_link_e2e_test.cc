@@ -1,7 +1,12 @@
 // The worker link with real launchers. The workers are Python programs that speak it with the standard library alone.
 // Sections are those of docs/worker_protocol.md.
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -43,24 +48,20 @@ class WorkerLinkTest : public ::testing::Test {
     return flags;
   }
 
-  Finished Run(int code, int slots, const std::string& script,
-               std::source_location at = std::source_location::current()) const {
-    return Finished(code, Flags(slots, script), python_, at);
-  }
-
   const std::map<std::string, std::string> python_ = {{"PYTHON_EXEC", "python3"}};
   const TempDir dir_;
 };
 
 TEST_F(WorkerLinkTest, Section3_2_TheFailedWorkersLineAndTheSummarySayWhereItWas) {
-  Finished launcher = Run(3, 2,
-                          absl::StrCat(R"(
+  Finished launcher(3,
+                    Flags(2, absl::StrCat(R"(
 link = connect()
 if rank == 0:
     tell(link, type="progress", step=121)
     signal.pause()
 )",
-                                       kReport, "sys.exit(3)\n"));
+                                          kReport, "sys.exit(3)\n")),
+                    python_);
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("exited with code 3; last reported step 120, phase backward, loss 2.5, ")) << err;
   EXPECT_THAT(err, HasSubstr("  progress  : last reported step 120, phase backward, loss 2.5, ")) << err;
@@ -81,7 +82,7 @@ TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
 }
 
 TEST_F(WorkerLinkTest, PlainWorkers_NothingChanges) {
-  Finished launcher = Run(3, 1, "sys.exit(3)\n");
+  Finished launcher(3, Flags(1, "sys.exit(3)\n"), python_);
   EXPECT_THAT(launcher.Err(), AllOf(Not(HasSubstr("worker link")), Not(HasSubstr("progress")), HasSubstr("code 3")));
 }
 
@@ -95,14 +96,87 @@ TEST_F(WorkerLinkTest, WorkersOfAForkServerReportToo) {
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("worker link"))) << launcher.Err();
 }
 
+TEST_F(WorkerLinkTest, Section2_4_RubbishAndFloods_OneLineEach_TheJobSucceeds) {
+  Finished launcher(0, Flags(3, R"(
+link = connect()
+line = {0: b"rubbish\n", 1: b"x" * 5000, 2: b'{"type":"progress","step":1}\n' * 100}[rank]
+try:
+    while True: link.sendall(line)
+except OSError:
+    print("closed .", flush=True)
+)"),
+                    python_);
+  EXPECT_EQ(Count(launcher.Out(), "closed ."), 3);
+  const std::string err = launcher.Err();
+  EXPECT_EQ(Count(err, "worker link: closed the connection of process "), 3) << err;
+  EXPECT_THAT(err, AllOf(HasSubstr("(rank 0): a line is not a JSON object\n"),
+                         HasSubstr("(rank 1): a line is longer than 4096 bytes\n"),
+                         HasSubstr("(rank 2): it sends more than 1000 lines a second\n")));
+}
+
 TEST_F(WorkerLinkTest, Section2_3_AChildThatHoldsTheSocketKeepsNothingOpen) {
-  Finished launcher = Run(3, 1, absl::StrCat("link = connect()\n", kReport, R"(
+  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
 if os.fork() == 0:
     os.setsid()
     signal.pause()
 sys.exit(3)
-)"));
+)")),
+                    python_);
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 120")) << launcher.Err();
+}
+
+TEST_F(WorkerLinkTest, Section2_3_ASecondConnectionIsClosed_TheFirstCounts) {
+  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
+other = connect()
+assert other.recv(1) == b""
+sys.exit(3)
+)")),
+                    python_);
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("this worker already has a connection"),
+                                    HasSubstr("exited with code 3; last reported step 120")))
+      << launcher.Err();
+}
+
+// A running launcher whose worker prints the link's address and waits.
+class RunningLinkTest : public WorkerLinkTest {
+ protected:
+  RunningLinkTest()
+      : launcher_(Flags(1, R"(
+link = connect()
+print("address", os.environ["DDPRUN_WORKER_LINK"], ".", flush=True)
+signal.pause()
+)"),
+                  python_) {
+    EXPECT_TRUE(launcher_.WaitForOut(" .")) << launcher_.Err();
+    const std::string out = launcher_.Out();
+    const size_t begin = out.find('@');
+    address_ = out.substr(begin, out.find(' ', begin) - begin);
+  }
+
+  Launcher launcher_;
+  std::string address_;
+};
+
+TEST_F(RunningLinkTest, Section2_2_AProcessThatIsNoWorkerIsRefused) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  std::copy(address_.begin() + 1, address_.end(), to.sun_path + 1);
+  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), offsetof(sockaddr_un, sun_path) + address_.size()), 0);
+  char byte;
+  EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
+  close(fd);
+  EXPECT_TRUE(launcher_.WaitForErr(absl::StrCat("worker link: closed the connection of process ", getpid(),
+                                                ": it is not a worker of this launcher\n")));
+  launcher_.Signal(SIGTERM);
+  EXPECT_EQ(launcher_.Wait(), 128 + SIGTERM);
+}
+
+TEST_F(RunningLinkTest, Section2_1_NothingIsLeftOfAKilledLauncher) {
+  EXPECT_THAT(ReadFile("/proc/net/unix"), HasSubstr(address_));
+  launcher_.Signal(SIGKILL);
+  EXPECT_EQ(launcher_.Wait(), 128 + SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return ReadFile("/proc/net/unix").find(address_) == std::string::npos; }));
 }
 
 }  // namespace

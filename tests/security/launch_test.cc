@@ -15,6 +15,19 @@ namespace {
 
 const char kToken[] = "the-token-of-this-test-only";
 
+class Rendezvousd : public Process {
+ public:
+  Rendezvousd(int port, std::vector<std::string> more, std::map<std::string, std::string> environment = {})
+      : Process(Launcher::Command("rendezvous/daemon/rendezvousd", Flags(port, std::move(more))),
+                std::move(environment)) {}
+
+ private:
+  static std::vector<std::string> Flags(int port, std::vector<std::string> more) {
+    more.push_back(absl::StrCat("--listen=127.0.0.1:", port));
+    return more;
+  }
+};
+
 std::vector<std::string> OneNode(int port, std::vector<std::string> more, const std::string& script) {
   more.push_back("--rdzv-conf=is_host=false");
   return NodeFlags(port, "1", 1, std::move(more), script);
@@ -23,16 +36,34 @@ std::vector<std::string> OneNode(int port, std::vector<std::string> more, const 
 TEST(LaunchTest, Token_InTheEnvironment_IsNotPassedOn) {
   const int port = FreePort();
   Rendezvousd server(port, {}, {{"DDPRUN_TOKEN", kToken}});
+  ASSERT_TRUE(server.WaitForOut("listening")) << server.Err();
   Launcher launcher(OneNode(port, {},
                             "env | grep -c DDPRUN_TOKEN; tr '\\0' '\\n' </proc/$PPID/environ | grep -c "
                             "the-''token; tr '\\0' ' ' </proc/$PPID/cmdline | grep -c the-''token; true"),
                     {{"DDPRUN_TOKEN", kToken}, {"DDPRUN_TOKEN_FILE", "/nowhere"}, {"LOGLEVEL", "DEBUG"}});
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(launcher.Out(), "0\n0\n0\n");
-  EXPECT_THAT(launcher.Err(), Not(HasSubstr(kToken)));
+  EXPECT_EQ(launcher.Err().find(kToken), std::string::npos);
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(), 0);
-  EXPECT_THAT(server.Out() + server.Err(), Not(HasSubstr(kToken)));
+  EXPECT_EQ((server.Out() + server.Err()).find(kToken), std::string::npos);
+}
+
+TEST(LaunchTest, WrongOrNoToken_OneLineAndExitOne) {
+  const std::string folder = NewFolder("token");
+  WriteFile(folder + "/right", kToken);
+  WriteFile(folder + "/wrong", "another-token-than-the-servers");
+  const int port = FreePort();
+  Rendezvousd server(port, {absl::StrCat("--token-file=", folder, "/right")});
+  ASSERT_TRUE(server.WaitForOut("listening")) << server.Err();
+  Launcher wrong(OneNode(port, {absl::StrCat("--token-file=", folder, "/wrong")}, "echo ran"));
+  EXPECT_EQ(wrong.Wait(), 1);
+  EXPECT_EQ(Lines(wrong.Err()), 1) << wrong.Err();
+  EXPECT_NE(wrong.Err().find("token"), std::string::npos) << wrong.Err();
+  Launcher none(OneNode(port, {}, "echo ran"));
+  EXPECT_EQ(none.Wait(), 1);
+  EXPECT_EQ(Lines(none.Err()), 1) << none.Err();
+  EXPECT_EQ(wrong.Out() + none.Out(), "");
 }
 
 TEST(LaunchTest, UnusableFiles_OneLineAndExitTwo) {
@@ -42,7 +73,7 @@ TEST(LaunchTest, UnusableFiles_OneLineAndExitTwo) {
     Launcher launcher(OneNode(FreePort(), flags, "echo ran"));
     EXPECT_EQ(launcher.Wait(), 2) << flags[0];
     EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
-    Process server(Rendezvousd::Command(FreePort(), flags));
+    Rendezvousd server(FreePort(), flags);
     EXPECT_EQ(server.Wait(), 2) << flags[0];
     EXPECT_EQ(Lines(server.Err()), 1) << server.Err();
   }
@@ -54,10 +85,13 @@ TEST(LaunchTest, OnlyTheCaOnTheServersHost_SaysHowToJoinAServerThere) {
   ca.Issue("node", "IP:127.0.0.1");
   const int port = FreePort();
   Rendezvousd server(port, {"--tls-cert=" + ca.cert("node"), "--tls-key=" + ca.key("node")});
+  ASSERT_TRUE(server.WaitForOut("listening")) << server.Err();
   Launcher refused(NodeFlags(port, "1", 1, {"--tls-ca=" + ca.ca()}, "echo ran"));
   EXPECT_NE(refused.Wait(), 0);
-  EXPECT_THAT(refused.Err(), HasSubstr("if rendezvousd runs here, set --rdzv-conf=is_host=0"));
-  Finished joined(0, NodeFlags(port, "1", 1, {"--tls-ca=" + ca.ca(), "--rdzv-conf=is_host=0"}, "echo ran"));
+  EXPECT_NE(refused.Err().find("if rendezvousd runs here, set --rdzv-conf=is_host=0"), std::string::npos)
+      << refused.Err();
+  Launcher joined(NodeFlags(port, "1", 1, {"--tls-ca=" + ca.ca(), "--rdzv-conf=is_host=0"}, "echo ran"));
+  EXPECT_EQ(joined.Wait(), 0) << joined.Err();
 }
 
 // One of two launchers, which have certificates and a token, hosts the server.
@@ -82,11 +116,13 @@ TEST(LaunchTest, HostingLauncher_AsksForTheSame) {
 TEST(LaunchTest, ShowConfig_ShowsPathsAndNoSecret) {
   const std::string path = NewFolder("token") + "/token";
   WriteFile(path, kToken);
-  Finished file(0, {"--show-config", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1", "--token-file", path});
-  EXPECT_THAT(file.Out(), HasSubstr(path));
-  Finished variable(0, {"--show-config", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1"}, {{"DDPRUN_TOKEN", kToken}});
-  EXPECT_THAT(variable.Out(), HasSubstr("DDPRUN_TOKEN"));
-  EXPECT_THAT(file.Out() + variable.Out(), Not(HasSubstr(kToken)));
+  Launcher file({"--show-config", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1", "--token-file", path});
+  EXPECT_EQ(file.Wait(), 0) << file.Err();
+  EXPECT_NE(file.Out().find(path), std::string::npos) << file.Out();
+  Launcher variable({"--show-config", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1"}, {{"DDPRUN_TOKEN", kToken}});
+  EXPECT_EQ(variable.Wait(), 0) << variable.Err();
+  EXPECT_NE(variable.Out().find("DDPRUN_TOKEN"), std::string::npos) << variable.Out();
+  EXPECT_EQ((file.Out() + variable.Out()).find(kToken), std::string::npos);
 }
 
 }  // namespace
