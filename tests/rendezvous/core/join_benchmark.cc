@@ -65,7 +65,7 @@ void BM_Restart(benchmark::State& state) {
     for (const Join& join : joins) registry.OnMessage("job", join.node_id(), 1, join, now, &effects);
     effects.clear();
     state.ResumeTiming();
-    registry.OnMessage("job", joins[0].node_id(), 1, NewWorkerFailed(1, {}), now, &effects);
+    registry.OnMessage("job", joins[0].node_id(), 1, NewWorkerFailed(1, NewFailure()), now, &effects);
     for (const Join& join : joins) registry.OnMessage("job", join.node_id(), 1, NewReady(1, 29501), now, &effects);
     // With what is reported: the failure, that the round was stopped, and the next one.
     if (effects.size() != 2 * joins.size() + 3) state.SkipWithError("not everybody was given ranks");
