@@ -47,7 +47,7 @@ TEST(LifeTest, Sigusr_AWorkerWithoutAHandlerIsNotKilledByIt) {
   ASSERT_TRUE(AllUp(&launcher, 1));
   launcher.Signal(SIGUSR1);
   EXPECT_TRUE(launcher.WaitForErr("received SIGUSR1 from process"));
-  fclose(fopen(go.c_str(), "w"));
+  Touch(go);
   EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
 }
 
@@ -118,7 +118,7 @@ TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn
     launcher.Signal(SIGUSR1);
     return launcher.Err().find("the job's time ends in") != std::string::npos;
   })) << launcher.Err();
-  fclose(fopen(folder_.File("go").c_str(), "w"));
+  Touch(folder_.File("go"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_THAT(launcher.Out(), HasSubstr("end=2000000000\n"));
 }
@@ -187,7 +187,7 @@ TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
   std::vector<pid_t> all = Workers(early.Out());
   all.push_back(early.pid());
   SendAsSlurm("TERM", all);
-  fclose(fopen(folder_.File("dead").c_str(), "w"));
+  Touch(folder_.File("dead"));
   ASSERT_TRUE(late.WaitForOut("lost"));
   SendAsSlurm("TERM", {late.pid()});
   ExpectEnd({&early, &late}, 128 + SIGTERM);

@@ -19,19 +19,10 @@ namespace {
 class Gate {
  public:
   std::string Wait() const { return "while [ ! -e " + dir_.File("open") + " ]; do sleep 0.02; done; "; }
-  void Open() const { fclose(fopen(dir_.File("open").c_str(), "w")); }
+  void Open() const { Touch(dir_.File("open")); }
 
  private:
   TempDir dir_;
-};
-
-// A separate rendezvous server, so that any launcher may be killed.
-class Rendezvousd : public Process {
- public:
-  explicit Rendezvousd(int port)
-      : Process({"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)}) {
-    EXPECT_TRUE(WaitForOut("listening")) << Err();
-  }
 };
 
 class NodesTest : public ::testing::Test {
@@ -121,7 +112,7 @@ TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
   const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2", "--max-restarts=1"};
   Launcher a(NodeFlags(port_, "3", 1, flags, sleeps_)), b(NodeFlags(port_, "3", 1, flags, sleeps_)),
       c(NodeFlags(port_, "3", 1, flags, sleeps_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out() + c.Out(), "/3 local") == 3; })) << a.Err();
+  ASSERT_TRUE(AllSay({&a, &b, &c}, "/3 local", 3));
   c.Signal(SIGKILL);
   for (Launcher* launcher : {&a, &b}) {
     EXPECT_EQ(launcher->Wait(), 1) << launcher->Err();
@@ -135,7 +126,7 @@ TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
 TEST_F(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, sleeps_)), b(NodeFlags(port_, "2", 1, {}, sleeps_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   b.Signal(SIGKILL);
   EXPECT_EQ(a.Wait(), 1) << a.Err();
   EXPECT_THAT(OneLine(a.Err(), SIZE_MAX), HasSubstr("; the job needs all 2 nodes, and restarts are disabled"));
@@ -150,7 +141,7 @@ TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
   Launcher host(NodeFlags(port_, "3", 1, flags, sleeps_));
   ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << host.Err();
   Launcher other(NodeFlags(port_, "3", 1, flags, sleeps_)), third(NodeFlags(port_, "3", 1, flags, sleeps_));
-  ASSERT_TRUE(Eventually([&] { return Count(host.Out() + other.Out() + third.Out(), "/3 local") == 3; })) << host.Err();
+  ASSERT_TRUE(AllSay({&host, &other, &third}, "/3 local", 3));
   Launcher& told = GetParam() ? host : other;
   told.Signal(SIGINT);
   for (Launcher* launcher : {&host, &other, &third}) {
@@ -213,7 +204,7 @@ TEST_F(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysW
 TEST_F(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "1:2", 2, Elastic(), waits_)), b(NodeFlags(port_, "1:2", 2, Elastic(), waits_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/4 local") == 4; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/4 local", 4));
   b.Signal(SIGKILL);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out(), "/2 local") >= 2 && Count(a.Out(), "round=2") == 2; })) << a.Err();
   EXPECT_EQ(Count(a.Out(), "attempt=1"), 0) << "a lost node is not charged to the budget";
@@ -225,14 +216,14 @@ TEST_F(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
   Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
   Launcher a(NodeFlags(port_, "1:2", 1, flags, waits_)), b(NodeFlags(port_, "1:2", 1, flags, waits_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   const std::string said = b.Out();
   const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
   b.Signal(SIGSTOP);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
   EXPECT_FALSE(Alive(worker)) << "its guard must kill it";
   b.Signal(SIGCONT);
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 4));
   gate_.Open();
   ExpectEnd({&a, &b});
 }
@@ -241,7 +232,7 @@ TEST_F(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) 
   Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
   Launcher a(NodeFlags(port_, "1:2", 1, flags, waits_)), b(NodeFlags(port_, "1:2", 1, flags, waits_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   const std::string said = b.Out();
   const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
   const std::string kill_guard =
@@ -254,7 +245,7 @@ TEST_F(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) 
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
   EXPECT_FALSE(Alive(worker)) << "its second guard must kill it";
   b.Signal(SIGCONT);
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 4));
   gate_.Open();
   ExpectEnd({&a, &b});
 }
@@ -269,12 +260,12 @@ TEST_F(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
                    " ]; do sleep 0.02; done; exit 3");
   const std::vector<std::string> flags = {"--max-restarts=1", "--rdzv-conf=heartbeat_timeout=0.6"};
   Launcher a(NodeFlags(port_, "2", 1, flags, script)), b(NodeFlags(port_, "2", 1, flags, script));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "orphan=") == 1; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "orphan=", 1));
   const std::string said = a.Out() + b.Out();
   // While the orphan is traced, its tracer is notified of its death first.
   const pid_t orphan = std::stoi(said.substr(said.find("orphan=") + 7));
   if (ptrace(PTRACE_SEIZE, orphan, nullptr, nullptr) != 0) GTEST_SKIP() << "tracing is not allowed here";
-  fclose(fopen(dir.File("fail").c_str(), "w"));
+  Touch(dir.File("fail"));
   ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Err() + b.Err(), "1 process started by workers still alive after SIGKILL"), 1)
       << a.Err() << b.Err();
@@ -292,7 +283,7 @@ TEST_F(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
                                           kSayRank, gate_.Wait());
   Launcher a(NodeFlags(port_, "1:2", 1, Elastic(), script));
   Launcher b(NodeFlags(port_, "1:2", 1, Elastic(), script));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   Launcher& leaver = Count(a.Out(), "rank=1/2") > 0 ? a : b;
   Launcher& other = &leaver == &a ? b : a;
   leaver.Signal(SIGTERM);
@@ -357,7 +348,7 @@ TEST_F(NodesTest, LateNode_JoinsInANewRound) {
 TEST_F(NodesTest, HotSpare_TakesTheLostNodesPlace) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   Launcher spare(NodeFlags(port_, "2", 1, {}, waits_));
   // It must join before it is needed; otherwise it would be a replacement.
   ASSERT_TRUE(Eventually([&] { return Count(server.Err(), " 1 worker) joined") == 3; })) << server.Err();
@@ -371,7 +362,7 @@ TEST_F(NodesTest, FixedSize_NodeLost_ASecondLauncherTakesOver) {
   Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--max-restarts=1"};
   Launcher a(NodeFlags(port_, "2", 1, flags, waits_)), b(NodeFlags(port_, "2", 1, flags, waits_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   b.Signal(SIGKILL);
   ASSERT_TRUE(a.WaitForErr("new round")) << a.Err();
   Launcher c(NodeFlags(port_, "2", 1, flags, waits_));
@@ -394,7 +385,7 @@ TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
 TEST_F(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
   auto server = std::make_unique<Rendezvousd>(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   server->Signal(SIGKILL);
   ASSERT_TRUE(a.WaitForErr("lost the rendezvous server")) << a.Err();
   server = nullptr;
@@ -469,7 +460,7 @@ TEST_F(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
   Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2,last_call_timeout=0"};
   Launcher a(NodeFlags(port_, "2:3", 1, flags, sleeps_)), b(NodeFlags(port_, "2:3", 1, flags, sleeps_));
-  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
   b.Signal(SIGINT);
   EXPECT_EQ(b.Wait(), 128 + SIGINT);
   EXPECT_EQ(a.Wait(), 1) << "no replacement within the join timeout";

@@ -143,7 +143,7 @@ TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
     const pid_t pid = atoi(ReadFile(dir.File("pid")).c_str());
     ASSERT_GT(pid, 0);
     EXPECT_EQ(kill(pid, 0) == 0, keep);
-    fclose(fopen(dir.File("go").c_str(), "w"));
+    Touch(dir.File("go"));
     if (keep) {
       EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(dir.File("done")); }));
     }

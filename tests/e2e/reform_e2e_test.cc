@@ -225,7 +225,6 @@ TEST_F(ReformE2eTest, OnePlainWorkerOnAnotherNode_AllAreStartedAgainAndTheLogSay
 class ThreeNodesTest : public ReformE2eTest {
  protected:
   ThreeNodesTest() {
-    EXPECT_TRUE(server_.WaitForOut("listening")) << server_.Err();
     for (int i = 0; i < 3; ++i) nodes_.push_back(Node("2:3", 2));
     first_ = WaitForRound(All(), 1, 6);
   }
@@ -260,7 +259,7 @@ class ThreeNodesTest : public ReformE2eTest {
     return second;
   }
 
-  Process server_{{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_)}};
+  Rendezvousd server_{port_};
   std::vector<std::unique_ptr<Launcher>> nodes_;
   std::map<int, Said> first_;
 };

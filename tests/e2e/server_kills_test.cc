@@ -138,10 +138,8 @@ class Job {
 class ServerKillsTest : public ::testing::Test {
  protected:
   void StartServer() {
-    server_ = std::make_unique<Process>(
-        std::vector<std::string>{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
-                                 "--state-dir=" + dir_.File("state"), "--log-level=INFO"});
-    ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
+    server_ = std::make_unique<Rendezvousd>(
+        port_, std::vector<std::string>{"--state-dir=" + dir_.File("state"), "--log-level=INFO"});
   }
   void StopServer(int signal) {
     server_->Signal(signal);
@@ -151,7 +149,7 @@ class ServerKillsTest : public ::testing::Test {
 
   TempDir dir_;
   const int port_ = FreePort();
-  std::unique_ptr<Process> server_;
+  std::unique_ptr<Rendezvousd> server_;
 };
 
 TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExitCode) {

@@ -219,7 +219,7 @@ TEST_F(SilentNameServerTest, AtATakeOver_WorkersRunOn) {
   hosts_->SetHostsFile(1, "");
   first->Signal(SIGKILL);
   EXPECT_TRUE(second->WaitForErr("took over the rendezvous server at node1:29400")) << second->Err();
-  fclose(fopen(open.c_str(), "w"));
+  Touch(open);
   EXPECT_EQ(second->Wait(), 0) << second->Err();
   EXPECT_FALSE(Has(second->Err(), "cut off from the rendezvous server")) << second->Err();
 }
