@@ -29,7 +29,7 @@ v1::Node::State ShownState(const Node& node, JobState job) {
   return v1::Node::STATE_UNSPECIFIED;
 }
 
-v1::Node ViewOf(const Node& node, JobState job, SteadyTime now) {
+v1::Node ViewOf(const Node& node, JobState job, const DrainedHosts& drained, SteadyTime now) {
   v1::Node view;
   view.set_node_id(node.join.node_id());
   view.set_host(node.join.host());
@@ -41,6 +41,7 @@ v1::Node ViewOf(const Node& node, JobState job, SteadyTime now) {
   view.set_connected(node.connected);
   *view.mutable_last_heard() = FromDuration(now - node.last_heard);
   if (node.in_round()) view.set_base_rank(node.base_rank);
+  view.set_drained(drained.contains(node.join.host()));
   return view;
 }
 
@@ -409,10 +410,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.goodput = goodput_.At(now);
   if (with_nodes) {
     view.nodes.reserve(members_.size());
-    for (const auto& node : members_.nodes()) {
-      view.nodes.push_back(ViewOf(*node, state_, now));
-      view.nodes.back().set_drained(server_.drained->contains(node->join.host()));
-    }
+    for (const auto& node : members_.nodes()) view.nodes.push_back(ViewOf(*node, state_, *server_.drained, now));
   }
   progress_.Show(now, &view);
   return view;
