@@ -36,7 +36,7 @@ class Fence {
 
   // The Join is late: its node has joined with a higher incarnation since, and is gone. It says nothing of its workers.
   bool IsOvertaken(const Join& join) const { return gone_.IsOvertaken(join.node_id(), join.incarnation()); }
-  // A node of this Join is there, and says by itself where its workers stand. REQUIRES: !IsOvertaken(join).
+  // The node of this Join has joined and reports the state of its workers. REQUIRES: !IsOvertaken(join).
   void OnJoin(const Join& join);
   // Workers of the latest round run: no later round can have been assigned, and no unknown node has workers.
   void LatestRoundRuns() { gone_.DropUnknown(); }

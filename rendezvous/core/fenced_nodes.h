@@ -37,7 +37,7 @@ class FencedNodes {
   // True if the node's last stream had this incarnation or a higher one.
   bool IsOvertaken(absl::string_view node_id, uint64_t incarnation) const;
 
-  // The node has joined again, and says by itself where its workers stand.
+  // The node has joined again and reports the state of its workers.
   void CameBack(absl::string_view node_id);
 
   // Adds or drops the unknown nodes of an earlier server.

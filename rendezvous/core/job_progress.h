@@ -43,7 +43,7 @@ class JobProgress {
 
   uint64_t round_ = 0;
   absl::flat_hash_map<std::string, OfNode> nodes_;  // by node id
-  // Of the lowest rank of the round that reports losses; over all rounds.
+  // The losses are those of the lowest rank of the round that reports any; they are kept over all rounds.
   std::optional<int32_t> loss_rank_;
   std::vector<std::pair<int64_t, double>> losses_;
   int64_t loss_stride_ = 1;  // steps
