@@ -33,6 +33,9 @@ BUILT = ROOT if (ROOT / "launcher/ddprun").exists() else ROOT / ".bazel/bin"
 MARK = "DDPRUN_SOAK"  # in the environment of all started processes
 STALL = 240.0  # seconds; timeout of a step or a recovery, also for a loaded machine
 HEARTBEAT = 3.0  # seconds; the default of heartbeat_timeout
+# Seconds after which a worker whose connecting was cancelled is rid of that thread: GlooBackend::kConnectTimeout and
+# some for a loaded machine.
+SETTLE = 90.0
 
 FRESH = re.compile(r"\[default(\d+)\]:rank \d+ of \d+: pid (\d+)")
 EVALUATION = re.compile(r"\[default\d+\]:step (\d+)  (\d+) ranks evaluate: loss (\S+)")
@@ -429,9 +432,8 @@ class Resources:
                 number = {key: int(re.search(rf"^{key}:\s+(\d+)", status, re.M)[1]) for key in ("Threads", "VmRSS")}
                 self.samples[what, pid].append((len(os.listdir(f"/proc/{pid}/fd")), number["Threads"], number["VmRSS"]))
 
-    def check(self):
-        """Prints the longest lived processes of each kind; returns those that grew."""
-        grown = []
+    def print(self):
+        """Prints the longest lived processes of each kind."""
         print(f"{'process':12} {'pid':>8} {'faults lived':>12} {'fds':>12} {'threads':>12} {'RSS, MiB':>16}")
         for kind in ("rendezvousd", "launcher", "worker"):
             of_kind = sorted((len(s), pid) for (what, pid), s in self.samples.items() if what == kind)
@@ -441,17 +443,21 @@ class Resources:
                 pairs = [f"{a} -> {b}" for a, b in zip(first[:2], last[:2])]
                 memory = f"{first[2] / 1024:7.1f} -> {last[2] / 1024:.1f}"
                 print(f"{kind:12} {pid:8} {count:12} {pairs[0]:>12} {pairs[1]:>12} {memory}")
-            for count, pid in of_kind:
-                if count < self.ENOUGH:
-                    continue
-                # Minima of the first and the last third after the warm-up ignore temporary descriptors and threads.
-                all_ = self.samples[kind, pid][self.WARM :]
-                then = [min(column) for column in zip(*all_[: max(1, len(all_) // 3)])]
-                now = [min(column) for column in zip(*all_[-max(1, len(all_) // 3) :])]
-                for word, a, b, most in zip(("fds", "threads", "KiB"), then, now, (6, 4, 0.25 * then[2] + 8192)):
-                    if b - a > most:
-                        grown.append(f"{kind} {pid} grew from {a} to {b} {word} in {count} faults")
-        return grown
+
+    def grown(self):
+        """Returns a line for each process that grew."""
+        lines = []
+        for (kind, pid), all_ in self.samples.items():
+            if len(all_) < self.ENOUGH:
+                continue
+            # Minima of the first and the last third after the warm-up ignore temporary descriptors and threads.
+            third = max(1, (len(all_) - self.WARM) // 3)
+            then = [min(column) for column in zip(*all_[self.WARM : self.WARM + third])]
+            now = [min(column) for column in zip(*all_[-third:])]
+            for word, a, b, most in zip(("fds", "threads", "KiB"), then, now, (6, 4, 0.25 * then[2] + 8192)):
+                if b - a > most:
+                    lines.append(f"{kind} {pid} grew from {a} to {b} {word} in {len(all_)} samples")
+        return lines
 
 
 def measure(arguments, log):
@@ -509,6 +515,10 @@ def soak(arguments, folder, log):
             job.recover(0, [])
             slowest = max(slowest, (time.monotonic() - at, kind))
             resources.sample(job)
+        settled = time.monotonic() + SETTLE
+        while resources.grown() and time.monotonic() < settled:
+            job.train(20)
+            resources.sample(job)
         took, steps = time.monotonic() - began, history.steps - begin_step
         job.stop()
         if any("{steps}" in word for word in arguments.command):
@@ -519,7 +529,8 @@ def soak(arguments, folder, log):
         took, steps = time.monotonic() - began, history.steps - begin_step
     finally:
         job.destroy()
-    violations += resources.check()
+    resources.print()
+    violations += resources.grown()
     print(f"faults: {sum(counts.values())} (" + ", ".join(f"{kind} {n}" for kind, n in counts.most_common()) + ")")
     print(f"steps: {steps} in {took:.1f} s, {history.again} made again; {history.compared} losses compared")
     print(f"goodput: {steps / took:.1f} steps/s, {100 * steps / took / ideal:.0f} % of {ideal:.1f} without faults")
