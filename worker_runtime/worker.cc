@@ -94,7 +94,7 @@ void ReportFailure(const Worker& worker, const absl::Status& status) {
 }  // namespace
 
 void SetEnvironment(const WorkerOptions& options) {
-  if (HostHasGpu()) SetNcclDefaults(absl::ToChronoMilliseconds(options.timeout));
+  if (HostHasGpu()) SetNcclDefaults(absl::ToChronoMilliseconds(options.timeout), options.elastic);
 }
 
 ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device& device) {

@@ -120,7 +120,7 @@ absl::StatusOr<Work> AsyncReduceScatterTensor(ProcessGroup& group, at::Tensor ou
 }
 
 absl::StatusOr<Work> AsyncSend(ProcessGroup& group, const at::Tensor& tensor, int to, int tag) {
-  if (absl::Status status = CheckTensor("send", tensor); !status.ok()) return status;
+  if (absl::Status status = CheckSendable("send", group, tensor); !status.ok()) return status;
   if (absl::Status status = CheckPeer("send", group, to); !status.ok()) return status;
   return WorkMaker::Make(group, "send", [&](c10d::ProcessGroup& c10d) {
     std::vector<at::Tensor> tensors = {tensor};
@@ -129,7 +129,7 @@ absl::StatusOr<Work> AsyncSend(ProcessGroup& group, const at::Tensor& tensor, in
 }
 
 absl::StatusOr<Work> AsyncRecv(ProcessGroup& group, at::Tensor tensor, int from, int tag) {
-  if (absl::Status status = CheckTensor("recv", tensor); !status.ok()) return status;
+  if (absl::Status status = CheckSendable("recv", group, tensor); !status.ok()) return status;
   if (absl::Status status = CheckPeer("recv", group, from); !status.ok()) return status;
   return WorkMaker::Make(group, "recv", [&](c10d::ProcessGroup& c10d) {
     std::vector<at::Tensor> tensors = {tensor};

@@ -1,5 +1,6 @@
 #include "worker_runtime/process_group/peers.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,16 +21,17 @@ std::string Join(absl::string_view host, int port) {
 
 }  // namespace
 
-std::string Peer::Encode() const { return absl::StrCat(host, "\t", pid, "\t", address); }
+std::string Peer::Encode() const { return absl::StrCat(host, "\t", pid, "\t", address, "\t", gpu); }
 
 absl::StatusOr<Peer> Peer::Decode(absl::string_view text) {
   const std::vector<absl::string_view> fields = absl::StrSplit(text, '\t');
   Peer peer;
-  if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &peer.pid)) {
+  if (fields.size() != 4 || !absl::SimpleAtoi(fields[1], &peer.pid)) {
     return absl::InternalError(absl::StrCat("can't parse a rank's description: \"", text, "\""));
   }
   peer.host = std::string(fields[0]);
   peer.address = std::string(fields[2]);
+  peer.gpu = std::string(fields[3]);
   return peer;
 }
 
@@ -54,6 +56,20 @@ std::optional<int> Peers::RankListeningAt(absl::string_view address) const {
     if (peers_[rank].address == address) return rank;
   }
   return std::nullopt;
+}
+
+absl::Status Peers::CheckGpusDiffer() const {
+  std::map<absl::string_view, int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    const std::string& gpu = peers_[rank].gpu;
+    if (gpu.empty()) continue;
+    const auto [first, is_new] = ranks.emplace(gpu, rank);
+    if (is_new) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        Name(first->second), " and ", Name(rank), " use the same GPU (UUID ", gpu,
+        "), and NCCL needs one for each rank: start at most one worker for each GPU of a node, or use gloo"));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> AddressesInText(absl::string_view text) {

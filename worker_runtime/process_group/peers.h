@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -16,6 +17,7 @@ struct Peer {
   std::string host;  // from gethostname
   int pid = 0;
   std::string address;  // Gloo's listening address, "ip:port"; empty without Gloo
+  std::string gpu;      // UUID of this rank's GPU; empty: NCCL is not used, or the rank is not bound to one GPU
 
   std::string Encode() const;
   static absl::StatusOr<Peer> Decode(absl::string_view text);
@@ -39,6 +41,9 @@ class Peers {
   // True if a rank's Gloo listens on `address`.
   bool Listens(absl::string_view address) const { return RankListeningAt(address).has_value(); }
   std::optional<int> RankListeningAt(absl::string_view address) const;
+
+  // Error: InvalidArgument names two ranks with the same GPU, which NCCL does not allow.
+  absl::Status CheckGpusDiffer() const;
 
  private:
   std::vector<Peer> peers_;

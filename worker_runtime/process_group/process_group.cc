@@ -1,5 +1,6 @@
 #include "worker_runtime/process_group/process_group.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <net/if.h>
@@ -25,6 +26,7 @@
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/interruptible_store.h"
 #include "worker_runtime/process_group/meeting.h"
+#include "worker_runtime/process_group/nccl_store.h"
 #include "worker_runtime/process_group/process_group_impl.h"
 
 namespace ddprun {
@@ -238,16 +240,18 @@ absl::Status ProcessGroup::Shutdown() {
     impl_->Leave();
     return status;
   }
-  for (const std::shared_ptr<ProcessGroup>& subgroup : impl_->Subgroups()) subgroup->impl_->Release(/*healthy=*/true);
-  impl_->Release(/*healthy=*/true);
-  return absl::OkStatus();
+  for (const std::shared_ptr<ProcessGroup>& subgroup : impl_->Subgroups()) {
+    status.Update(subgroup->impl_->Release(/*healthy=*/true));
+  }
+  status.Update(impl_->Release(/*healthy=*/true));
+  return status;
 }
 
 absl::Status ProcessGroup::Impl::Form(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name) {
   absl::Status status = FormInside(std::move(fresh_store), unique_name);
   const bool cancelled = options.cancel.stop_requested();
   if (status.ok() && !cancelled) return status;
-  Release(/*healthy=*/false);
+  Release(/*healthy=*/false).IgnoreError();
   if (cancelled) return CreationCancelled(rank);
   return absl::Status(status.code(),
                       absl::StrCat(error_prefix, "rank ", rank, ": process group ", name, ": ", status.message()));
@@ -270,6 +274,14 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   }
   const bool checked = c10d::debug_level() == c10d::DebugLevel::Detail;
   Peer self = ThisProcess();
+  const bool bound_to_gpu = plugin != nullptr && options.device.is_cuda();
+  if (bound_to_gpu) {
+    absl::Status status = TorchTry("", [&] {
+      self.gpu = plugin->DeviceUuid(cuda_device);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+  }
   if (choice->gloo() || checked) {
     absl::StatusOr<std::unique_ptr<GlooBackend>> listening =
         GlooBackend::Listen(WhereToListen(options, store, several_hosts));
@@ -280,18 +292,35 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   absl::StatusOr<Peers> met = Meet(*store, rank, size, self, options.timeout, store_on_rank_0 && rank == 0);
   if (!met.ok()) return met.status();
   peers = *std::move(met);
+  if (absl::Status status = peers.CheckGpusDiffer(); !status.ok()) return status;
   board = std::make_shared<FailureBoard>(failure_store, rank, size);
   if (gloo != nullptr) {
     if (absl::Status status = ConnectGloo(); !status.ok()) return status;
   }
-  return TorchTry("", [&] {
+  absl::Status status = TorchTry("", [&] {
     if (plugin != nullptr) {
-      nccl = plugin->Create(c10::make_intrusive<InterruptibleStore>("cuda", store, aborted_.get_token()), rank, size,
+      nccl = plugin->Create(c10::make_intrusive<NcclStore>("cuda", store, aborted_.get_token(), size), rank, size,
                             cuda_device, absl::ToChronoMilliseconds(options.timeout));
     }
     MakeGroup(*choice, checked, unique_name);
     return absl::OkStatus();
   });
+  return status.ok() && bound_to_gpu ? ConnectNccl() : status;
+}
+
+// Creates the communicator now, when all ranks have just met, and not in the first collective: only here can it be left
+// to another thread.
+absl::Status ProcessGroup::Impl::ConnectNccl() {
+  absl::Status status = RunCancellable(options.cancel, [backend = nccl, device = cuda_device] {
+    return TorchTry("NCCL could not connect the ranks", [&] {
+      std::vector<at::Tensor> tensors = {at::zeros({1}, at::TensorOptions().device(device))};
+      backend->allreduce(tensors, {})->wait();
+      return absl::OkStatus();
+    });
+  });
+  // The thread that is left behind then need not wait in the store for ranks that do not come.
+  if (absl::IsCancelled(status)) aborted_.request_stop();
+  return status;
 }
 
 absl::Status ProcessGroup::Impl::ResolveDevice(const BackendChoice& choice) {

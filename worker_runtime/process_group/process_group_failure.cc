@@ -25,6 +25,9 @@ constexpr absl::string_view kAborted = "aborted: ";
 // How long a rank that gave up waits for the reports of ranks in the same operation, which are woken first.
 constexpr absl::Duration kReportWait = absl::Seconds(1);
 
+// How long an abort of NCCL is waited for. It takes milliseconds, unless the driver or the network hangs.
+constexpr absl::Duration kAbortWait = absl::Seconds(5);
+
 // Complete text of c10d's error when Work::wait times out. Other timeouts have longer texts, such as a data loader's
 // "Operation timed out after 5 s".
 constexpr absl::string_view kWorkTimedOut = "Operation timed out!";
@@ -49,11 +52,6 @@ std::string StripSourceAndAddress(absl::string_view text) {
   if (open == absl::string_view::npos || close == absl::string_view::npos || open > close) return std::string(text);
   const size_t after = text.find_first_not_of("0123456789", close + 2);
   return absl::StrCat(text.substr(0, open), after == absl::string_view::npos ? "" : text.substr(after));
-}
-
-void Join(std::vector<std::thread>& threads) {
-  for (std::thread& thread : threads) thread.join();
-  threads.clear();
 }
 
 }  // namespace
@@ -148,9 +146,9 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   }
   FailureReport own = Describe(operation, thrown);
   board->Post(own);
-  Threads aborting;
+  BackgroundCalls aborting;
   CutOff(aborting);
-  const auto join = absl::MakeCleanup([&aborting] { Join(aborting); });
+  const auto wait = absl::MakeCleanup([&aborting] { aborting.Wait(kAbortWait); });
   FailureReports reports = board->Read();
   // Gloo closes its connections before the rank that gave up can post its report. A rank that posts none is gone.
   const FailureCause first = FindCause(rank, own, reports);
@@ -185,7 +183,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   return status;
 }
 
-void ProcessGroup::Impl::CutOff(Threads& aborting) {
+void ProcessGroup::Impl::CutOff(BackgroundCalls& aborting) {
   aborted_.request_stop();
   c10::intrusive_ptr<c10d::Backend> running;
   {
@@ -195,7 +193,7 @@ void ProcessGroup::Impl::CutOff(Threads& aborting) {
     running = nccl;
   }
   if (running == nullptr) return;
-  aborting.emplace_back([running] {
+  aborting.Start([running] {
     TorchTry("", [&] {
       running->abort();
       return absl::OkStatus();
@@ -203,7 +201,8 @@ void ProcessGroup::Impl::CutOff(Threads& aborting) {
   });
 }
 
-std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::string_view reason, Threads& aborting) {
+std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::string_view reason,
+                                                                        BackgroundCalls& aborting) {
   std::vector<std::shared_ptr<FailureBoard>> boards;
   {
     MutexLock lock(&mutex_);
@@ -221,9 +220,9 @@ std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::st
 void ProcessGroup::Impl::Abort(absl::string_view reason) {
   // The report is posted last, as the store may be unreachable. Ranks that see the connections close wait briefly for
   // it.
-  Threads aborting;
+  BackgroundCalls aborting;
   for (const std::shared_ptr<FailureBoard>& each : AbortAll(reason, aborting)) each->Post(AbortReport(reason));
-  Join(aborting);
+  aborting.Wait(kAbortWait);
 }
 
 void ProcessGroup::Impl::AwaitReaders() {
@@ -246,7 +245,7 @@ void ProcessGroup::Impl::Leave() {
     // The aborting thread may not have posted its report yet; if it has, this one is ignored.
     if (absl::IsAborted(failed_)) report = AbortReport(absl::StripPrefix(failed_.message(), kAborted));
   }
-  Threads aborting;
+  BackgroundCalls aborting;
   CutOff(aborting);
   std::vector<std::shared_ptr<FailureBoard>> boards;
   for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) {
@@ -254,11 +253,11 @@ void ProcessGroup::Impl::Leave() {
   }
   if (size > 1 && board != nullptr) board->Post(report);
   for (const std::shared_ptr<FailureBoard>& each : boards) each->Post(AbortReport("its parent group was destroyed"));
-  Join(aborting);
-  Release(/*healthy=*/false);
+  aborting.Wait(kAbortWait);
+  Release(/*healthy=*/false).IgnoreError();
 }
 
-void ProcessGroup::Impl::Release(bool healthy) {
+absl::Status ProcessGroup::Impl::Release(bool healthy) {
   std::unique_ptr<GlooBackend> old_gloo;
   c10::intrusive_ptr<c10d::Backend> old_nccl;
   c10::intrusive_ptr<c10d::ProcessGroup> old_group;
@@ -269,11 +268,11 @@ void ProcessGroup::Impl::Release(bool healthy) {
     old_nccl = std::move(nccl);
     old_group = std::move(group);
   }
-  if (old_nccl == nullptr || !healthy) return;
-  TorchTry("", [&] {
+  if (old_nccl == nullptr || !healthy) return absl::OkStatus();
+  return TorchTry(absl::StrCat(error_prefix, "rank ", rank, ": shutdown of NCCL"), [&] {
     old_nccl->shutdown();
     return absl::OkStatus();
-  }).IgnoreError();
+  });
 }
 
 absl::Status ProcessGroup::Impl::AddSubgroup(const std::shared_ptr<ProcessGroup>& subgroup) {

@@ -6,7 +6,6 @@
 #include <set>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -15,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "worker_runtime/process_group/backend_choice.h"
+#include "worker_runtime/process_group/cancellable.h"
 #include "worker_runtime/process_group/failure_board.h"
 #include "worker_runtime/process_group/failure_report.h"
 #include "worker_runtime/process_group/gloo_backend.h"
@@ -77,8 +77,9 @@ class ProcessGroup::Impl {
   // Ends the group without Shutdown: informs the others, interrupts pending operations, and releases everything.
   void Leave();
 
-  // Releases connections and threads. A healthy NCCL backend first completes the operations that are enqueued.
-  void Release(bool healthy);
+  // Releases connections and threads. A healthy NCCL backend first completes the operations that are enqueued, and
+  // returns their error.
+  absl::Status Release(bool healthy);
 
   // Registers a subgroup. Error: this group has failed in the meantime; `subgroup` is then aborted.
   absl::Status AddSubgroup(const std::shared_ptr<ProcessGroup>& subgroup);
@@ -89,17 +90,17 @@ class ProcessGroup::Impl {
   absl::Status ConnectGloo();
   absl::Status ResolveDevice(const BackendChoice& choice);
   void MakeGroup(const BackendChoice& choice, bool checked, const std::string& unique_name);
+  absl::Status ConnectNccl();
 
   FailureReport Describe(absl::string_view operation, const absl::Status& thrown);
   uint64_t Sequence();
 
-  // Breaks all connections. Gloo's break at once; NCCL's abort, which may take long, runs on its own thread, which is
-  // added to `aborting`, so that neither other groups nor the report wait for it.
-  using Threads = std::vector<std::thread>;
-  void CutOff(Threads& aborting);
+  // Breaks all connections. Gloo's break at once; NCCL's abort, which may take long, is one of the `aborting` calls, so
+  // that neither other groups nor the report wait for it.
+  void CutOff(BackgroundCalls& aborting);
   // Calls CutOff for this group and its subgroups, which then fail with Aborted and `reason`. Returns the groups'
   // boards, for their reports.
-  std::vector<std::shared_ptr<FailureBoard>> AbortAll(absl::string_view reason, Threads& aborting);
+  std::vector<std::shared_ptr<FailureBoard>> AbortAll(absl::string_view reason, BackgroundCalls& aborting);
 
   std::stop_source aborted_;  // ends waits for the store inside NCCL
   Mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "worker_runtime/process_group/backend_choice.h"
 
 namespace ddprun {
 
@@ -30,6 +31,14 @@ absl::Status CheckPeer(absl::string_view operation, const ProcessGroup& group, i
   if (peer >= 0 && peer < group.size() && peer != group.rank()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(operation, ": rank ", peer, " is not another rank of this group of size ", group.size()));
+}
+
+absl::Status CheckSendable(absl::string_view operation, const ProcessGroup& group, const at::Tensor& tensor) {
+  if (absl::Status status = CheckTensor(operation, tensor); !status.ok()) return status;
+  const absl::StatusOr<BackendChoice> choice = ParseBackendChoice(group.backend(), tensor.is_cuda());
+  if (tensor.is_cpu() || !choice.ok() || !choice->gloo_for_cuda) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(operation, ": Gloo can't ", operation, " a tensor of ",
+                                                 tensor.device().str(), "; pass tensor.cpu(), or use NCCL"));
 }
 
 absl::Status CheckOp(absl::string_view operation, const at::Tensor& tensor, ReduceOp op) {

@@ -23,6 +23,9 @@ absl::Status CheckParts(absl::string_view operation, const at::Tensor& whole, co
 
 absl::Status CheckPeer(absl::string_view operation, const ProcessGroup& group, int peer);
 
+// Requires that send and recv can take the tensor: Gloo's end the process if it is not on the CPU.
+absl::Status CheckSendable(absl::string_view operation, const ProcessGroup& group, const at::Tensor& tensor);
+
 // kAverage requires a floating-point dtype.
 absl::Status CheckOp(absl::string_view operation, const at::Tensor& tensor, ReduceOp op);
 

@@ -59,9 +59,10 @@ TEST(BackendChoice, BadWords_AreNamed) {
 }
 
 TEST(Peers, EncodeDecode_KeepsAll) {
-  const Peer peer{.host = "node-b", .pid = 4711, .address = "[fe80::1]:29500"};
+  const Peer peer{.host = "node-b", .pid = 4711, .address = "[fe80::1]:29500", .gpu = "0a1b"};
   EXPECT_EQ(*Peer::Decode(peer.Encode()), peer);
-  for (const char* text : {"", "a", "a\tb\tc", "a\t1", "a\t1\tb\tc"}) EXPECT_FALSE(Peer::Decode(text).ok()) << text;
+  for (const char* text : {"", "a", "a\tb\tc\td", "a\t1", "a\t1\tb", "a\t1\tb\tc\td"})
+    EXPECT_FALSE(Peer::Decode(text).ok()) << text;
 }
 
 TEST(Peers, Names_SayHostAndPid_AndStopAtEight) {
@@ -78,6 +79,15 @@ TEST(Peers, AddressesInText_ReadsGloosPortBothWays) {
   for (const char* text : {"", "Timed out", "[x]", "]:5", "[a]:99999999", "[a]:"}) {
     EXPECT_TRUE(AddressesInText(text).empty()) << text;
   }
+}
+
+TEST(Peers, CheckGpusDiffer_NamesTheFirstTwoRanksOnOneGpu) {
+  EXPECT_EQ(Peers({{.gpu = "a"}, {.gpu = "b"}}).CheckGpusDiffer(), absl::OkStatus());
+  EXPECT_EQ(Peers({{}, {}}).CheckGpusDiffer(), absl::OkStatus()) << "not bound to one GPU";
+  const absl::Status status =
+      Peers({{.gpu = "a"}, {.host = "h", .pid = 7, .gpu = "b"}, {.gpu = "b"}}).CheckGpusDiffer();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 (host h, pid 7) and rank 2 use the same GPU (UUID b)"));
 }
 
 TEST(FailureReport, EncodeDecode_KeepsAll) {
@@ -116,6 +126,13 @@ TEST(NcclPolicy, SetNcclDefaults_TheWatchdogDoesNotSleepBeforeItAborts) {
     EXPECT_STREQ(getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "2");
     EXPECT_STREQ(getenv("TORCH_NCCL_DUMP_ON_TIMEOUT"), "1") << "the user's choice";
   }
+}
+
+TEST(NcclPolicy, ElasticWorker_TheLimitIsLessThanTheLaunchersStopGrace) {
+  unsetenv("TORCH_NCCL_NONBLOCKING_TIMEOUT");
+  SetNcclDefaults(std::chrono::minutes(30), /*elastic=*/true);
+  EXPECT_STREQ(getenv("TORCH_NCCL_NONBLOCKING_TIMEOUT"), "20");
+  unsetenv("TORCH_NCCL_NONBLOCKING_TIMEOUT");
 }
 
 // Ranks in a ring 0-1-2-3-4: rank 2 died; only its neighbours lost their connection to it.

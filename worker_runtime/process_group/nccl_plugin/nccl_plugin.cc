@@ -1,11 +1,13 @@
 #include "worker_runtime/process_group/nccl_plugin/nccl_plugin.h"
 
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
+#include <cuda_runtime_api.h>
 
 #include <mutex>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "worker_runtime/process_group/nccl_plugin/nccl_backend.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
 
 namespace ddprun {
@@ -17,11 +19,22 @@ class Plugin : public NcclPlugin {
 
   void UseDevice(c10::Device device) override { c10::cuda::set_device(device.index()); }
 
+  std::string DeviceUuid(c10::Device device) override {
+    CheckDevice(device);
+    cudaDeviceProp properties;
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index()));
+    constexpr char kDigits[] = "0123456789abcdef";
+    std::string text;
+    for (const char byte : properties.uuid.bytes) {
+      const auto value = static_cast<unsigned char>(byte);
+      text += {kDigits[value >> 4], kDigits[value & 15]};
+    }
+    return text;
+  }
+
   c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                            c10::Device device, std::chrono::milliseconds timeout) override {
-    const int devices = DeviceCount();
-    TORCH_CHECK_VALUE(device.is_cuda() && device.index() >= 0 && device.index() < devices, "no device ", device,
-                      ": this process sees ", devices, " GPU(s)");
+    CheckDevice(device);
     static std::once_flag once;  // for programs without RunWorker, which calls it before there are threads
     std::call_once(once, [timeout] { SetNcclDefaults(timeout); });
     UseDevice(device);
@@ -31,7 +44,14 @@ class Plugin : public NcclPlugin {
     // Creation of a blocking communicator has no time limit and can't be aborted.
     options->config.blocking = 0;
 #endif
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+    return c10::make_intrusive<NcclBackend>(store, rank, size, options);
+  }
+
+ private:
+  void CheckDevice(c10::Device device) {
+    const int devices = DeviceCount();
+    TORCH_CHECK_VALUE(device.is_cuda() && device.index() >= 0 && device.index() < devices, "no device ", device,
+                      ": this process sees ", devices, " GPU(s)");
   }
 };
 
