@@ -149,7 +149,7 @@ absl::Status OwnLoop(ddprun::ElasticWorker& worker, ddprun::TrainingState& state
         return absl::OkStatus();
       }));
       optimizer.step();
-      worker.Commit(state, ++step);
+      DDPRUN_RETURN_IF_ERROR(worker.Commit(state, ++step));
     }
     return step < steps ? absl::OkStatus() : worker.group()->Shutdown();
   };

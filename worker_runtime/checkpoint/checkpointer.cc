@@ -15,6 +15,7 @@
 #include "base/steady_time.h"
 #include "base/version.h"
 #include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/checkpoint_copies.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
@@ -42,6 +43,16 @@ absl::Status CheckFinite(int rank, int64_t step, const StateParts& parts) {
   return absl::Status(status.code(),
                       absl::StrCat("checkpoint of step ", step, " was not saved, earlier ones are kept: rank ", rank,
                                    ": ", status.message()));
+}
+
+// For a copy that has just left the devices. If one of the collectives before it failed there, it is garbage.
+absl::Status CheckCopied(ProcessGroup* group, int64_t step) {
+  const absl::Status health = group == nullptr ? absl::OkStatus() : group->Health();
+  if (health.ok() || absl::IsFailedPrecondition(health)) return absl::OkStatus();  // after an orderly shutdown
+  return absl::UnavailableError(absl::StrCat("checkpoint of step ", step,
+                                             " was not saved, earlier ones are kept: the group failed while the state "
+                                             "was copied from the GPU: ",
+                                             health.message()));
 }
 
 // torchrun's default id does not identify a job.
@@ -432,7 +443,9 @@ absl::Status Checkpointer::Impl::SaveParts(int64_t step, StateParts parts, Write
   model_snapshot_.Copy(parts.model.layout, parts.model.tensors);
   rest_snapshot_.Copy(parts.rest.layout, parts.rest.tensors);
   const int rank = RankIn(group_.get());
-  writer_ = std::async(std::launch::async, [=, this, parts = std::move(parts)]() mutable {
+  const bool from_gpu = std::any_of(parts.model.tensors.begin(), parts.model.tensors.end(),
+                                    [](const at::Tensor& t) { return !t.is_cpu(); });
+  writer_ = std::async(std::launch::async, [=, this, group = group_, parts = std::move(parts)]() mutable {
     const absl::Status status = TorchTry("", [&]() -> absl::Status {
       const auto copied = [](HostSnapshot& snapshot, StatePart* part) {
         snapshot.Wait();
@@ -444,6 +457,7 @@ absl::Status Checkpointer::Impl::SaveParts(int64_t step, StateParts parts, Write
       };
       CheckpointPart model = copied(model_snapshot_, &parts.model);
       CheckpointPart rest = copied(rest_snapshot_, &parts.rest);
+      if (from_gpu) DDPRUN_RETURN_IF_ERROR(CheckCopied(group.get(), step));
       const absl::Status finite = options_.allow_non_finite ? absl::OkStatus() : CheckFinite(rank, step, parts);
       return finite.ok() ? write(std::move(model), std::move(rest)) : finite;
     });

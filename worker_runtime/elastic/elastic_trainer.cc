@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -199,18 +198,17 @@ absl::Status ElasticTrainer::Evaluate(int64_t step) {
     // Uses a different seed than the following step.
     at::manual_seed(StepSeed(~options_.seed, step, worker_.env().rank));
     DDPRUN_RETURN_IF_ERROR(training_.evaluate(step));
-    DDPRUN_RETURN_IF_ERROR(AwaitDevice());
+    DDPRUN_RETURN_IF_ERROR(worker_.AwaitDevices(*training_.state));
     // The evaluation counts as done only when it has returned on all ranks.
     return worker_.group()->Barrier();
   }));
-  worker_.Commit(*training_.state, step, {.part = kEvaluated, .gradients = false});
-  return absl::OkStatus();
+  return worker_.Commit(*training_.state, step, {.part = kEvaluated, .gradients = false});
 }
 
 absl::Status ElasticTrainer::TrainStep(int64_t step) {
   const SteadyTime began = SteadyNow();
   DDPRUN_ASSIGN_OR_RETURN(const at::Tensor loss, Step(step));
-  worker_.Commit(*training_.state, step + 1, {.gradients = false});
+  DDPRUN_RETURN_IF_ERROR(worker_.Commit(*training_.state, step + 1, {.gradients = false}));
   loss_ = loss.numel() == 1 ? std::optional(loss.item<double>()) : std::nullopt;
   training_time_ += SteadyNow() - began;
   if (training_.committed == nullptr) return absl::OkStatus();
@@ -227,7 +225,8 @@ absl::StatusOr<at::Tensor> ElasticTrainer::Step(int64_t step) {
     DDPRUN_ASSIGN_OR_RETURN(loss, training_.step(step));
     loss = loss.detach();
     training_.model->FinishBackward();
-    return AwaitDevice();
+    // NCCL's collectives may still be running, and fail. The optimizer must not use their gradients then.
+    return worker_.AwaitDevices(*training_.state);
   }));
   ReportPhase(step, kOptimizerPhase);
   // From here on the rank does not communicate, so the step is completed or, if an error ends this process, not visible
@@ -259,13 +258,6 @@ void ElasticTrainer::ReportPhase(int64_t step, const char* phase) {
   phase_ = phase;
   ++phases_;
   if (schedule_.reports_phases()) ReportProgress({.step = step, .phase = phase, .loss = loss_});
-}
-
-// NCCL's collectives may still be running, and fail. The optimizer must not use their gradients then.
-absl::Status ElasticTrainer::AwaitDevice() {
-  if (!worker_.device().is_cuda()) return absl::OkStatus();
-  c10::impl::VirtualGuardImpl(worker_.device().type()).synchronizeDevice(worker_.device().index());
-  return worker_.group()->Health();
 }
 
 absl::StatusOr<std::optional<int64_t>> ElasticTrainer::Resume() {

@@ -135,7 +135,6 @@ class ElasticTrainer {
   bool MayContinueAfterFailedSave(int64_t steps, const absl::Status& failed);
   absl::Status ReportFinished(int64_t steps);
   absl::StatusOr<at::Tensor> Step(int64_t step);
-  absl::Status AwaitDevice();
 
   // Requests that the ranks agreed on.
   struct Wishes {

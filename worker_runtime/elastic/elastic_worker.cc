@@ -1,10 +1,14 @@
 #include "worker_runtime/elastic/elastic_worker.h"
 
 #include <ATen/Functions.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +26,10 @@ using worker_contract::LinkReForm;
 
 // Sent by a rank that holds no state.
 constexpr int64_t kNothing = -1;
+
+// AwaitDevices polls: a wait inside CUDA would not end when a collective hangs on the device.
+constexpr std::chrono::microseconds kPollInterval = std::chrono::microseconds(20);
+constexpr absl::Duration kHealthCheckInterval = absl::Milliseconds(2);
 
 void EnterRound(const LinkReForm& round, WorkerEnv& env) {
   env.rank = round.rank;
@@ -115,7 +123,7 @@ absl::StatusOr<int64_t> ElasticWorker::SyncState(TrainingState& state, ElasticMo
     point = Sync(state, ddp, resume, &source);
     return point.status();
   }));
-  Commit(state, point->step, {.part = point->part});
+  DDPRUN_RETURN_IF_ERROR(Commit(state, point->step, {.part = point->part}));
   recovery_.state_synced = SteadyNow();
   recovery_.step = point->step;
   recovery_.first_step = std::nullopt;
@@ -170,13 +178,39 @@ absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, Elastic
   return farthest;
 }
 
-void ElasticWorker::Commit(TrainingState& state, int64_t step, const CommitOptions& options) {
+absl::Status ElasticWorker::AwaitDevices(const TrainingState& state) {
+  std::vector<c10::Event> events;
+  if (!device().is_cuda()) return absl::OkStatus();
+  for (const c10::Device device : state.Accelerators()) {
+    events.emplace_back(device.type());
+    events.back().record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  SteadyTime next_check = SteadyNow() + kHealthCheckInterval;
+  for (const c10::Event& event : events) {
+    while (!event.query()) {
+      std::this_thread::sleep_for(kPollInterval);
+      if (SteadyNow() < next_check) continue;
+      DDPRUN_RETURN_IF_ERROR(group()->Health());
+      next_check = SteadyNow() + kHealthCheckInterval;
+    }
+  }
+  DDPRUN_RETURN_IF_ERROR(group()->Health());
+  devices_awaited_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status ElasticWorker::Commit(TrainingState& state, int64_t step, const CommitOptions& options) {
+  if (!std::exchange(devices_awaited_, false)) {
+    DDPRUN_RETURN_IF_ERROR(AwaitDevices(state));
+    devices_awaited_ = false;
+  }
   state.Commit(options.gradients ? TrainingState::Scope::kStep : TrainingState::Scope::kStepFromZeroGradients);
   committed_ = CommittedPoint{step, options.part};
   state_lost_ = false;
   if (options.part == 0 && recovery_.state_synced.has_value() && !recovery_.first_step.has_value()) {
     recovery_.first_step = SteadyNow();
   }
+  return absl::OkStatus();
 }
 
 bool ElasticWorker::Recoverable(const absl::Status& status) {
@@ -200,9 +234,9 @@ void ElasticWorker::ReportCheckpoint(int64_t step) { rounds_.SendToLauncher(work
 void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
   // Same as in RunWorker: the code below must run in the forked worker.
   WaitToBeForked();
+  options.elastic = true;
   SetEnvironment(options);
   IgnoreWarnings();
-  options.elastic = true;
   // RunWorker reports the error, if any.
   const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
   ElasticRounds rounds(env.ok() ? env->round : 0);

@@ -56,7 +56,7 @@ struct CommitOptions {
 //     while (step < steps && !worker.suspended()) {
 //       DDPRUN_RETURN_IF_ERROR(worker.group()->Try("step", [&] { ...; loss.backward(); ddp.FinishBackward(); ... }));
 //       optimizer.step();
-//       worker.Commit(state, ++step);
+//       DDPRUN_RETURN_IF_ERROR(worker.Commit(state, ++step));
 //     }
 //     return step < steps ? absl::OkStatus() : worker.group()->Shutdown();
 //   };
@@ -104,9 +104,17 @@ class ElasticWorker {
   using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<int64_t> SyncState(TrainingState& state, ElasticModel& ddp, Resume resume);
 
+  // Waits until the GPUs that hold the model's tensors have done the work enqueued so far, and checks the group: only
+  // then are the results of NCCL's collectives known to be valid. Returns OK at once if device() is the CPU. The wait
+  // ends when the group fails.
+  // Errors: those of ProcessGroup::Health.
+  absl::Status AwaitDevices(const TrainingState& state);
+
   // Marks the state as containing `step` complete steps: TrainingState::Commit. Call it after the optimizer's step,
-  // without a collective in between. Throws like TrainingState::Commit.
-  void Commit(TrainingState& state, int64_t step, const CommitOptions& options = {});
+  // without a collective in between. Calls AwaitDevices, unless that was done since the last Commit: then the gradients
+  // are known to be valid. Throws like TrainingState::Commit.
+  // Errors: those of AwaitDevices; the state is then not committed.
+  absl::Status Commit(TrainingState& state, int64_t step, const CommitOptions& options = {});
   // nullopt: this worker holds no state.
   std::optional<int64_t> committed_step() const {
     return committed_.has_value() ? std::optional(committed_->step) : std::nullopt;
@@ -143,6 +151,7 @@ class ElasticWorker {
   std::string failure_;                      // the Recoverable error that ended this round; empty: none
   std::optional<CommittedPoint> committed_;  // contents of the state
   bool state_lost_ = false;                  // the state is neither a committed one nor the initial one
+  bool devices_awaited_ = false;             // since the last Commit
   RecoveryTimes recovery_;
 };
 

@@ -46,7 +46,7 @@ class Member {
     DDPRUN_ASSIGN_OR_RETURN(step_, elastic_.SyncState(state_, ddp_, [] { return std::optional<int64_t>(0); }));
     return collectives() - before;
   }
-  void Commit() { elastic_.Commit(state_, ++step_); }
+  void Commit() { EXPECT_EQ(elastic_.Commit(state_, ++step_), absl::OkStatus()); }
   int64_t step() const { return step_; }
 
  private:
