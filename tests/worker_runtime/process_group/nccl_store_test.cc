@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// What LibTorch does to create a communicator: the first rank publishes an id of 128 bytes, the others read it.
+// LibTorch creates a communicator like this: the first rank publishes an id of 128 bytes, the others read it.
 class NcclStoreTest : public ::testing::Test {
  protected:
   static constexpr int kSize = 3;
