@@ -3,6 +3,7 @@
 //
 //   ddprun --standalone --nproc-per-node=2 --no-python model_parallel                      both halves on the CPU
 //   ddprun --standalone --nproc-per-node=2 --no-python model_parallel --backend=nccl       rank i on GPUs 2i and 2i+1
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <torch/optim/sgd.h>
 
@@ -22,6 +23,11 @@ absl::Status Train(ddprun::Worker& worker, int steps) {
   const int first_index = 2 * worker.env.local_rank;
   const at::DeviceType type = worker.device.type();
   const bool gpu = type == at::kCUDA;
+  if (gpu && static_cast<size_t>(first_index) + 1 >= at::getNumGPUs()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("model_parallel needs 2 GPUs per rank: this host has %d, so start at most %d workers on it",
+                        at::getNumGPUs(), at::getNumGPUs() / 2));
+  }
   const at::Device first = gpu ? at::Device(type, first_index) : at::Device(type);
   const at::Device second = gpu ? at::Device(type, first_index + 1) : at::Device(type);
   examples::ToyModel model(first, second);

@@ -28,7 +28,7 @@ struct SentPart {
   StatePart& part;
   SentTensors sent = {};
   std::vector<size_t> places = {};  // index in `part` of each tensor of `sent`; empty where `part` is
-  at::Tensor buffer = {};
+  PieceBuffers buffers = {};
 
   // Chooses the tensors to send. Called on rank 0.
   absl::Status Choose(absl::FunctionRef<bool(const std::string& name)> may_differ) {
@@ -47,8 +47,8 @@ struct SentPart {
   }
 
   // Performs all steps that can fail, before tensors are sent.
-  absl::Status Plan(bool writes) {
-    buffer = BufferFor(sent.header);
+  absl::Status Plan(const ProcessGroup& group, bool writes) {
+    buffers = BuffersFor(group, sent);
     if (!writes) return absl::OkStatus();
     part.layout.metadata = sent.header.metadata;
     const std::vector<SafetensorsTensor>& here = part.layout.tensors;
@@ -115,14 +115,14 @@ absl::Status BroadcastRankZeroParts(ProcessGroup& group, const absl::Status& mad
   if (status.ok()) {
     status = TorchTry("", [&] {
       const bool writes = !parts.rest.tensors.empty();  // random numbers, at least
-      const absl::Status planned = model.Plan(writes);
-      return planned.ok() ? rest.Plan(writes) : planned;
+      const absl::Status planned = model.Plan(group, writes);
+      return planned.ok() ? rest.Plan(group, writes) : planned;
     });
   }
   if (status = agree(status); !status.ok()) return status;
   for (SentPart* const half : {&model, &rest}) {
     const absl::Status received =
-        VisitSent(group, 0, half->sent, half->buffer, [&](size_t index, const at::Tensor& value) {
+        VisitSent(group, 0, half->sent, half->buffers, [&](size_t index, const at::Tensor& value) {
           if (!sends && !half->places.empty()) half->part.tensors[half->places[index]] = value.clone();
         });
     if (status.ok()) status = received;

@@ -235,8 +235,8 @@ absl::Status CheckpointLoader::Plan() {
   loader_ = *std::move(loader);
   missing_ = loader_->missing();
   if (sent_) {
-    model_buffer_ = BufferFor(model_.header);
-    rest_buffer_ = BufferFor(rest_.header);
+    model_buffers_ = BuffersFor(*group_, model_);
+    rest_buffers_ = BuffersFor(*group_, rest_);
   }
   return absl::OkStatus();
 }
@@ -246,8 +246,8 @@ absl::Status CheckpointLoader::ReadAll(int root) {
   const auto take_rest = [this](size_t index, const at::Tensor& value) { loader_->SetRestTensor(index, value); };
   absl::Status status;
   if (sent_) {
-    status = VisitSent(*group_, root, model_, model_buffer_, take_model);
-    const absl::Status of_rest = VisitSent(*group_, root, rest_, rest_buffer_, take_rest);
+    status = VisitSent(*group_, root, model_, model_buffers_, take_model);
+    const absl::Status of_rest = VisitSent(*group_, root, rest_, rest_buffers_, take_rest);
     if (status.ok()) status = of_rest;
   } else {
     size_t index = 0;

@@ -71,8 +71,8 @@ class CheckpointLoader {
   std::optional<StoredCheckpoint> stored_;  // set where this rank has the files open
   SentTensors model_;
   SentTensors rest_;
-  at::Tensor model_buffer_;
-  at::Tensor rest_buffer_;
+  PieceBuffers model_buffers_;
+  PieceBuffers rest_buffers_;
   std::optional<StateLoader> loader_;
   std::vector<std::string> missing_;
   CheckpointInfo info_;

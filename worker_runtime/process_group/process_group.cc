@@ -132,6 +132,9 @@ const std::string& ProcessGroup::name() const { return impl_->name; }
 const std::string& ProcessGroup::backend() const { return impl_->backend_text; }
 absl::Duration ProcessGroup::timeout() const { return impl_->options.timeout; }
 c10::Device ProcessGroup::device() const { return impl_->device; }
+std::optional<c10::Device> ProcessGroup::nccl_device() const {
+  return impl_->bound_to_gpu ? std::optional(impl_->cuda_device) : std::nullopt;
+}
 const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const { return impl_->group; }
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const { return impl_->store; }
 
@@ -274,7 +277,7 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   }
   const bool checked = c10d::debug_level() == c10d::DebugLevel::Detail;
   Peer self = ThisProcess();
-  const bool bound_to_gpu = plugin != nullptr && options.device.is_cuda();
+  bound_to_gpu = plugin != nullptr && options.device.is_cuda();
   if (bound_to_gpu) {
     absl::Status status = TorchTry("", [&] {
       self.gpu = plugin->DeviceUuid(cuda_device);

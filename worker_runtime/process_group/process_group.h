@@ -110,6 +110,9 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // The CPU if a backend handles CPU tensors, else this rank's GPU: the device of tensors that are created for this
   // group's operations. The model's device is `device` of the options.
   c10::Device device() const;
+  // This rank's GPU, if it has one and NCCL handles CUDA tensors: tensors there go from GPU to GPU. Equal on all
+  // ranks, except for the index.
+  std::optional<c10::Device> nccl_device() const;
 
   // Creates a group of some of this group's ranks (ascending, each at most once). Every rank of this group must call it
   // with the same arguments; ranks that are not in `ranks` get nullptr. Default options: those of this group.

@@ -43,6 +43,7 @@ class ProcessGroup::Impl {
   ProcessGroupOptions options;
   c10::Device device = c10::Device(c10::DeviceType::CPU);       // for tensors of the group's own
   c10::Device cuda_device = c10::Device(c10::DeviceType::CPU);  // a GPU if it has CUDA tensors
+  bool bound_to_gpu = false;                                    // NCCL is used, and this rank's device is a GPU
 
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> failure_store;  // the same keys through another connection

@@ -21,10 +21,19 @@ namespace {
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 constexpr char kSealed[] = "sealed";
 
-// Returns the end of the piece that begins with tensor `first`.
-size_t EndOfPiece(const std::vector<SafetensorsTensor>& tensors, size_t first) {
+bool GoesBetweenGpus(const SentTensors& sent, size_t index) {
+  return !sent.between_gpus.empty() && sent.between_gpus[index] == '1';
+}
+
+// Returns the end of the piece that begins with tensor `first`. A tensor that goes from GPU to GPU is a piece.
+size_t EndOfPiece(const SentTensors& sent, size_t first) {
+  const std::vector<SafetensorsTensor>& tensors = sent.header.tensors;
   size_t last = first + 1;
-  while (last < tensors.size() && tensors[last].end - tensors[first].begin <= kPieceBytes) ++last;
+  if (GoesBetweenGpus(sent, first)) return last;
+  while (last < tensors.size() && tensors[last].end - tensors[first].begin <= kPieceBytes &&
+         !GoesBetweenGpus(sent, last)) {
+    ++last;
+  }
   return last;
 }
 
@@ -45,45 +54,74 @@ absl::Status VisitOne(const SentTensors& sent, bool received, size_t index, absl
 }  // namespace
 
 absl::Status SendHeader(ProcessGroup& group, int root, const std::string& text, SentTensors* sent) {
-  const std::string mine = absl::StrCat(kSafetensorsPrefixBytes + text.size() + sent->header.data_bytes(), "\n",
-                                        sent->seal.has_value() ? kSealed : "", "\n", sent->path, "\n", text);
+  const std::string mine =
+      absl::StrCat(kSafetensorsPrefixBytes + text.size() + sent->header.data_bytes(), "\n",
+                   sent->seal.has_value() ? kSealed : "", "\n", sent->between_gpus, "\n", sent->path, "\n", text);
   const absl::StatusOr<std::string> said = group.BroadcastText(group.rank() == root ? mine : "", root);
   if (!said.ok() || group.rank() == root) return said.status();
-  const std::vector<std::string> parts = absl::StrSplit(*said, absl::MaxSplits('\n', 3));
+  const std::vector<std::string> parts = absl::StrSplit(*said, absl::MaxSplits('\n', 4));
   uint64_t file_bytes = 0;
-  if (parts.size() != 4 || !absl::SimpleAtoi(parts[0], &file_bytes)) {
+  if (parts.size() != 5 || !absl::SimpleAtoi(parts[0], &file_bytes)) {
     return absl::InternalError(absl::StrCat("rank ", root, " sent no header"));
   }
-  sent->path = parts[2];
-  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(sent->path, parts[3], file_bytes);
+  sent->between_gpus = parts[2];
+  sent->path = parts[3];
+  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(sent->path, parts[4], file_bytes);
   if (!header.ok()) return header.status();
   absl::StatusOr<std::optional<Seal>> seal = std::optional<Seal>();
-  if (parts[1] == kSealed) seal = ReadSeal(sent->path, parts[3], *header);
+  if (parts[1] == kSealed) seal = ReadSeal(sent->path, parts[4], *header);
   if (!seal.ok()) return seal.status();
   sent->header = *std::move(header);
   sent->seal = *std::move(seal);
   return absl::OkStatus();
 }
 
-at::Tensor BufferFor(const SafetensorsHeader& header) {
-  uint64_t most = 0;
-  for (size_t first = 0; first < header.tensors.size();) {
-    const size_t last = EndOfPiece(header.tensors, first);
-    most = std::max(most, header.tensors[last - 1].end - header.tensors[first].begin);
+PieceBuffers BuffersFor(const ProcessGroup& group, const SentTensors& sent) {
+  const std::vector<SafetensorsTensor>& tensors = sent.header.tensors;
+  uint64_t most = 0, most_on_gpu = 0;
+  for (size_t first = 0; first < tensors.size();) {
+    const size_t last = EndOfPiece(sent, first);
+    uint64_t& largest = GoesBetweenGpus(sent, first) ? most_on_gpu : most;
+    largest = std::max(largest, tensors[last - 1].end - tensors[first].begin);
     first = last;
   }
-  return at::empty({static_cast<int64_t>(most)}, at::TensorOptions().dtype(at::kByte));
+  const auto bytes = [](uint64_t count, c10::Device device) {
+    return at::empty({static_cast<int64_t>(count)}, at::TensorOptions(at::kByte).device(device));
+  };
+  return {bytes(most, at::kCPU), most_on_gpu == 0 ? at::Tensor() : bytes(most_on_gpu, *group.nccl_device())};
 }
 
-absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, const at::Tensor& buffer,
+absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, const PieceBuffers& buffers,
                        VisitTensor visit) {
   const std::vector<SafetensorsTensor>& tensors = sent.header.tensors;
   const bool sends = group.rank() == root;
-  char* const memory = static_cast<char*>(buffer.mutable_data_ptr());
+  char* const memory = static_cast<char*>(buffers.host.mutable_data_ptr());
   const c10::Device device = group.device();
   absl::Status status;
   for (size_t first = 0; first < tensors.size();) {
-    const size_t last = EndOfPiece(tensors, first);
+    const size_t last = EndOfPiece(sent, first);
+    const int64_t bytes = static_cast<int64_t>(tensors[last - 1].end - tensors[first].begin);
+    if (GoesBetweenGpus(sent, first)) {
+      const SafetensorsTensor& tensor = tensors[first];
+      // As bytes: NCCL does not know all types.
+      const at::Tensor piece = buffers.gpu.slice(0, 0, bytes);
+      const at::Tensor value = piece.view(ToScalarType(tensor.dtype)).view(tensor.shape);
+      if (sends && status.ok()) {
+        status = TorchTry(tensor.name, [&] {
+          value.copy_(sent.on_gpu(first));
+          return absl::OkStatus();
+        });
+      }
+      if (absl::Status sent_now = group.Broadcast(piece, root); !sent_now.ok()) return sent_now;
+      if (status.ok()) {
+        status = TorchTry(tensor.name, [&] {
+          visit(first, value);
+          return absl::OkStatus();
+        });
+      }
+      first = last;
+      continue;
+    }
     const auto place = [&](size_t index) { return memory + (tensors[index].begin - tensors[first].begin); };
     if (sends && status.ok()) {
       status = TorchTry(sent.path, [&] {
@@ -91,9 +129,8 @@ absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, c
         return absl::OkStatus();
       });
     }
-    const int64_t bytes = static_cast<int64_t>(tensors[last - 1].end - tensors[first].begin);
     if (bytes > 0) {
-      at::Tensor piece = buffer.slice(0, 0, bytes);
+      at::Tensor piece = buffers.host.slice(0, 0, bytes);
       at::Tensor travelling = piece.to(device);
       if (absl::Status sent_now = group.Broadcast(travelling, root); !sent_now.ok()) return sent_now;
       if (!sends && !device.is_cpu()) piece.copy_(travelling);

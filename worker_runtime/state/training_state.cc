@@ -444,6 +444,11 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) 
     sent->path = absl::StrCat("rank ", root, "'s state");
     sent->header = part->layout;
     const StatePart* const source = part;
+    if (group.nccl_device().has_value()) {
+      for (const at::Tensor& tensor : part->tensors)
+        sent->between_gpus += tensor.is_cuda() && tensor.numel() > 0 ? '1' : '0';
+      sent->on_gpu = [source](size_t index) { return source->tensors[index].detach(); };
+    }
     sent->read = [source](size_t index, char* to) {
       TensorOnBytes(source->layout.tensors[index], to).copy_(source->tensors[index].detach());
     };
@@ -451,12 +456,12 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) 
     if (status.ok()) status = of_header;
   }
   std::optional<StateLoader> loader;
-  at::Tensor buffer, rest_buffer;
+  PieceBuffers model_buffers, rest_buffers;
   const absl::Status headers = status;
   status = TorchTry("broadcast of the training state", [&]() -> absl::Status {
     if (!headers.ok()) return headers;
-    buffer = BufferFor(model.header);
-    rest_buffer = BufferFor(rest.header);
+    model_buffers = BuffersFor(group, model);
+    rest_buffers = BuffersFor(group, rest);
     if (sends || !take) return absl::OkStatus();
     absl::StatusOr<StateLoader> created =
         StateLoader::Create(*this, {model.path, &model.header}, {rest.path, &rest.header}, group.rank());
@@ -465,10 +470,10 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) 
   });
   if (status = agree(status); !status.ok()) return status;
   const at::NoGradGuard no_grad;
-  status = VisitSent(group, root, model, buffer, [&](size_t index, const at::Tensor& value) {
+  status = VisitSent(group, root, model, model_buffers, [&](size_t index, const at::Tensor& value) {
     if (loader) loader->SetModelTensor(index, value);
   });
-  const absl::Status of_rest = VisitSent(group, root, rest, rest_buffer, [&](size_t index, const at::Tensor& value) {
+  const absl::Status of_rest = VisitSent(group, root, rest, rest_buffers, [&](size_t index, const at::Tensor& value) {
     if (loader) loader->SetRestTensor(index, value);
   });
   if (status.ok()) status = of_rest;
