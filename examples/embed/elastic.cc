@@ -24,46 +24,43 @@ class Spirals : public torch::data::datasets::Dataset<Spirals> {
   torch::Tensor points_, arms_;
 };
 
-absl::Status Train(int epochs, ddprun::Worker& worker) {
+absl::Status Train(int epochs, ddprun::ElasticWorker& worker) {
   torch::nn::Sequential net(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64), torch::nn::ReLU(),
                             torch::nn::Linear(64, 2));
-  net->to(worker.device);
+  net->to(worker.device());
   torch::optim::AdamW optimizer(ddprun::Parameters(net), torch::optim::AdamWOptions(3e-3));
 
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(net, worker.group));
-
   Spirals spirals;
-  const int ranks = worker.group->size();
-  DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::DistributedSampler::Create(
-                                            *spirals.size(), {.num_replicas = ranks, .rank = worker.group->rank()}));
-  auto loader = torch::data::make_data_loader(spirals.map(torch::data::transforms::Stack<>()), sampler,
-                                              /*batch_size=*/(40 + ranks - 1) / ranks);
+  auto batches = spirals.map(torch::data::transforms::Stack<>());
+  const int64_t size = *spirals.size(), batch_size = 40;
+  DDPRUN_ASSIGN_OR_RETURN(auto sampler,
+                          ddprun::ElasticSampler::Create(size, {.batch_size = batch_size, .keep_global_batch = true}));
 
-  DDPRUN_ASSIGN_OR_RETURN(auto checkpoints,
-                          ddprun::Checkpointer::Create(worker.group, *net, &optimizer, {.folder = "checkpoints"}));
-  DDPRUN_ASSIGN_OR_RETURN(auto saved, checkpoints->Resume());
-
-  int64_t step = saved.progress.step;
-  for (int epoch = saved.progress.epoch; epoch < epochs; ++epoch) {
-    sampler.set_epoch(epoch);
-    torch::Tensor loss;
-    for (auto& batch : *loader) {
-      loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data.to(worker.device)),
-                                                  batch.target.to(worker.device));
-      optimizer.zero_grad();
-      loss.backward();
-      optimizer.step();
-      ++step;
-    }
-    DDPRUN_ASSIGN_OR_RETURN(double mean, ddprun::LossAveragedOverRanks(loss, *worker.group));
-    if (worker.group->rank() == 0) std::printf("epoch %d: loss %.4f\n", epoch, mean);
-    DDPRUN_RETURN_IF_ERROR(checkpoints->Save({.step = step, .epoch = epoch + 1}));
-  }
-  if (worker.group->rank() == 0) torch::save(net, "spirals.pt");
-  return checkpoints->Finish();
+  ddprun::ElasticDdp ddp(net);
+  const auto step = [&](int64_t) -> absl::StatusOr<torch::Tensor> {
+    const ddprun::ElasticBatch samples = sampler.Next();
+    auto batch = batches.get_batch(samples.indices);
+    torch::Tensor loss =
+        torch::nn::functional::cross_entropy(ddp(batch.data.to(worker.device())), batch.target.to(worker.device()));
+    optimizer.zero_grad();
+    (loss * samples.loss_weight).backward();
+    return loss;
+  };
+  const auto committed = [&](int64_t steps, const torch::Tensor& loss) {
+    const int64_t done = steps * batch_size;
+    if (done % size == 0 && worker.env().rank == 0)
+      std::printf("epoch %d: loss %.4f\n", static_cast<int>(done / size) - 1, loss.item<double>());
+    return absl::OkStatus();
+  };
+  ddprun::ElasticTrainer trainer(
+      worker, {.model = &ddp, .optimizer = &optimizer, .sampler = &sampler, .step = step, .committed = committed},
+      {.steps = epochs * size / batch_size, .seed = 1, .checkpoint = {.folder = "checkpoints"}});
+  DDPRUN_RETURN_IF_ERROR(trainer.Train());
+  if (worker.env().rank == 0) torch::save(net, "spirals.pt");
+  return absl::OkStatus();
 }
 
 int main(int argc, char** argv) {
   const int epochs = argc > 1 ? std::atoi(argv[1]) : 10;
-  ddprun::RunWorker({.device = "auto", .seed = 1}, [&](ddprun::Worker& worker) { return Train(epochs, worker); });
+  ddprun::RunElasticWorker({.device = "auto", .seed = 1}, [&](auto& worker) { return Train(epochs, worker); });
 }

@@ -112,30 +112,6 @@ struct Samples {
 Samples Load(const std::vector<size_t>& indices, const c10::Device& device);
 constexpr int64_t kDatasetSize = 1000;
 
-absl::Status TrainElastic(ddprun::ElasticWorker& worker) {
-  torch::nn::Linear net(8, 2);
-  net->to(worker.device());
-  ddprun::ElasticDdp<torch::nn::LinearImpl> ddp(net);
-  ddprun::AdamW optimizer(ddprun::Parameters(net));
-  DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::ElasticSampler::Create(kDatasetSize, {.batch_size = 32}));
-  ddprun::TrainingState state(*net, &optimizer);
-
-  const auto step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
-    const ddprun::ElasticBatch batch = sampler.Next();
-    const Samples samples = Load(batch.indices, worker.device());
-    at::Tensor loss = Loss(ddp.forward(samples.inputs), samples.targets) * batch.loss_weight;
-    ddp.zero_grad();
-    loss.backward();
-    return loss;
-  };
-  ddprun::ElasticTrainer trainer(
-      worker, {.model = &ddp, .optimizer = &optimizer, .sampler = &sampler, .state = &state, .step = step},
-      {.steps = 10000, .seed = 1, .checkpoint = {.folder = "checkpoints"}, .checkpoint_every = 1000});
-  return trainer.Train();
-}
-
-int MainOfAnElasticTrainer() { ddprun::RunElasticWorker({.device = "auto", .seed = 1}, TrainElastic); }
-
 absl::Status OwnLoop(ddprun::ElasticWorker& worker, ddprun::TrainingState& state, ddprun::ElasticModel& ddp,
                      ddprun::AdamW& optimizer, ddprun::ElasticWorker::Resume resume, int64_t steps) {
   int64_t step = 0;

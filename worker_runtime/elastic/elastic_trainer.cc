@@ -66,8 +66,8 @@ ElasticTrainer::ElasticTrainer(ElasticWorker& worker, ElasticTraining training, 
     : worker_(worker), training_(std::move(training)), options_(std::move(options)), schedule_(options_.agree_every) {}
 
 absl::Status ElasticTrainer::Check() const {
-  if (training_.model == nullptr || training_.state == nullptr || training_.step == nullptr) {
-    return absl::InvalidArgumentError("ElasticTraining needs a model, a state and a step");
+  if (training_.model == nullptr || training_.step == nullptr) {
+    return absl::InvalidArgumentError("ElasticTraining needs a model and a step");
   }
   if (training_.optimizer == nullptr && training_.update == nullptr) {
     return absl::InvalidArgumentError("ElasticTraining needs an optimizer or an update");
@@ -84,6 +84,10 @@ absl::Status ElasticTrainer::Check() const {
 
 // Adds the objects that the trainer changes in each step, so that they are rolled back and sent to new workers.
 absl::Status ElasticTrainer::AddToState() {
+  if (training_.state == nullptr) {
+    own_state_ = std::make_unique<TrainingState>(training_.model->base_module(), training_.optimizer);
+    training_.state = own_state_.get();
+  }
   TrainingState& state = *training_.state;
   if (training_.optimizer != nullptr && training_.optimizer != state.optimizer()) {
     return absl::InvalidArgumentError(

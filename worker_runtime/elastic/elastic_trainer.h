@@ -32,7 +32,9 @@ struct ElasticTraining {
       nullptr;  // of any kind but ZeroRedundancyOptimizer, whose state is lost with a rank
   torch::optim::LRScheduler* scheduler = nullptr;  // stepped after the optimizer; nullptr: none
   ElasticSampler* sampler = nullptr;  // gets this rank and world size in each round; nullptr: the step has its own
-  TrainingState* state = nullptr;     // state of the module and the optimizer; the trainer adds scheduler and sampler
+  // State of the module and the optimizer, to which the trainer adds scheduler and sampler. nullptr: the trainer makes
+  // one; give your own if the step changes anything else, such as a GradScaler or an average of the parameters.
+  TrainingState* state = nullptr;
 
   // Runs step number `step`, from 0 on: forward and backward of this rank's batch, with the gradients set to zero
   // between or before them. Returns the loss. May be called again for the same step, after a rollback of everything in
@@ -78,9 +80,8 @@ struct ElasticTrainerOptions {
 //     ddprun::ElasticDdp<NetImpl> ddp(net);
 //     ddprun::AdamW optimizer(ddprun::Parameters(net));
 //     DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::ElasticSampler::Create(data.size(), {.batch_size = 32}));
-//     ddprun::TrainingState state(*net, &optimizer);
 //     ddprun::ElasticTrainer trainer(worker, {.model = &ddp, .optimizer = &optimizer, .sampler = &sampler,
-//                                             .state = &state, .step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
+//                                             .step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
 //                                               const ddprun::ElasticBatch batch = sampler.Next();
 //                                               ...
 //                                               at::Tensor loss = Loss(ddp(inputs), targets) * batch.loss_weight;
@@ -144,7 +145,8 @@ class ElasticTrainer {
   absl::StatusOr<Wishes> Agree(int64_t step);
 
   ElasticWorker& worker_;
-  const ElasticTraining training_;
+  std::unique_ptr<TrainingState> own_state_;
+  ElasticTraining training_;
   const ElasticTrainerOptions options_;
   std::unique_ptr<Checkpointer> checkpointer_;  // nullptr: not created yet, or there are no checkpoints
   std::optional<int64_t> saved_;                // newest step that all ranks know to be saved
