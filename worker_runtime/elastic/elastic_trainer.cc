@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "worker_contract/phase_names.h"
+#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
@@ -72,6 +73,9 @@ absl::Status ElasticTrainer::Check() const {
   if (training_.optimizer == nullptr && training_.update == nullptr) {
     return absl::InvalidArgumentError("ElasticTraining needs an optimizer or an update");
   }
+  if (training_.scaler != nullptr && (training_.optimizer == nullptr || training_.update != nullptr)) {
+    return absl::InvalidArgumentError("ElasticTraining: a scaler needs an optimizer, and no update beside it");
+  }
   if (options_.steps < 0 || options_.checkpoint_every < 1 || options_.evaluate_every < 1 ||
       options_.agree_every < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
@@ -94,6 +98,7 @@ absl::Status ElasticTrainer::AddToState() {
         "ElasticTraining: the optimizer is not the one of its TrainingState, so new workers would not get its state");
   }
   if (training_.scheduler != nullptr) DDPRUN_RETURN_IF_ERROR(state.AddScheduler(*training_.scheduler));
+  if (training_.scaler != nullptr) DDPRUN_RETURN_IF_ERROR(state.AddScaler(*training_.scaler));
   return training_.sampler == nullptr ? absl::OkStatus() : state.AddSampler(*training_.sampler);
 }
 
@@ -242,10 +247,13 @@ absl::StatusOr<at::Tensor> ElasticTrainer::Step(int64_t step) {
 absl::Status ElasticTrainer::Update() {
   torch::optim::LRScheduler* const scheduler = training_.scheduler;
   const unsigned steps = scheduler == nullptr ? 0 : StepsOf(*scheduler);
-  if (training_.update == nullptr) {
-    training_.optimizer->step();
-  } else {
+  if (training_.update != nullptr) {
     DDPRUN_RETURN_IF_ERROR(training_.update());
+  } else if (training_.scaler != nullptr) {
+    training_.scaler->Step(*training_.optimizer);
+    training_.scaler->Update();
+  } else {
+    training_.optimizer->step();
   }
   if (scheduler == nullptr) return absl::OkStatus();
   if (StepsOf(*scheduler) != steps) {

@@ -25,6 +25,8 @@ class Optimizer;
 
 namespace ddprun {
 
+class GradScaler;
+
 // Objects and functions that an ElasticTrainer trains with; the objects must outlive the trainer and `state`.
 struct ElasticTraining {
   ElasticModel* model = nullptr;  // an ElasticDdp
@@ -32,8 +34,9 @@ struct ElasticTraining {
       nullptr;  // of any kind but ZeroRedundancyOptimizer, whose state is lost with a rank
   torch::optim::LRScheduler* scheduler = nullptr;  // stepped after the optimizer; nullptr: none
   ElasticSampler* sampler = nullptr;  // gets this rank and world size in each round; nullptr: the step has its own
-  // State of the module and the optimizer, to which the trainer adds scheduler and sampler. nullptr: the trainer makes
-  // one; give your own if the step changes anything else, such as a GradScaler or an average of the parameters.
+  GradScaler* scaler = nullptr;       // steps the optimizer; the step scales its loss with it; nullptr: no scaling
+  // State of the module and the optimizer, to which the trainer adds scheduler, sampler and scaler. nullptr: the trainer
+  // makes one; give your own if the step changes anything else, such as an average of the parameters.
   TrainingState* state = nullptr;
 
   // Runs step number `step`, from 0 on: forward and backward of this rank's batch, with the gradients set to zero
@@ -41,7 +44,7 @@ struct ElasticTraining {
   // `state`.
   std::function<absl::StatusOr<at::Tensor>(int64_t step)> step;
 
-  // Replaces the optimizer's step, for example for a GradScaler. Must not communicate, and must not step `scheduler`,
+  // Replaces the optimizer's step, for example with two optimizers. Must not communicate, and must not step `scheduler`,
   // which the trainer does afterwards. nullptr: the optimizer's step.
   std::function<absl::Status()> update = nullptr;
 

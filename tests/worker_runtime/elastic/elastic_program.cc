@@ -23,6 +23,7 @@
 //     --linger=S                 rank 0 exits S seconds after its training
 //     --die-connecting=ROUND:RANK ...  a process that starts in this round and rank kills itself when it first connects
 //                                to another rank
+//     --scaler                   steps through a GradScaler, whose scale grows every second step
 //     --update=OF                ElasticTraining::update steps the optimizer ("optimizer"), and the scheduler ("both")
 //     --diverge=RANK             from round 2 on, the rank has another learning rate
 //     --full-disk=FROM:TO        checkpoints of these steps can't be written
@@ -54,6 +55,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/elastic/elastic_trainer.h"
 #include "worker_runtime/nn/parameters.h"
@@ -104,6 +106,7 @@ struct Flags {
   unsigned linger = 0;
   std::vector<std::string> die_connecting;
   std::string update;
+  bool scaler = false;
   int diverges = -1;
   std::string full_disk;
   bool require_checkpoint = false;
@@ -159,6 +162,7 @@ class Training {
          .optimizer = &optimizer,
          .scheduler = &scheduler,
          .sampler = &sampler,
+         .scaler = flags_.scaler ? &scaler_ : nullptr,
          .state = &state,
          .step = [&](int64_t step) -> absl::StatusOr<at::Tensor> { return Step(step, sampler.Next()); },
          .update = flags_.update.empty() ? std::function<absl::Status()>() : update,
@@ -229,7 +233,7 @@ class Training {
     ddp_.zero_grad();
     // This gradient is computed late in backward, after others have been reduced.
     const auto hook = net_->conv->bias.register_hook([&](const at::Tensor&) { Hold("backward", step); });
-    loss.backward();
+    (flags_.scaler ? scaler_.Scale(loss) : loss).backward();
     net_->conv->bias.remove_hook(hook);
     Hold("reduced", step);
     return loss;
@@ -274,6 +278,7 @@ class Training {
   const Flags& flags_;
   const uint64_t first_round_;
   Net net_;
+  GradScaler scaler_{GradScalerOptions{.init_scale = 16, .growth_interval = 2}};
   ElasticDdp<NetImpl> ddp_;
   uint64_t said_ = 0;
   int64_t saving_ = 0;
@@ -297,6 +302,7 @@ int Main(int argc, char** argv) {
   app.add_option("--crash", flags.crashes);
   app.add_option("--linger", flags.linger);
   app.add_option("--update", flags.update);
+  app.add_flag("--scaler", flags.scaler);
   app.add_option("--diverge", flags.diverges);
   app.add_option("--full-disk", flags.full_disk);
   app.add_option("--require-checkpoint", flags.require_checkpoint);

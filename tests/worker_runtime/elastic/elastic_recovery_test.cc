@@ -192,6 +192,14 @@ TEST(Recovery, AtStepEnd_NoStepIsLost_AndTheWorldGrowsAndShrinks) {
   EXPECT_EQ(ModelsIn(job.Out()).at(0), ModelsIn(job.Out()).at(1));
 }
 
+// Scales are powers of two, so that the losses are those without scaling, as long as all ranks have the same scale.
+TEST(Recovery, GradScaler_IsRolledBackAndSent) {
+  ElasticJob job(2, Arguments({"--scaler", "--hold=1:3:backward"}));
+  job.KillHolding(1, "backward");
+  job.NextRound();
+  ExpectUnchanged(job, 2);
+}
+
 TEST(Recovery, UpdateOfOnesOwn_TheSchedulerIsSteppedAllTheSame) {
   ElasticJob job(2, Arguments({"--update=optimizer"}));
   ExpectUnchanged(job, 2);
