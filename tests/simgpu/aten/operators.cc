@@ -250,8 +250,9 @@ extern "C" __attribute__((visibility("default"))) void simops_register() {
   static auto* const library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   library->impl("copy_", TORCH_FN(simgpu::Copy));
-  // Attention is composed of other operators: the CPU has no kernels of the fused ones' names.
+  // The CPU has no kernels of the names of cuDNN's and of the fused attentions, which are composed of others here.
   at::globalContext().setSDPUseFlash(false);
   at::globalContext().setSDPUseMemEfficient(false);
   at::globalContext().setSDPUseCuDNN(false);
+  at::globalContext().setUserEnabledCuDNN(false);
 }
