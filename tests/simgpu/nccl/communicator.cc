@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <set>
@@ -138,7 +137,7 @@ void ncclComm::Join() {
     }
     return true;
   });
-  shm_unlink(name.c_str());
+  simgpu::RemoveSegment(name);
   if (!complete) return Fail(ncclInternalError, "aborted during creation");
   RefuseSharedDevices();
   CompleteCall();

@@ -4,10 +4,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/simgpu/settings.h"
+
 namespace simgpu {
 
+namespace {
+
+std::string PathOf(const std::string& name) {
+  const char* const folder = TextSetting("TEST_TMPDIR");
+  return (folder != nullptr ? folder : "/dev/shm") + name;
+}
+
+}  // namespace
+
+void RemoveSegment(const std::string& name) { unlink(PathOf(name).c_str()); }
+
 Segment* MapSegment(const std::string& name) {
-  const int file = shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);
+  const int file = open(PathOf(name).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (file < 0) return nullptr;
   void* at = MAP_FAILED;
   if (ftruncate(file, sizeof(Segment)) == 0) {

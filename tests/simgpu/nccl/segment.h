@@ -26,7 +26,7 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-// The memory in /dev/shm that the ranks of a communicator share. It begins as zeros, so that the first rank has nothing
+// The memory that the ranks of a communicator share. It begins as zeros, so that the first rank has nothing
 // to initialize.
 struct Segment {
   struct Rank {
@@ -49,9 +49,12 @@ struct Segment {
   char messages[kMaxRanks][kMaxRanks][kMessage];
 };
 
-// Maps the segment of this name, which the first caller creates; nullptr on an error of the system. It
+// Maps the segment of this name, a file in TEST_TMPDIR, which Bazel empties after each test, or else in /dev/shm, which the first caller creates; nullptr on an error of the system. It
 // stays mapped: queued work may use it after an abort.
 Segment* MapSegment(const std::string& name);
+
+// Removes the name; those who have mapped the segment keep it.
+void RemoveSegment(const std::string& name);
 
 }  // namespace simgpu
 
