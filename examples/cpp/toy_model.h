@@ -10,26 +10,22 @@
 
 namespace examples {
 
-// Two linear layers, possibly on two devices: [batch, 10] on `first` -> [batch, 5] on `second`.
+// Two linear layers, possibly on two devices: [batch, 10] -> [batch, 5] on the device of the second layer. The input
+// may be on any device.
 class ToyModelImpl : public torch::nn::Module {
  public:
   explicit ToyModelImpl(at::Device first = at::kCPU, at::Device second = at::kCPU)
-      : first_(first),
-        second_(second),
-        net1_(register_module("net1", ddprun::Linear(10, 10))),
-        net2_(register_module("net2", ddprun::Linear(10, 5))) {
-    net1_->to(first_);
-    net2_->to(second_);
+      : net1_(register_module("net1", ddprun::Linear(10, 10))), net2_(register_module("net2", ddprun::Linear(10, 5))) {
+    net1_->to(first);
+    net2_->to(second);
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor hidden = at::relu(net1_->forward(x.to(first_)));
-    return net2_->forward(hidden.to(second_));
+    const at::Tensor hidden = at::relu(net1_->forward(x.to(net1_->weight.device())));
+    return net2_->forward(hidden.to(net2_->weight.device()));
   }
 
  private:
-  const at::Device first_;
-  const at::Device second_;
   ddprun::Linear net1_;
   ddprun::Linear net2_;
 };

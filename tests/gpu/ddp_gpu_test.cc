@@ -1,8 +1,6 @@
 // Data parallel training with NCCL. One rank covers all of it: hooks, buckets, streams, the fused kernel.
 #include <ATen/Context.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/mse_loss.h>
 #include <gtest/gtest.h>
 #include <torch/utils.h>
@@ -10,12 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "examples/cpp/gpt/model.h"
-#include "tests/worker_runtime/testing/ranks.h"
+#include "tests/e2e/launch.h"
+#include "tests/gpu/halves.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/nn/linear.h"
 #include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/process_group/choose_device.h"
@@ -108,25 +109,11 @@ TEST_F(DdpGpuTest, Gpt_OverNccl_LossesOfTheCpu) {
   EXPECT_EQ(group->Shutdown(), absl::OkStatus());
 }
 
-// A model whose halves are on two devices.
-struct Halves : torch::nn::Module {
-  Halves(c10::Device first_device, c10::Device second_device) : first_on(first_device), second_on(second_device) {
-    first = register_module("first", Linear(16, 32));
-    second = register_module("second", Linear(32, 8));
-    first->to(first_on);
-    second->to(second_on);
-  }
-  at::Tensor forward(const at::Tensor& x) { return second(first(x.to(first_on)).relu().to(second_on)); }
-
-  const c10::Device first_on, second_on;
-  Linear first{nullptr}, second{nullptr};
-};
-
 std::vector<double> TrainHalves(std::shared_ptr<ProcessGroup> group, c10::Device first, c10::Device second) {
   std::vector<double> losses;
   const absl::Status status = group->Try("training", [&]() -> absl::Status {
     torch::manual_seed(4);
-    auto module = std::make_shared<Halves>(first, second);
+    auto module = std::make_shared<testing::Halves>(first, second);
     auto ddp = MakeDistributedDataParallel(module, group);
     if (!ddp.ok()) return ddp.status();
     AdamW optimizer(module->parameters(), torch::optim::AdamWOptions(1e-2));
@@ -157,51 +144,21 @@ TEST_F(DdpGpuTest, ModelOnGpuAndCpu_OverTheMixedGroup) {
   ExpectNear(TrainHalves(mixed, device_, cpu), on_cpu);
 }
 
-// Two ranks share one GPU: Gloo moves CUDA tensors through the host. The result equals that of two ranks on the CPU.
+// Losses that two processes on one device print.
+std::vector<double> LossesOfTwoRanks(const std::string& device) {
+  testing::Finished launcher(0, {"--standalone", "--nproc-per-node=2", "--no-python", "tests/gpu/gloo_rank", device});
+  std::vector<double> losses;
+  for (absl::string_view line : absl::StrSplit(launcher.Out(), '\n')) {
+    double loss;
+    if (absl::ConsumePrefix(&line, "loss ") && absl::SimpleAtod(line, &loss)) losses.push_back(loss);
+  }
+  EXPECT_EQ(losses.size(), kSteps) << launcher.Out() << launcher.Err();
+  return losses;
+}
+
+// Gloo moves CUDA tensors through the host. The result equals that of two ranks on the CPU.
 TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverGloo_LossesOfTheCpu) {
-  const auto losses = [](c10::Device device) {
-    std::vector<double> of_rank0;
-    ProcessGroupOptions options;
-    options.backend = "gloo";
-    options.device = device;
-    options.timeout = absl::Minutes(2);
-    const absl::Status status =
-        testing::RunRanks(2, options, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
-          auto module = std::make_shared<Halves>(device, device);
-          {
-            torch::NoGradGuard no_grad;
-            for (at::Tensor& parameter : module->parameters()) {
-              parameter.copy_((at::arange(parameter.numel()) * 37 % 101).view(parameter.sizes()).to(at::kFloat) / 303);
-            }
-          }
-          auto ddp = MakeDistributedDataParallel(module, group);
-          if (!ddp.ok()) return ddp.status();
-          AdamW optimizer(Parameters(module), torch::optim::AdamWOptions(1e-2));
-          const at::Tensor x = ((at::arange(8 * 16) + 5 * rank).view({8, 16}) % 11).to(at::kFloat) / 11;
-          for (int step = 0; step < kSteps; ++step) {
-            at::Tensor loss = (*ddp)->forward(x).square().mean();
-            (*ddp)->zero_grad();
-            loss.backward();
-            optimizer.step();
-            absl::StatusOr<double> mean = LossAveragedOverRanks(loss, *group);
-            if (!mean.ok()) return mean.status();
-            if (rank == 0) of_rank0.push_back(*mean);
-          }
-          at::Tensor sum = at::full({4}, rank + 1.0, at::TensorOptions().device(device).dtype(at::kBFloat16));
-          if (absl::Status reduced = group->AllReduce(sum); !reduced.ok()) return reduced;
-          EXPECT_EQ(sum[3].item<double>(), 3);
-          // All ranks have the same parameters.
-          for (const at::Tensor& parameter : module->parameters()) {
-            absl::StatusOr<std::vector<at::Tensor>> all = group->AllGather(parameter.detach());
-            if (!all.ok()) return all.status();
-            EXPECT_TRUE(at::equal((*all)[0], (*all)[1]));
-          }
-          return absl::OkStatus();
-        });
-    EXPECT_EQ(status, absl::OkStatus());
-    return of_rank0;
-  };
-  ExpectNear(losses(device_), losses(c10::Device(at::kCPU)));
+  ExpectNear(LossesOfTwoRanks("cuda:0"), LossesOfTwoRanks("cpu"));
 }
 
 TEST_F(DdpGpuTest, ModelOnTwoGpus) {

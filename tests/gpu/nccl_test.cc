@@ -9,6 +9,8 @@
 #include <torch/version.h>
 
 #include <cmath>
+#include <stop_token>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -105,25 +107,28 @@ TEST_F(Nccl, Abort_InTheMiddleOfCollectives_IsSeenByTheHealthCheck) {
   EXPECT_EQ((*group)->AllReduce(sum).code(), absl::StatusCode::kAborted);
 }
 
-// Rank 1 has joined but never enters the collective, so rank 0 waits inside the creation of the communicator.
-TEST_F(Nccl, Abort_WhileTheCommunicatorIsCreated_Returns) {
+// Rank 1 meets rank 0 but has no NCCL, so rank 0 waits for it when it creates the communicator.
+TEST_F(Nccl, Cancel_WhileTheCommunicatorIsCreated_Returns) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::stop_source stop;
   ProcessGroupOptions options;
-  options.backend = "nccl";
-  options.device = device_;
   options.timeout = absl::Minutes(5);
-  absl::StatusOr<std::shared_ptr<ProcessGroup>> other = absl::UnknownError("");
-  std::thread joining([&] { other = ProcessGroup::CreateWithStore(store, "g", 1, 2, options); });
-  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::CreateWithStore(store, "g", 0, 2, options);
-  joining.join();
-  ASSERT_TRUE(group.ok() && other.ok()) << group.status() << other.status();
+  options.cancel = stop.get_token();
+  ProcessGroupOptions nccl = options;
+  nccl.backend = "nccl";
+  nccl.device = device_;
+  std::thread other([&] { ProcessGroup::CreateWithStore(store, "g", 1, 2, options).IgnoreError(); });
   absl::Status status;
-  std::thread stuck([&] { status = (*group)->AllReduce(OnGpu(1)); });
-  // The unique id is in the store once rank 0 is about to create the communicator.
-  EXPECT_TRUE(testing::Eventually([&] { return store->getNumKeys() > 4; }));
-  (*group)->Abort("rank 1 is gone");
-  stuck.join();
-  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  std::thread waiting([&] { status = ProcessGroup::CreateWithStore(store, "g", 0, 2, nccl).status(); });
+  // NcclStore counts the ranks that are about to create the communicator.
+  const std::string ranks = "g/cuda/0/ranks";
+  EXPECT_TRUE(testing::Eventually([&] { return store->add(ranks, 0) == 1; }));
+  stop.request_stop();
+  waiting.join();
+  other.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  // The thread that was left behind uses CUDA until it has noticed the stop; CUDA must not be unloaded before.
+  EXPECT_TRUE(testing::Eventually([&] { return store.use_count() == 1; }));
 }
 
 TEST_F(Nccl, MixedGroup_MovesTensorsOfBothDevices) {

@@ -27,6 +27,7 @@
 //     --update=OF                ElasticTraining::update steps the optimizer ("optimizer"), and the scheduler ("both")
 //     --diverge=RANK             from round 2 on, the rank has another learning rate
 //     --full-disk=FROM:TO        checkpoints of these steps can't be written
+//     --device=DEVICE --backend=BACKEND --timeout=S    as in WorkerOptions
 #include <ATen/Functions.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -110,6 +111,9 @@ struct Flags {
   int diverges = -1;
   std::string full_disk;
   bool require_checkpoint = false;
+  std::string device = "cpu";
+  std::string backend;
+  int64_t timeout = 100;
 };
 
 bool dies_connecting = false;
@@ -129,6 +133,7 @@ class Training {
 
   absl::Status Run() {
     SendToLauncher(absl::StrCat("rank ", worker_.env().rank, " pid ", getpid(), " begins"));
+    net_->to(worker_.device());
     net_->train();
     AdamW optimizer(Parameters(net_), torch::optim::AdamWOptions(0.01));
     LambdaLR scheduler(optimizer, [](int64_t epoch) { return 1.0 / (1.0 + 0.1 * static_cast<double>(epoch)); });
@@ -192,19 +197,20 @@ class Training {
   }
 
  private:
-  static std::pair<at::Tensor, at::Tensor> Samples(const std::vector<size_t>& indices) {
+  std::pair<at::Tensor, at::Tensor> Samples(const std::vector<size_t>& indices) const {
     std::vector<at::Tensor> images, targets;
     for (const size_t index : indices) {
       images.push_back(((at::arange(64) * (7 + static_cast<int64_t>(index))) % 23).to(at::kFloat).view({1, 8, 8}) / 23);
       targets.push_back(at::full({}, static_cast<int64_t>(index % 4), at::kLong));
     }
-    return {at::stack(images), at::stack(targets)};
+    return {at::stack(images).to(worker_.device()), at::stack(targets).to(worker_.device())};
   }
 
   // Draws random numbers, and would change buffers in training mode.
   absl::Status Evaluate(int64_t steps) {
     const auto [images, targets] = Samples({1, 5, 8, static_cast<size_t>(10 + worker_.env().rank)});
-    at::Tensor loss = at::cross_entropy_loss(net_->forward(images + 0.01 * at::rand({1})), targets);
+    at::Tensor loss =
+        at::cross_entropy_loss(net_->forward(images + 0.01 * at::rand({1}).to(worker_.device())), targets);
     if (loss.requires_grad()) return absl::InternalError("an evaluation has gradients");
     Hold("evaluation", steps);
     DDPRUN_RETURN_IF_ERROR(worker_.group()->AllReduce(loss, ReduceOp::kSum));
@@ -267,7 +273,7 @@ class Training {
     std::vector<at::Tensor> tensors = net_->parameters();
     for (const at::Tensor& buffer : net_->buffers()) tensors.push_back(buffer);
     for (const at::Tensor& tensor : tensors) {
-      const at::Tensor flat = tensor.detach().contiguous();
+      const at::Tensor flat = tensor.detach().cpu().contiguous();
       const auto* const bytes = static_cast<const unsigned char*>(flat.const_data_ptr());
       for (size_t i = 0; i < flat.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
     }
@@ -305,10 +311,15 @@ int Main(int argc, char** argv) {
   app.add_flag("--scaler", flags.scaler);
   app.add_option("--diverge", flags.diverges);
   app.add_option("--full-disk", flags.full_disk);
+  app.add_option("--device", flags.device);
+  app.add_option("--backend", flags.backend);
+  app.add_option("--timeout", flags.timeout);
   app.add_option("--require-checkpoint", flags.require_checkpoint);
   app.add_option("--die-connecting", flags.die_connecting)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   CLI11_PARSE(app, argc, argv);
-  RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)}, [&flags](ElasticWorker& worker) {
+  const WorkerOptions options = {
+      .device = flags.device, .seed = 3, .backend = flags.backend, .timeout = absl::Seconds(flags.timeout)};
+  RunElasticWorker(options, [&flags](ElasticWorker& worker) {
     const std::string place = absl::StrCat(worker.env().round, ":", worker.env().rank);
     dies_connecting = std::ranges::count(flags.die_connecting, place) != 0;
     // Gloo makes the rank with the larger address connect to the other.

@@ -1,0 +1,68 @@
+// The C++ examples on simulated GPUs, under the real launcher.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/launch.h"
+#include "tests/simgpu/simulated_gpus.h"
+
+namespace ddprun::testing {
+namespace {
+
+// The output of `workers` workers on as many GPUs as `gpus`, each of which must succeed.
+std::string OutputOf(int workers, int gpus, const std::string& example, std::vector<std::string> arguments = {}) {
+  std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", workers), "--no-python",
+                                    "examples/cpp/" + example, "--backend=nccl"};
+  flags.insert(flags.end(), arguments.begin(), arguments.end());
+  Finished launcher(0, flags, SimulatedGpus(gpus));
+  return launcher.Out();
+}
+
+TEST(ExamplesGpuTest, BasicDdp_AllRanksEndWithTheSameParameters) {
+  const std::string out = OutputOf(2, 2, "basic_ddp");
+  EXPECT_EQ(Count(out, "step 3  rank "), 2) << out;
+  const std::string sum = "the parameters' sum is ";
+  const size_t first = out.find(sum), last = out.rfind(sum);
+  ASSERT_NE(first, last) << out;
+  EXPECT_EQ(out.substr(first, out.find('\n', first) - first), out.substr(last, out.find('\n', last) - last));
+}
+
+TEST(ExamplesGpuTest, CheckpointDdp_EachRankLoadsOntoItsGpu) {
+  TempDir dir;
+  const std::string out = OutputOf(2, 2, "checkpoint_ddp", {"--folder=" + dir.File("checkpoints")});
+  for (const char* line : {"rank 0 has loaded step 1 onto cuda:0: the same parameters",
+                           "rank 1 has loaded step 1 onto cuda:1: the same parameters"}) {
+    EXPECT_THAT(out, HasSubstr(line));
+  }
+}
+
+TEST(ExamplesGpuTest, ElasticToy_EveryWorkerMakesItsStep) {
+  const std::string out = OutputOf(4, 4, "elastic_toy");
+  EXPECT_EQ(Count(out, " made its step"), 4) << out;
+}
+
+TEST(ExamplesGpuTest, ModelParallel_UsesTwoGpus) {
+  const std::string out = OutputOf(1, 2, "model_parallel");
+  EXPECT_EQ(Count(out, " on cuda:0 and cuda:1"), 2) << out;
+}
+
+// The fused optimizer and the snapshots of a GPU; the run that resumes ends where the other one does.
+TEST(ExamplesGpuTest, TrainGpt_ResumesFromItsSnapshot) {
+  TempDir dir;
+  const auto train = [&](int steps, const std::string& folder) {
+    return OutputOf(2, 2, "train_gpt",
+                    {absl::StrCat("--steps=", steps), "--batch-size=2", "--snapshot-every=3", "--snapshot=" + folder});
+  };
+  const std::string whole = train(6, dir.File("whole"));
+  train(3, dir.File("parts"));
+  const std::string resumed = train(6, dir.File("parts"));
+  // The line also has speeds, after two spaces.
+  const size_t last = whole.find("step    6/6");
+  ASSERT_NE(last, std::string::npos) << whole;
+  EXPECT_THAT(resumed, HasSubstr(whole.substr(last, whole.find("  (", last) - last)));
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,62 @@
+// The worker runtime's features on simulated GPUs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "tests/e2e/launch.h"
+#include "tests/simgpu/simulated_gpus.h"
+
+namespace ddprun::testing {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+std::vector<std::string> Flags(int ranks, const std::string& mode, const std::string& device,
+                               const std::string& backend, const std::string& argument) {
+  return {"--standalone", absl::StrCat("--nproc-per-node=", ranks),
+          "--no-python",  "tests/simgpu/features/features",
+          mode,           device,
+          backend,        argument};
+}
+
+// The lines that two ranks print, sorted.
+std::vector<std::string> Numbers(const std::string& device, const std::string& backend,
+                                 const Environment& environment) {
+  const TempDir folder;
+  Finished launcher(0, Flags(2, "all", device, backend, folder.path()), environment);
+  std::vector<std::string> lines = absl::StrSplit(launcher.Out(), '\n');
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+const std::vector<std::string>& NumbersOnCpu() {
+  static const auto* const numbers = new std::vector<std::string>(Numbers("cpu", "gloo", {{"OMP_NUM_THREADS", "1"}}));
+  return *numbers;
+}
+
+TEST(FeaturesTest, OverNccl_NumbersOfTheCpu) {
+  EXPECT_GT(NumbersOnCpu().size(), 50);
+  EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(2)), NumbersOnCpu());
+}
+
+TEST(FeaturesTest, OverTheMixedGroup_NumbersOfTheCpu) {
+  EXPECT_EQ(Numbers("cuda", "cpu:gloo,cuda:nccl", SimulatedGpus(2)), NumbersOnCpu());
+}
+
+// Code that reads a result without waiting for its stream finds an old one.
+TEST(FeaturesTest, OnASlowDevice_NumbersOfTheCpu) {
+  const Environment slow = {{"SIMCUDA_DELAY_US", "200"}, {"SIMNCCL_LAUNCH_MS", "1"}};
+  EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(2, slow)), NumbersOnCpu());
+}
+
+TEST(FeaturesTest, ReForm_NothingGrows) {
+  Finished launcher(0, Flags(2, "re-form", "cuda", "cpu:gloo,cuda:nccl", "100"), SimulatedGpus(2));
+  EXPECT_EQ(Count(launcher.Out(), "re-formed rank"), 2) << launcher.Out();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

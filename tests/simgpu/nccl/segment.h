@@ -1,0 +1,61 @@
+#ifndef DDPRUN_TESTS_SIMGPU_NCCL_SEGMENT_H_
+#define DDPRUN_TESTS_SIMGPU_NCCL_SEGMENT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+#include <string>
+
+namespace simgpu {
+
+inline constexpr int kMaxRanks = 8;
+inline constexpr size_t kSlot = 256 << 10;    // bytes of one rank's chunk of a collective
+inline constexpr size_t kMessage = 64 << 10;  // bytes of a chunk between two ranks
+
+// The arguments of a collective, which must be equal on all ranks.
+struct Call {
+  enum Kind : int { kNone, kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter };
+
+  Kind kind = kNone;
+  int type = 0;  // ncclDataType_t
+  int op = 0;    // ncclRedOp_t
+  int root = 0;
+  size_t count = 0;
+
+  bool operator==(const Call&) const = default;
+};
+
+// The memory that the ranks of a communicator share. It begins as zeros, so that the first rank has nothing
+// to initialize.
+struct Segment {
+  struct Rank {
+    std::atomic<int> pid;
+    std::atomic<int> device;            // index on the host, plus 1
+    std::atomic<int> gone;              // 1: aborted or destroyed
+    std::atomic<uint64_t> wrote, read;  // chunks
+    Call call;                          // of the chunk last written
+  };
+
+  // Messages from one rank to another, one chunk at a time.
+  struct Channel {
+    std::atomic<uint64_t> sent, taken;
+    size_t size;
+  };
+
+  Rank ranks[kMaxRanks];
+  Channel channels[kMaxRanks][kMaxRanks];
+  char slots[kMaxRanks][kSlot];
+  char messages[kMaxRanks][kMaxRanks][kMessage];
+};
+
+// Maps the segment of this name, a file in TEST_TMPDIR, which Bazel empties after each test, or else in /dev/shm, which the first caller creates; nullptr on an error of the system. It
+// stays mapped: queued work may use it after an abort.
+Segment* MapSegment(const std::string& name);
+
+// Removes the name; those who have mapped the segment keep it.
+void RemoveSegment(const std::string& name);
+
+}  // namespace simgpu
+
+#endif  // DDPRUN_TESTS_SIMGPU_NCCL_SEGMENT_H_
