@@ -35,8 +35,8 @@ struct ElasticTraining {
   torch::optim::LRScheduler* scheduler = nullptr;  // stepped after the optimizer; nullptr: none
   ElasticSampler* sampler = nullptr;  // gets this rank and world size in each round; nullptr: the step has its own
   GradScaler* scaler = nullptr;       // steps the optimizer; the step scales its loss with it; nullptr: no scaling
-  // State of the module and the optimizer, to which the trainer adds scheduler, sampler and scaler. nullptr: the trainer
-  // makes one; give your own if the step changes anything else, such as an average of the parameters.
+  // State of the module and the optimizer, to which the trainer adds scheduler, sampler and scaler. nullptr: the
+  // trainer makes one; give your own if the step changes anything else, such as an average of the parameters.
   TrainingState* state = nullptr;
 
   // Runs step number `step`, from 0 on: forward and backward of this rank's batch, with the gradients set to zero
@@ -44,8 +44,8 @@ struct ElasticTraining {
   // `state`.
   std::function<absl::StatusOr<at::Tensor>(int64_t step)> step;
 
-  // Replaces the optimizer's step, for example with two optimizers. Must not communicate, and must not step `scheduler`,
-  // which the trainer does afterwards. nullptr: the optimizer's step.
+  // Replaces the optimizer's step, for example with two optimizers. Must not communicate, and must not step
+  // `scheduler`, which the trainer does afterwards. nullptr: the optimizer's step.
   std::function<absl::Status()> update = nullptr;
 
   // Evaluates the model after `steps` steps (ElasticTrainerOptions::evaluate_every), for example on samples held out
