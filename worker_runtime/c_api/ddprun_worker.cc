@@ -57,11 +57,11 @@ absl::StatusOr<ProcessGroupOptions> Options(const char* backend, double timeout_
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> Group(const ddprun_worker* worker) {
   if (worker == nullptr) return absl::InvalidArgumentError("worker is NULL");
-  if (worker->group == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", worker->env.rank, ": this worker has no group: it was shut down"));
+  if (worker->worker.group == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", worker->worker.env.rank, ": this worker has no group: it was shut down, or no round has begun"));
   }
-  return worker->group;
+  return worker->worker.group;
 }
 
 }  // namespace ddprun::c_api
@@ -78,9 +78,9 @@ int ddprun_create(const char* backend, double timeout_seconds, ddprun_worker** w
     if (worker == nullptr) return absl::InvalidArgumentError("worker is NULL");
     auto made = std::make_unique<ddprun_worker>();
     DDPRUN_ASSIGN_OR_RETURN(ddprun::ProcessGroupOptions options, ddprun::c_api::Options(backend, timeout_seconds));
-    DDPRUN_ASSIGN_OR_RETURN(made->env, ddprun::WorkerEnv::FromEnvironment());
+    DDPRUN_ASSIGN_OR_RETURN(made->worker.env, ddprun::WorkerEnv::FromEnvironment());
     ddprun::LauncherLink::OfProcess();  // connects early, so that the launcher can announce a stop to this worker
-    DDPRUN_ASSIGN_OR_RETURN(made->group, ddprun::ProcessGroup::Create(made->env, std::move(options)));
+    DDPRUN_ASSIGN_OR_RETURN(made->worker.group, ddprun::ProcessGroup::Create(made->worker.env, std::move(options)));
     *worker = made.release();
     return absl::OkStatus();
   });
@@ -97,7 +97,7 @@ int ddprun_shutdown(ddprun_worker* worker) {
   return Call([&]() -> absl::Status {
     DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<ddprun::ProcessGroup> group, ddprun::c_api::Group(worker));
     DDPRUN_RETURN_IF_ERROR(group->Shutdown());
-    worker->group = nullptr;
+    worker->worker.group = nullptr;
     return absl::OkStatus();
   });
 }
@@ -112,20 +112,20 @@ void ddprun_fail(ddprun_worker* worker, const char* text) {
       ddprun::ReportWorkerError(rank, ddprun::c_api::Variable(ddprun::worker_contract::kErrorFile), status);
       return absl::OkStatus();
     }
-    ddprun::ReportWorkerError(worker->env.rank, worker->env.error_file, status);
-    if (worker->group != nullptr) {
-      worker->group->Abort(message);
-      worker->group->AwaitReaders();
+    ddprun::ReportWorkerError(worker->worker.env.rank, worker->worker.env.error_file, status);
+    if (worker->worker.group != nullptr) {
+      worker->worker.group->Abort(message);
+      worker->worker.group->AwaitReaders();
     }
     return absl::OkStatus();
   });
 }
 
-int ddprun_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->env.rank; }
-int ddprun_world_size(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->env.world_size; }
-int ddprun_local_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->env.local_rank; }
+int ddprun_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env.rank; }
+int ddprun_world_size(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env.world_size; }
+int ddprun_local_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env.local_rank; }
 int ddprun_local_world_size(const ddprun_worker* worker) {
-  return worker == nullptr ? -1 : worker->env.local_world_size;
+  return worker == nullptr ? -1 : worker->worker.env.local_world_size;
 }
 
 int ddprun_report_progress(ddprun_worker* worker, int64_t step, int64_t samples) {

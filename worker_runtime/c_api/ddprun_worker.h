@@ -24,8 +24,8 @@
  *
  *   ddprun --nproc-per-node=2 --no-python ./program
  *
- * Errors: functions that return int return DDPRUN_OK or a ddprun_code, unless stated otherwise; ddprun_last_error() then
- * has one line of text. An invalid argument leaves the group usable. After any other error of a collective the group is
+ * Errors: functions that return int return DDPRUN_OK or a ddprun_code, unless stated otherwise; ddprun_last_error()
+ * then has one line of text. An invalid argument leaves the group usable. After any other error of a collective the group is
  * unusable: call ddprun_fail or ddprun_destroy. No function throws a C++ exception or ends the process.
  *
  * Collectives: all ranks call the same functions in the same order, with equal counts, dtype and op. Ranks that pass
@@ -161,9 +161,56 @@ DDPRUN_EXPORT int ddprun_report_progress(ddprun_worker* worker, int64_t step, in
 
 /* Collective: *seconds becomes the time until this job is killed (SLURM's time limit, a preemption, SIGTERM to the
  * launcher), the same on all ranks up to the time of the call's exchange; negative: no stop was requested. Call it once
- * before the first step, then every few steps: from the first call on, SIGTERM does not end the process, unless it has a
- * handler. */
+ * before the first step, then every few steps: from the first call on, SIGTERM does not end the process, unless it has
+ * a handler. */
 DDPRUN_EXPORT int ddprun_seconds_until_stop(ddprun_worker* worker, double* seconds);
+
+/*
+ * Elastic workers keep their process when others die, and when nodes join or leave. The program registers the memory
+ * that makes up its state; each round begins with the state of the rank that has committed the most steps.
+ *
+ *   ddprun_create_elastic(NULL, 60, &worker);
+ *   ddprun_add_state(worker, "weights", weights, sizeof weights);
+ *   do {
+ *     code = ddprun_next_round(worker, &step);
+ *     while (code == DDPRUN_OK && step < steps && !ddprun_round_ended(worker)) {
+ *       ...                                                        // gradients of step `step` from `weights`
+ *       code = ddprun_all_reduce(worker, gradients, n, DDPRUN_FLOAT32, DDPRUN_AVERAGE);
+ *       if (code != DDPRUN_OK) break;
+ *       ...                                                        // changes `weights`; no collective here
+ *       code = ddprun_commit(worker, ++step);
+ *     }
+ *   } while (code == DDPRUN_OK ? step < steps : ddprun_recoverable(worker, code));
+ *   if (code == DDPRUN_OK) code = ddprun_shutdown(worker);
+ *
+ * Needs ddprun with --max-restarts of at least 1. Under another launcher there is one round, and no error is
+ * recoverable. Not covered: checkpoints (the program reads and writes its own), and state whose size changes.
+ */
+
+/* Like ddprun_create, without forming a group. Once per process, and before its other functions. SIGUSR1 and SIGUSR2
+ * are ignored unless they have a handler. Rank and world size may change with every ddprun_next_round. */
+DDPRUN_EXPORT int ddprun_create_elastic(const char* backend, double timeout_seconds, ddprun_worker** worker);
+
+/* Adds memory to the state, before the first ddprun_next_round. `name` is new; all ranks add the same names and sizes.
+ * The memory must stay valid until ddprun_destroy. A commit copies it, so that an interrupted step can be undone. */
+DDPRUN_EXPORT int ddprun_add_state(ddprun_worker* worker, const char* name, void* data, int64_t bytes);
+
+/* Collective: leaves the current round, if any, undoes what has changed since the last commit, waits for the next
+ * round, without a time limit, forms its group and sends the state. *step becomes the number of committed steps that
+ * the state contains, the same on all ranks: 0, with the memory of rank 0, if no rank has committed one.
+ * Errors: UNAVAILABLE: the launcher ended; CANCELLED: it stops this worker; DATA_LOSS: the state is lost;
+ * FAILED_PRECONDITION: not an elastic worker; those of ddprun_create. */
+DDPRUN_EXPORT int ddprun_next_round(ddprun_worker* worker, int64_t* step);
+
+/* Marks the state as containing `step` complete steps. Not collective. */
+DDPRUN_EXPORT int ddprun_commit(ddprun_worker* worker, int64_t step);
+
+/* 1 if the launcher has ended the round: call ddprun_next_round. Else 0. Check it after each step. */
+DDPRUN_EXPORT int ddprun_round_ended(const ddprun_worker* worker);
+
+/* 1 if `code`, of this thread's last call and not 0, is an error of the group rather than of this rank, and the
+ * launcher can start another round: call ddprun_next_round. Else 0: call ddprun_fail. */
+DDPRUN_EXPORT int ddprun_recoverable(ddprun_worker* worker, int code);
 
 #ifdef __cplusplus
 }

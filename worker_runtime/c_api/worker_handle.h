@@ -6,13 +6,18 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/worker.h"
+
+namespace ddprun::c_api {
+struct Elastic;  // elastic.cc
+}
 
 // The handle of the C functions, in C++.
 struct ddprun_worker {
-  ddprun::WorkerEnv env;
-  std::shared_ptr<ddprun::ProcessGroup> group;  // nullptr after ddprun_shutdown
+  ddprun::Worker worker;  // without a group after ddprun_shutdown, and between two rounds
+  // nullptr: not an elastic worker. Shared only so that its type may be incomplete.
+  std::shared_ptr<ddprun::c_api::Elastic> elastic;
 };
 
 // Parts that the files of this folder share.

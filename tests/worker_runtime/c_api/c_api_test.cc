@@ -32,6 +32,20 @@ TEST(CApiTest, Ctypes_UnderTheLauncher_HasTheRightNumbers) {
   for (const char* line : {"rank 0 passed\n", "rank 1 passed\n"}) EXPECT_THAT(job.Out(), HasSubstr(line)) << job.Err();
 }
 
+TEST(CApiTest, ElasticCProgram_RankKilled_OtherKeepsItsProcessAndUndoesTheStep) {
+  Launcher job({"--standalone", "--nproc-per-node=2", "--max-restarts=1", "--no-python", kProgram, "elastic"});
+  ASSERT_TRUE(job.WaitForOut(" waits\n")) << job.Err();
+  const std::string out = job.Out();
+  kill(std::stoi(out.substr(out.find("pid ") + 4)), SIGKILL);
+  EXPECT_EQ(job.Wait(), 0) << job.Err();
+  for (const char* line : {"round of rank 0 from step 0 with sum 0\n", "round of rank 0 from step 3 with sum 9\n",
+                           "round of rank 1 from step 3 with sum 9\n", "rank 0 has sum 18 after 2 rounds\n",
+                           "rank 1 has sum 18 after 1 rounds\n"}) {
+    EXPECT_THAT(job.Out(), HasSubstr(line)) << job.Err();
+  }
+  EXPECT_THAT(job.Out(), Not(HasSubstr("FAILED")));
+}
+
 class CRanksTest : public ::testing::Test {
  protected:
   std::map<std::string, std::string> Environment(int rank) const {

@@ -1,7 +1,9 @@
-/* A rank in C: c_program collectives | loop. Prints what it got. */
+/* A rank in C: c_program collectives | loop | elastic. Prints what it got. */
+#define _POSIX_C_SOURCE 200809L /* pause, getpid */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ddprun_worker.h"
 
@@ -87,13 +89,55 @@ static void Errors(ddprun_worker* worker) {
   Expect(ddprun_barrier(worker) == DDPRUN_OK, "the group is usable after invalid arguments");
 }
 
+enum { kSteps = 6 };
+
+/* Trains kSteps steps elastically: each adds 1 + 2 to a sum. Rank 1 waits to be killed in step 3 of its first process,
+ * after it has changed the state. */
+static int Elastic(ddprun_worker* worker) {
+  double sum = 0;
+  int64_t step = 0;
+  int rounds = 0, code = DDPRUN_OK;
+  ExpectError(ddprun_barrier(worker), DDPRUN_FAILED_PRECONDITION,
+              ddprun_rank(worker) == 0 ? "rank 0: this worker has no group: it was shut down, or no round has begun"
+                                       : "rank 1: this worker has no group: it was shut down, or no round has begun");
+  ExpectError(ddprun_add_state(worker, "sum", NULL, 8), DDPRUN_INVALID_ARGUMENT,
+              "name and data must not be NULL, and bytes=8 must be positive");
+  Expect(ddprun_add_state(worker, "sum", &sum, sizeof sum) == DDPRUN_OK, "add_state");
+  do {
+    code = ddprun_next_round(worker, &step);
+    if (code == DDPRUN_OK) printf("round of rank %d from step %d with sum %g\n", ddprun_rank(worker), (int)step, sum);
+    ++rounds;
+    while (code == DDPRUN_OK && step < kSteps && !ddprun_round_ended(worker)) {
+      double value = ddprun_rank(worker) + 1;
+      if (step == 3 && rounds == 1 && getenv("DDPRUN_ROUND") && strcmp(getenv("DDPRUN_ROUND"), "1") == 0) {
+        sum += 1000; /* the interrupted step, which the next round undoes */
+        if (ddprun_rank(worker) == 1) {
+          printf("pid %d waits\n", (int)getpid());
+          for (;;) pause();
+        }
+      }
+      code = ddprun_all_reduce(worker, &value, 1, DDPRUN_FLOAT64, DDPRUN_SUM);
+      if (code != DDPRUN_OK) break;
+      sum += value;
+      code = ddprun_commit(worker, ++step);
+    }
+  } while (code == DDPRUN_OK ? step < kSteps : ddprun_recoverable(worker, code));
+  if (code == DDPRUN_OK) code = ddprun_shutdown(worker);
+  printf("rank %d has sum %g after %d rounds\n", ddprun_rank(worker), sum, rounds);
+  return code;
+}
+
 int main(int argc, char** argv) {
   ddprun_worker* worker = NULL;
-  int code = ddprun_create(NULL, 60, &worker);
+  const char* const does = argc > 1 ? argv[1] : "";
+  const int elastic = strcmp(does, "elastic") == 0;
+  int code = elastic ? ddprun_create_elastic(NULL, 60, &worker) : ddprun_create(NULL, 60, &worker);
   setvbuf(stdout, NULL, _IOLBF, 0);
   Expect(ddprun_api_version() >= DDPRUN_API_VERSION, "api_version");
   if (code == DDPRUN_OK) printf("rank %d of %d ready\n", ddprun_rank(worker), ddprun_world_size(worker));
-  if (code == DDPRUN_OK && argc > 1 && strcmp(argv[1], "loop") == 0) {
+  if (code == DDPRUN_OK && elastic) {
+    code = Elastic(worker);
+  } else if (code == DDPRUN_OK && strcmp(does, "loop") == 0) {
     float value = 0;
     while (code == DDPRUN_OK) code = ddprun_all_reduce(worker, &value, 1, DDPRUN_FLOAT32, DDPRUN_SUM);
   } else if (code == DDPRUN_OK) {
@@ -101,8 +145,8 @@ int main(int argc, char** argv) {
     Errors(worker);
     code = ddprun_shutdown(worker);
     ExpectError(ddprun_barrier(worker), DDPRUN_FAILED_PRECONDITION,
-                ddprun_rank(worker) == 0 ? "rank 0: this worker has no group: it was shut down"
-                                         : "rank 1: this worker has no group: it was shut down");
+                ddprun_rank(worker) == 0 ? "rank 0: this worker has no group: it was shut down, or no round has begun"
+                                         : "rank 1: this worker has no group: it was shut down, or no round has begun");
   }
   printf("code %d, %d failures\n", code, failures);
   if (code != DDPRUN_OK) ddprun_fail(worker, NULL);
