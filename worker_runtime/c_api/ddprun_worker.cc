@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/c_api/worker_handle.h"
+#include "worker_runtime/process_group/env_from_ranks.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
 
@@ -68,6 +70,10 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> Group(const ddprun_worker* worker)
 
 using ddprun::c_api::Call;
 
+namespace {
+constexpr int kBroadcastBytes = 512;  // an address, or an error
+}
+
 int ddprun_api_version() { return DDPRUN_API_VERSION; }
 
 const char* ddprun_last_error() { return ddprun::c_api::last_error.c_str(); }
@@ -80,6 +86,31 @@ int ddprun_create(const char* backend, double timeout_seconds, ddprun_worker** w
     DDPRUN_ASSIGN_OR_RETURN(ddprun::ProcessGroupOptions options, ddprun::c_api::Options(backend, timeout_seconds));
     DDPRUN_ASSIGN_OR_RETURN(made->worker.env, ddprun::WorkerEnv::FromEnvironment());
     ddprun::LauncherLink::OfProcess();  // connects early, so that the launcher can announce a stop to this worker
+    DDPRUN_ASSIGN_OR_RETURN(made->worker.group, ddprun::ProcessGroup::Create(made->worker.env, std::move(options)));
+    *worker = made.release();
+    return absl::OkStatus();
+  });
+}
+
+int ddprun_create_from_ranks(int rank, int world_size, int local_rank, int local_world_size,
+                             int (*broadcast)(void* context, char* text, int32_t bytes), void* context,
+                             double timeout_seconds, ddprun_worker** worker) {
+  if (worker != nullptr) *worker = nullptr;
+  return Call([&]() -> absl::Status {
+    if (worker == nullptr || broadcast == nullptr) return absl::InvalidArgumentError("worker or broadcast is NULL");
+    auto made = std::make_unique<ddprun_worker>();
+    DDPRUN_ASSIGN_OR_RETURN(ddprun::ProcessGroupOptions options, ddprun::c_api::Options(nullptr, timeout_seconds));
+    const auto send = [&](const std::string& text) -> absl::StatusOr<std::string> {
+      std::array<char, kBroadcastBytes> buffer = {};
+      text.copy(buffer.data(), buffer.size() - 1);
+      if (const int result = broadcast(context, buffer.data(), kBroadcastBytes); result != 0) {
+        return absl::UnknownError(absl::StrCat("rank ", rank, ": the caller's broadcast returned ", result));
+      }
+      buffer.back() = '\0';
+      return std::string(buffer.data());
+    };
+    DDPRUN_ASSIGN_OR_RETURN(made->worker.env, ddprun::EnvFromRanks({rank, world_size, local_rank, local_world_size},
+                                                                   send, options.timeout));
     DDPRUN_ASSIGN_OR_RETURN(made->worker.group, ddprun::ProcessGroup::Create(made->worker.env, std::move(options)));
     *worker = made.release();
     return absl::OkStatus();

@@ -111,6 +111,21 @@ DDPRUN_EXPORT const char* ddprun_last_error(void);
  * the store is lost. */
 DDPRUN_EXPORT int ddprun_create(const char* backend, double timeout_seconds, ddprun_worker** worker);
 
+/* Creates the group inside an MPI program, or of another system that has assigned the ranks: no launcher is needed. All
+ * ranks call it. `broadcast` is called once: it sends the `bytes` bytes at `text` of rank 0 to all ranks, and returns 0
+ * for success. With MPI:
+ *
+ *   int Broadcast(void* comm, char* text, int32_t bytes) {
+ *     return MPI_Bcast(text, bytes, MPI_CHAR, 0, *(MPI_Comm*)comm);
+ *   }
+ *
+ * `context` is its first argument. The local rank is the index on this host, of `local_world_size` ranks. Rank 0 hosts
+ * a store until its process ends, under the host name of uname; with all ranks on one host, on the loopback interface.
+ * Errors: those of ddprun_create; UNKNOWN: `broadcast` has failed. */
+DDPRUN_EXPORT int ddprun_create_from_ranks(int rank, int world_size, int local_rank, int local_world_size,
+                                           int (*broadcast)(void* context, char* text, int32_t bytes), void* context,
+                                           double timeout_seconds, ddprun_worker** worker);
+
 /* Frees the worker; without an earlier ddprun_shutdown the group is aborted first, and the other ranks' collectives
  * fail. NULL: does nothing. */
 DDPRUN_EXPORT void ddprun_destroy(ddprun_worker* worker);
