@@ -139,9 +139,10 @@ TEST_F(InstallTest, List_HoldsExactlyWhatIsThere) {
     if (!line.empty()) listed.insert(std::string(line));
   }
   EXPECT_EQ(listed, Files(Prefix()));
-  for (const char* name : {"bin/ddprun", "bin/rendezvousd", "lib/libddprun_worker.a", "lib/libddprun_crash.so",
-                           "lib/libddprun_ports.so", "share/licenses/ddprun/LICENSE",
-                           "include/ddprun/worker_runtime/worker_runtime.h", "lib/cmake/ddprun/ddprunConfig.cmake"}) {
+  for (const char* name :
+       {"bin/ddprun", "bin/rendezvousd", "include/ddprun_worker.h", "lib/libddprun_worker.a", "lib/libddprun_c.so",
+        "lib/libddprun_crash.so", "lib/libddprun_ports.so", "share/licenses/ddprun/LICENSE",
+        "include/ddprun/worker_runtime/worker_runtime.h", "lib/cmake/ddprun/ddprunConfig.cmake"}) {
     EXPECT_EQ(listed.count(name), 1) << name;
   }
 }
@@ -250,6 +251,18 @@ TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
   for (const char* library : {"libtorch_cuda", "libc10_cuda", "libcublas", "libcudnn", "libnccl"}) {
     EXPECT_FALSE(absl::StrContains(ran.out, library)) << ran.out;
   }
+}
+
+TEST_F(InstallTest, CProgram_LinksWithTheSharedLibraryAndRuns) {
+  const std::string source = fs::absolute("tests/worker_runtime/c_api/c_program.c");
+  Well(Shell(absl::StrCat("gcc -std=c99 -Wall -Werror -I ", Quoted(Prefix() + "/include"), " ", Quoted(source),
+                          " -o c_program -L ", Quoted(Prefix() + "/lib"), " -lddprun_c -Wl,-rpath,",
+                          Quoted(Prefix() + "/lib")),
+             InDir("")));
+  const End ran = Well(Shell(absl::StrCat(Quoted(Prefix() + "/bin/ddprun"),
+                                          " --standalone --nproc-per-node=2 --no-python ./c_program collectives"),
+                             InDir("")));
+  EXPECT_TRUE(absl::StrContains(ran.out, "rank 1 of 2 ready\n")) << ran.out;
 }
 
 TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {

@@ -43,16 +43,6 @@ void EnterRound(const LinkReForm& round, WorkerEnv& env) {
   env.round = round.round;
 }
 
-// Ignores the warning signals: the warnings also arrive over the link.
-void IgnoreWarnings() {
-  for (const int signal : {SIGUSR1, SIGUSR2}) {
-    struct sigaction action = {};
-    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
-    action.sa_handler = SIG_IGN;
-    sigaction(signal, &action, nullptr);
-  }
-}
-
 }  // namespace
 
 ElasticWorker::ElasticWorker(Worker& worker, const WorkerOptions& options, ElasticRounds& rounds)
@@ -231,12 +221,21 @@ bool ElasticWorker::Recoverable(const absl::Status& status) {
 
 void ElasticWorker::ReportCheckpoint(int64_t step) { rounds_.SendToLauncher(worker_contract::LinkCheckpointed{step}); }
 
+void IgnoreWarningSignals() {
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = SIG_IGN;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
 void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
   // Same as in RunWorker: the code below must run in the forked worker.
   WaitToBeForked();
   options.elastic = true;
   SetEnvironment(options);
-  IgnoreWarnings();
+  IgnoreWarningSignals();
   // RunWorker reports the error, if any.
   const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
   ElasticRounds rounds(env.ok() ? env->round : 0);

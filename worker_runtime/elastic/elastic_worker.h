@@ -155,6 +155,10 @@ class ElasticWorker {
   RecoveryTimes recovery_;
 };
 
+// Ignores the warning signals (SIGUSR1, SIGUSR2) unless a handler is set: an elastic worker receives these warnings over
+// the worker link, and the signals must not end it. RunElasticWorker calls it.
+void IgnoreWarningSignals();
+
 // RunWorker for an elastic worker: announces to the launcher at the start that this worker can re-form. Does not form a
 // group.
 //
@@ -162,9 +166,7 @@ class ElasticWorker {
 //     ddprun::RunElasticWorker({.seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status { ... });
 //   }
 //
-// Warning signals (SIGUSR1, SIGUSR2) are ignored unless a handler is set: the worker receives these warnings over the
-// worker link, and the signals must not end it. REQUIRES: the worker link has not been used (ReportProgress,
-// StopRequested, RunWorker).
+// Calls IgnoreWarningSignals. REQUIRES: the worker link has not been used (ReportProgress, StopRequested, RunWorker).
 [[noreturn]] void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body);
 
 }  // namespace ddprun
