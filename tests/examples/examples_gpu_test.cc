@@ -29,6 +29,20 @@ TEST(ExamplesGpuTest, BasicDdp_AllRanksEndWithTheSameParameters) {
   EXPECT_EQ(out.substr(first, out.find('\n', first) - first), out.substr(last, out.find('\n', last) - last));
 }
 
+// One worker for each GPU; --backend=auto finds the GPU.
+TEST(ExamplesGpuTest, NprocPerNodeGpu_OneWorkerForEachGpu) {
+  constexpr int kNoNamespaces = 77;
+  TempDir dir;
+  Process launcher({"tests/simgpu/device_files.sh", "3", "launcher/ddprun", "--standalone", "--nproc-per-node=gpu",
+                    "--no-python", "examples/cpp/checkpoint_ddp", "--folder=" + dir.File("checkpoints")},
+                   SimulatedGpus(3));
+  const int code = launcher.Wait();
+  if (code == kNoNamespaces) GTEST_SKIP() << "this host allows no mount namespaces";
+  EXPECT_EQ(code, 0) << launcher.Err();
+  EXPECT_THAT(launcher.Out(), HasSubstr("rank 2 has loaded step 1 onto cuda:2")) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), " has loaded step 1 onto cuda:"), 3);
+}
+
 TEST(ExamplesGpuTest, CheckpointDdp_EachRankLoadsOntoItsGpu) {
   TempDir dir;
   const std::string out = OutputOf(2, 2, "checkpoint_ddp", {"--folder=" + dir.File("checkpoints")});
