@@ -1,10 +1,13 @@
 // The C++ examples on simulated GPUs, under the real launcher.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tests/e2e/launch.h"
 #include "tests/simgpu/simulated_gpus.h"
 
@@ -29,6 +32,20 @@ TEST(ExamplesGpuTest, BasicDdp_AllRanksEndWithTheSameParameters) {
   EXPECT_EQ(out.substr(first, out.find('\n', first) - first), out.substr(last, out.find('\n', last) - last));
 }
 
+// One worker for each GPU; --backend=auto finds the GPU.
+TEST(ExamplesGpuTest, NprocPerNodeGpu_OneWorkerForEachGpu) {
+  constexpr int kNoNamespaces = 77;
+  TempDir dir;
+  Process launcher({"tests/simgpu/device_files.sh", "3", "launcher/ddprun", "--standalone", "--nproc-per-node=gpu",
+                    "--no-python", "examples/cpp/checkpoint_ddp", "--folder=" + dir.File("checkpoints")},
+                   SimulatedGpus(3));
+  const int code = launcher.Wait();
+  if (code == kNoNamespaces) GTEST_SKIP() << "this host allows no mount namespaces";
+  EXPECT_EQ(code, 0) << launcher.Err();
+  EXPECT_THAT(launcher.Out(), HasSubstr("rank 2 has loaded step 1 onto cuda:2")) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), " has loaded step 1 onto cuda:"), 3);
+}
+
 TEST(ExamplesGpuTest, CheckpointDdp_EachRankLoadsOntoItsGpu) {
   TempDir dir;
   const std::string out = OutputOf(2, 2, "checkpoint_ddp", {"--folder=" + dir.File("checkpoints")});
@@ -41,6 +58,34 @@ TEST(ExamplesGpuTest, CheckpointDdp_EachRankLoadsOntoItsGpu) {
 TEST(ExamplesGpuTest, ElasticToy_EveryWorkerMakesItsStep) {
   const std::string out = OutputOf(4, 4, "elastic_toy");
   EXPECT_EQ(Count(out, " made its step"), 4) << out;
+}
+
+// Losses by step and rank that elastic_gpt printed.
+std::map<std::string, std::string> LossesOfElasticGpt(const std::map<std::string, std::string>& environment) {
+  Finished launcher(0,
+                    {"--standalone", "--nproc-per-node=2", "--max-restarts=1", "--no-python",
+                     "examples/cpp/elastic_gpt", "--backend=nccl", "--steps=12", "--batch-size=2"},
+                    SimulatedGpus(2, environment));
+  std::map<std::string, std::string> losses;
+  for (absl::string_view line : absl::StrSplit(launcher.Out(), '\n')) {
+    // step N  epoch E  round R  rank K of W has loss L
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() != 13 || words[0] != "step") continue;
+    losses[absl::StrCat("step ", words[1], " rank ", words[7])] = std::string(words[12]);
+  }
+  return losses;
+}
+
+TEST(ExamplesGpuTest, ElasticGpt_LossesAreTheSameWhenARankDies) {
+  const TempDir dir;
+  const std::string once = dir.File("once");
+  const auto expected = LossesOfElasticGpt({});
+  const auto losses = LossesOfElasticGpt({{"SIMCUDA_DIE", "1:middle:20"}, {"SIMCUDA_DIE_ONCE", once}});
+  EXPECT_EQ(expected.size(), 24);
+  EXPECT_EQ(access(once.c_str(), F_OK), 0) << "rank 1 did not die";
+  // Rank 1 may have died after a step was committed and before it printed its loss.
+  for (const auto& [step, loss] : losses) EXPECT_EQ(loss, expected.at(step)) << step;
+  EXPECT_GE(losses.size(), expected.size() - 1);
 }
 
 TEST(ExamplesGpuTest, ModelParallel_UsesTwoGpus) {

@@ -3,8 +3,8 @@
 // allocator, streams, events, device guards, autograd's streams, DDP's reducer, ProcessGroupNCCL.
 //
 // A result must exist before it is computed. Its shape comes from the operator's meta kernel, or else from a trial run
-// of the CPU's kernel over zeros; the work itself follows on the stream. Operators that make the host wait on a GPU (the
-// shape depends on data, or the result is a number) wait for the stream here as well.
+// of the CPU's kernel over zeros; the work itself follows on the stream. Operators that make the host wait on a GPU
+// (the shape depends on data, or the result is a number) wait for the stream here as well.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>

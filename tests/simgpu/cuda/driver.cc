@@ -1,6 +1,6 @@
 // The simulated driver (libcuda.so.1): the functions of the CUDA Driver API that LibTorch names, through
-// libcaffe2_nvrtc.so, and the driver's device files for programs that look for them with access(). Loading and launching
-// kernels that were compiled at run time (NVRTC) is refused.
+// libcaffe2_nvrtc.so, and the driver's device files for programs that look for them with access(). Loading and
+// launching kernels that were compiled at run time (NVRTC) is refused.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

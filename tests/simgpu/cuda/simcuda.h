@@ -28,8 +28,8 @@ void simcuda_enqueue(cudaStream_t stream, void (*work)(void*), void* data);
 // Every later call for this device fails with `error` (a cudaError_t), as after a fault of a kernel.
 void simcuda_set_sticky_error(int device, int error);
 
-// A fault point: SIMCUDA_DIE kills this process here, SIMCUDA_FAULT breaks the current device. Returns 1 if SIMNCCL_FAIL
-// names this point.
+// A fault point: SIMCUDA_DIE kills this process here, SIMCUDA_FAULT breaks the current device. Returns 1 if
+// SIMNCCL_FAIL names this point.
 int simcuda_point(const char* point);
 
 // Allocated bytes, and existing streams, on all devices of this process.

@@ -24,7 +24,7 @@ absl::Status Expect(bool condition, const std::string& what) {
   return condition ? absl::OkStatus() : absl::InternalError("wrong result of " + what);
 }
 
-// Work on the current stream goes on while a collective runs.
+// The current stream computes while a collective runs.
 absl::Status OverlapAllReduce(Worker& worker) {
   const int n = worker.env.world_size;
   at::Tensor tensor = Full(worker, worker.env.rank + 1);

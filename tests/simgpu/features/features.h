@@ -16,8 +16,8 @@ absl::Status UseMetricsAndNanDetector(Worker& worker);
 absl::Status UseTrainingState(Worker& worker);
 absl::Status UseCheckpoints(Worker& worker, const std::string& folder);
 
-// Creates a group `times` times, trains in it, and ends it by Shutdown and Abort in turn. Errors: Internal if descriptors,
-// threads, memory or streams of the device grow.
+// Creates a group `times` times, trains in it, and ends it by Shutdown and Abort in turn. Errors: Internal if
+// descriptors, threads, memory or streams of the device grow.
 absl::Status ReForm(Worker& worker, int times);
 
 }  // namespace ddprun::testing

@@ -17,8 +17,8 @@
 namespace ddprun::testing {
 namespace {
 
-// Groups after which numbers must not grow: LibTorch has used all of its pool of streams by then, and each stream of the
-// simulated device has a thread.
+// Groups after which numbers must not grow: LibTorch has used all of its pool of streams by then, and each stream of
+// the simulated device has a thread.
 constexpr int kWarmUp = 40;
 
 // A function of the simulated runtime, with which this program is not linked.

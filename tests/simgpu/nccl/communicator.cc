@@ -2,9 +2,10 @@
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <set>
@@ -22,6 +23,15 @@ struct Registry {
   std::set<ncclComm*> comms;
   std::string last_error;
 };
+
+// False for a zombie as well: its connections are closed.
+bool IsAlive(pid_t pid) {
+  pollfd process = {static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), POLLIN, 0};
+  if (process.fd < 0) return errno != ESRCH;
+  const bool ended = poll(&process, 1, 0) == 1;
+  close(process.fd);
+  return !ended;
+}
 
 Registry& TheRegistry() {
   static auto* const registry = new Registry;
@@ -110,7 +120,7 @@ void ncclComm::DetectLostRanks() {
   for (int r = 0; r < size; ++r) {
     const int pid = segment->ranks[r].pid;
     if (r == rank || pid == 0) continue;
-    if (segment->ranks[r].gone != 0 || (kill(pid, 0) != 0 && errno == ESRCH)) {
+    if (segment->ranks[r].gone != 0 || !simgpu::IsAlive(pid)) {
       Fail(ncclRemoteError, "rank " + std::to_string(r) + " has left");
     }
   }

@@ -87,8 +87,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// "ncclCommAbort": ends the work that is still in progress. The guide does not state if it waits for what else is queued
-// on the streams; SIMNCCL_ABORT_WAITS makes it wait.
+// "ncclCommAbort": ends the work that is still in progress. The guide does not state if it waits for other work that is
+// queued on the streams; SIMNCCL_ABORT_WAITS makes it wait.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   if (!IsUsable(comm)) return ncclInvalidArgument;

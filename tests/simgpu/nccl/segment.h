@@ -49,8 +49,9 @@ struct Segment {
   char messages[kMaxRanks][kMaxRanks][kMessage];
 };
 
-// Maps the segment of this name, a file in TEST_TMPDIR, which Bazel empties after each test, or else in /dev/shm, which the first caller creates; nullptr on an error of the system. It
-// stays mapped: queued work may use it after an abort.
+// Maps the segment of this name, which the first caller creates: a file in TEST_TMPDIR, which Bazel removes after the
+// test, or else in /dev/shm. It stays mapped, since queued work may use it after an abort. Returns nullptr on an error
+// of the system.
 Segment* MapSegment(const std::string& name);
 
 // Removes the name; those who have mapped the segment keep it.

@@ -26,7 +26,8 @@ inline std::string HostName() {
 class RankProcesses {
  public:
   RankProcesses(int n, const std::string& behaviour, int timeout_seconds = 30,
-                std::map<std::string, std::string> environment = {}, std::set<int> left_out = {}) {
+                std::map<std::string, std::string> environment = {}, std::set<int> left_out = {},
+                const std::string& device = "cpu") {
     environment.insert({{"MASTER_ADDR", "127.0.0.1"},
                         {"MASTER_PORT", absl::StrCat(FreePort())},
                         {"WORLD_SIZE", absl::StrCat(n)},
@@ -34,11 +35,12 @@ class RankProcesses {
     for (int rank = 0; rank < n; ++rank) {
       if (left_out.contains(rank)) continue;
       std::map<std::string, std::string> own = environment;
-      own["RANK"] = absl::StrCat(rank);
+      own["RANK"] = own["LOCAL_RANK"] = absl::StrCat(rank);
       if (own.contains("TORCHELASTIC_ERROR_FILE")) absl::StrAppend(&own["TORCHELASTIC_ERROR_FILE"], ".", rank);
-      ranks_.push_back(std::make_unique<Process>(std::vector<std::string>{"tests/worker_runtime/testing/rank_program",
-                                                                          behaviour, absl::StrCat(timeout_seconds)},
-                                                 own));
+      ranks_.push_back(
+          std::make_unique<Process>(std::vector<std::string>{"tests/worker_runtime/testing/rank_program", behaviour,
+                                                             absl::StrCat(timeout_seconds), device},
+                                    own));
     }
   }
 

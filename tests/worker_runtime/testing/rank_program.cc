@@ -59,17 +59,18 @@ void Say(const std::string& text) {
   [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
 }
 
-absl::Status Loop(ProcessGroup& group, int64_t elements) {
-  at::Tensor tensor = at::full({elements}, 1.0f);
+absl::Status Loop(Worker& worker, int64_t elements) {
+  at::Tensor tensor = at::full({elements}, 1.0f, at::TensorOptions(worker.device));
   while (true) {
-    if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
+    if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
     tensor.fill_(1.0f);
+    tensor[0].item<float>();  // a GPU may not have begun
   }
 }
 
 // Survivors get new ranks, as a launcher would assign them in a new round.
 absl::Status Reform(Worker& worker) {
-  absl::Status failed = Loop(*worker.group, 100000);
+  absl::Status failed = Loop(worker, 100000);
   Say(absl::StrCat("rank ", worker.env.rank, " saw: ", failed.message()));
   worker.group.reset();
   WorkerEnv env = worker.env;
@@ -184,7 +185,7 @@ absl::Status WaitInVain(ProcessGroup& group) {
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
   ProcessGroup& group = *worker.group;
   const int rank = worker.env.rank;
-  at::Tensor tensor = at::full({4}, 1.0f);
+  at::Tensor tensor = at::full({4}, 1.0f, at::TensorOptions(worker.device));
   if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
   if (behaviour == "abort" || behaviour.starts_with("half_")) AbortOnSignal(worker.group);
   if (behaviour == "stop") return TrainUntilStopped(group, rank);
@@ -215,12 +216,12 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
     for (int line = 0; line < 100000; ++line) puts("one of many lines, and nobody reads them");
     return absl::OkStatus();
   }
-  if (behaviour == "shapes") return Loop(group, rank == 1 ? 20 : 10);
+  if (behaviour == "shapes") return Loop(worker, rank == 1 ? 20 : 10);
   if (behaviour == "raw") {
     std::vector<at::Tensor> tensors = {tensor};
     while (true) group.c10d()->allreduce(tensors)->wait();
   }
-  return Loop(group, 100000);
+  return Loop(worker, 100000);
 }
 
 }  // namespace
