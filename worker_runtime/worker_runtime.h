@@ -35,6 +35,7 @@
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/process_group/choose_device.h"
+#include "worker_runtime/process_group/env_from_ranks.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/process_group/tensor_collectives.h"
 #include "worker_runtime/process_group/values.h"

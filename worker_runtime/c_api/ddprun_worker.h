@@ -25,8 +25,8 @@
  *   ddprun --nproc-per-node=2 --no-python ./program
  *
  * Errors: functions that return int return DDPRUN_OK or a ddprun_code, unless stated otherwise; ddprun_last_error()
- * then has one line of text. An invalid argument leaves the group usable. After any other error of a collective the group is
- * unusable: call ddprun_fail or ddprun_destroy. No function throws a C++ exception or ends the process.
+ * then has one line of text. An invalid argument leaves the group usable. After any other error of a collective the
+ * group is unusable: call ddprun_fail or ddprun_destroy. No function throws a C++ exception or ends the process.
  *
  * Collectives: all ranks call the same functions in the same order, with equal counts, dtype and op. Ranks that pass
  * different counts are not always detected, and Gloo may then end the process. Each call blocks until this rank's

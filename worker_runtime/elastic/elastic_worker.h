@@ -155,8 +155,8 @@ class ElasticWorker {
   RecoveryTimes recovery_;
 };
 
-// Ignores the warning signals (SIGUSR1, SIGUSR2) unless a handler is set: an elastic worker receives these warnings over
-// the worker link, and the signals must not end it. RunElasticWorker calls it.
+// Ignores the warning signals (SIGUSR1, SIGUSR2) unless a handler is set: an elastic worker receives these warnings
+// over the worker link, and the signals must not end it. RunElasticWorker calls it.
 void IgnoreWarningSignals();
 
 // RunWorker for an elastic worker: announces to the launcher at the start that this worker can re-form. Does not form a

@@ -34,8 +34,8 @@ using BroadcastFromRankZero = absl::FunctionRef<absl::StatusOr<std::string>(std:
 //   if (!env.ok()) return env.status();
 //   auto group = ddprun::ProcessGroup::Create(*env);
 //
-// Errors: InvalidArgument: the ranks, without a broadcast; those of `broadcast`; on all ranks, Unavailable: rank 0 can't
-// host the store.
+// Errors: InvalidArgument: the ranks, without a broadcast; those of `broadcast`; on all ranks, Unavailable: rank 0
+// can't host the store.
 absl::StatusOr<WorkerEnv> EnvFromRanks(const AssignedRanks& ranks, BroadcastFromRankZero broadcast,
                                        absl::Duration timeout = absl::Minutes(30));
 
