@@ -13,6 +13,6 @@ def simulated_gpu_test(name, test, args = [], data = [], env = {}, tags = [], **
         args = ["$(rootpath %s)" % test] + args,
         data = data + [test, "//tests/simgpu:libraries"],
         env = dict(env, OMP_NUM_THREADS = "1"),
-        tags = ["libtorch", "no_asan_ubsan"] + tags,
+        tags = ["libtorch", "no_asan_ubsan", "simgpu"] + tags,
         **kwargs
     )
