@@ -89,8 +89,9 @@ TEST(ExamplesGpuTest, ElasticGpt_LossesAreTheSameWhenARankDies) {
 }
 
 TEST(ExamplesGpuTest, ModelParallel_UsesTwoGpus) {
-  const std::string out = OutputOf(1, 2, "model_parallel");
+  const std::string out = OutputOf(2, 4, "model_parallel");
   EXPECT_EQ(Count(out, " on cuda:0 and cuda:1"), 2) << out;
+  EXPECT_EQ(Count(out, " on cuda:2 and cuda:3"), 2) << out;
 }
 
 // The fused optimizer and the snapshots of a GPU; the run that resumes ends where the other one does.

@@ -9,6 +9,8 @@
 #include <torch/version.h>
 
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -107,28 +109,54 @@ TEST_F(Nccl, Abort_InTheMiddleOfCollectives_IsSeenByTheHealthCheck) {
   EXPECT_EQ((*group)->AllReduce(sum).code(), absl::StatusCode::kAborted);
 }
 
-// Rank 1 meets rank 0 but has no NCCL, so rank 0 waits for it when it creates the communicator.
-TEST_F(Nccl, Cancel_WhileTheCommunicatorIsCreated_Returns) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::stop_source stop;
-  ProcessGroupOptions options;
-  options.timeout = absl::Minutes(5);
-  options.cancel = stop.get_token();
-  ProcessGroupOptions nccl = options;
-  nccl.backend = "nccl";
-  nccl.device = device_;
-  std::thread other([&] { ProcessGroup::CreateWithStore(store, "g", 1, 2, options).IgnoreError(); });
-  absl::Status status;
-  std::thread waiting([&] { status = ProcessGroup::CreateWithStore(store, "g", 0, 2, nccl).status(); });
-  // NcclStore counts the ranks that are about to create the communicator.
-  const std::string ranks = "g/cuda/0/ranks";
-  EXPECT_TRUE(testing::Eventually([&] { return store->add(ranks, 0) == 1; }));
-  stop.request_stop();
-  waiting.join();
-  other.join();
+// Rank 1 joins the group, but calls no operation, so rank 0 waits for it before it creates the communicator.
+class NcclWithoutPeer : public Nccl {
+ protected:
+  void SetUp() override {
+    Nccl::SetUp();
+    if (!IsSkipped() && at::getNumGPUs() < 2) GTEST_SKIP() << "this host has only one GPU";
+  }
+
+  // Calls `wait` for rank 0 on another thread, then `end` when it waits. Returns the result of `wait`.
+  absl::Status EndWait(std::function<absl::Status(ProcessGroup&)> wait, std::function<void(ProcessGroup&)> end) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    ProcessGroupOptions options;
+    options.timeout = absl::Minutes(5);
+    options.cancel = stop_.get_token();
+    options.backend = "nccl";
+    options.device = device_;
+    ProcessGroupOptions of_other = options;
+    of_other.device = c10::Device(at::kCUDA, device_.index() == 0 ? 1 : 0);
+    absl::Status status;
+    {
+      std::shared_ptr<ProcessGroup> other;
+      std::thread joining([&] { other = *ProcessGroup::CreateWithStore(store, "g", 1, 2, of_other); });
+      const std::shared_ptr<ProcessGroup> group = *ProcessGroup::CreateWithStore(store, "g", 0, 2, options);
+      joining.join();
+      std::thread waiting([&] { status = wait(*group); });
+      // NcclStore counts the ranks that are about to create the communicator.
+      EXPECT_TRUE(testing::Eventually([&] { return store->add("g/cuda/0/ranks", 0) == 1; }));
+      end(*group);
+      waiting.join();
+    }
+    // A thread that was left behind uses CUDA until it has noticed the stop; CUDA must not be unloaded before.
+    EXPECT_TRUE(testing::Eventually([&] { return store.use_count() == 1; }));
+    return status;
+  }
+
+  std::stop_source stop_;
+};
+
+TEST_F(NcclWithoutPeer, Cancel_EndsConnectNccl) {
+  const absl::Status status =
+      EndWait([](ProcessGroup& group) { return group.ConnectNccl(); }, [this](ProcessGroup&) { stop_.request_stop(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
-  // The thread that was left behind uses CUDA until it has noticed the stop; CUDA must not be unloaded before.
-  EXPECT_TRUE(testing::Eventually([&] { return store.use_count() == 1; }));
+}
+
+TEST_F(NcclWithoutPeer, Abort_EndsTheFirstCollective) {
+  const absl::Status status = EndWait([this](ProcessGroup& group) { return group.AllReduce(OnGpu(1)); },
+                                      [](ProcessGroup& group) { group.Abort("rank 1 is gone"); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
 }
 
 TEST_F(Nccl, MixedGroup_MovesTensorsOfBothDevices) {

@@ -123,6 +123,8 @@ absl::StatusOr<int64_t> ElasticWorker::SyncState(TrainingState& state, ElasticMo
 
 absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, ElasticModel& ddp, Resume resume,
                                                    std::optional<int>* source) {
+  // When all ranks have just met: a rank that dies meanwhile then delays nobody.
+  if (state.IsOn(group()->nccl_device())) DDPRUN_RETURN_IF_ERROR(group()->ConnectNccl());
   const CommittedPoint held = committed_.value_or(CommittedPoint{kNothing});
   const at::Tensor mine = at::tensor({held.step, int64_t{state_lost_}, held.part}, at::kLong);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<at::Tensor> all, group()->AllGather(mine.to(group()->device())));

@@ -132,6 +132,7 @@ const std::string& ProcessGroup::name() const { return impl_->name; }
 const std::string& ProcessGroup::backend() const { return impl_->backend_text; }
 absl::Duration ProcessGroup::timeout() const { return impl_->options.timeout; }
 c10::Device ProcessGroup::device() const { return impl_->device; }
+absl::Status ProcessGroup::ConnectNccl() { return impl_->ConnectNccl(); }
 std::optional<c10::Device> ProcessGroup::nccl_device() const {
   return impl_->bound_to_gpu ? std::optional(impl_->cuda_device) : std::nullopt;
 }
@@ -300,7 +301,7 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   if (gloo != nullptr) {
     if (absl::Status status = ConnectGloo(); !status.ok()) return status;
   }
-  absl::Status status = TorchTry("", [&] {
+  return TorchTry("", [&] {
     if (plugin != nullptr) {
       nccl = plugin->Create(c10::make_intrusive<NcclStore>("cuda", store, aborted_.get_token(), size), rank, size,
                             cuda_device, absl::ToChronoMilliseconds(options.timeout));
@@ -308,12 +309,10 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
     MakeGroup(*choice, checked, unique_name);
     return absl::OkStatus();
   });
-  return status.ok() && bound_to_gpu ? ConnectNccl() : status;
 }
 
-// Creates the communicator now, when all ranks have just met, and not in the first collective: only here can it be left
-// to another thread.
 absl::Status ProcessGroup::Impl::ConnectNccl() {
+  if (!bound_to_gpu) return absl::OkStatus();
   absl::Status status = RunCancellable(options.cancel, [backend = nccl, device = cuda_device] {
     return TorchTry("NCCL could not connect the ranks", [&] {
       std::vector<at::Tensor> tensors = {at::zeros({1}, at::TensorOptions().device(device))};

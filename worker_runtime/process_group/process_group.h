@@ -114,6 +114,12 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // ranks, except for the index.
   std::optional<c10::Device> nccl_device() const;
 
+  // Collective: creates NCCL's communicator of nccl_device() now, and not in the first operation that needs it;
+  // ProcessGroupOptions::cancel ends it at once, which leaves a thread behind until NCCL gives up. Does nothing without
+  // that device. Call it only if the ranks' CUDA tensors are all on that device: LibTorch pairs the communicators of
+  // several GPUs in the order in which each rank creates them.
+  absl::Status ConnectNccl();
+
   // Creates a group of some of this group's ranks (ascending, each at most once). Every rank of this group must call it
   // with the same arguments; ranks that are not in `ranks` get nullptr. Default options: those of this group.
   absl::StatusOr<std::shared_ptr<ProcessGroup>> NewSubgroup(absl::Span<const int> ranks, const std::string& name,

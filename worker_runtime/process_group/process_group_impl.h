@@ -57,6 +57,9 @@ class ProcessGroup::Impl {
   // Meets the other ranks in `fresh_store`, then creates `group`, which LibTorch's logs call `unique_name`.
   absl::Status Form(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name);
 
+  // See ProcessGroup.
+  absl::Status ConnectNccl();
+
   // Returns OK, or the reason why `operation` can no longer run.
   absl::Status Usable(absl::string_view operation);
 
@@ -91,7 +94,6 @@ class ProcessGroup::Impl {
   absl::Status ConnectGloo();
   absl::Status ResolveDevice(const BackendChoice& choice);
   void MakeGroup(const BackendChoice& choice, bool checked, const std::string& unique_name);
-  absl::Status ConnectNccl();
 
   FailureReport Describe(absl::string_view operation, const absl::Status& thrown);
   uint64_t Sequence();

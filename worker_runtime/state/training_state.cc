@@ -295,6 +295,10 @@ absl::Status TrainingState::AddSampler(ElasticSampler& sampler, const std::strin
 
 std::vector<c10::Device> TrainingState::Accelerators() const { return AcceleratorsOf(GetModuleState(module_).tensors); }
 
+bool TrainingState::IsOn(const std::optional<c10::Device>& device) const {
+  return device.has_value() && Accelerators() == std::vector<c10::Device>{*device};
+}
+
 absl::StatusOr<StateParts> TrainingState::Parts(std::map<std::string, std::string> metadata, NamedTensors extra) const {
   const ModuleState module = GetModuleState(module_);
   NamedTensors rest = std::move(extra);
@@ -444,7 +448,7 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) 
     sent->path = absl::StrCat("rank ", root, "'s state");
     sent->header = part->layout;
     const StatePart* const source = part;
-    if (group.nccl_device().has_value()) {
+    if (IsOn(group.nccl_device())) {
       for (const at::Tensor& tensor : part->tensors)
         sent->between_gpus += tensor.is_cuda() && tensor.numel() > 0 ? '1' : '0';
       sent->on_gpu = [source](size_t index) { return source->tensors[index].detach(); };

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -143,6 +144,8 @@ class TrainingState {
 
   // Devices other than the CPU that hold the module.
   std::vector<c10::Device> Accelerators() const;
+  // True if the module is on this device and no other accelerator.
+  bool IsOn(const std::optional<c10::Device>& device) const;
 
  private:
   friend class StateLoader;
