@@ -123,7 +123,7 @@ absl::StatusOr<int64_t> ElasticWorker::SyncState(TrainingState& state, ElasticMo
 
 absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, ElasticModel& ddp, Resume resume,
                                                    std::optional<int>* source) {
-  // When all ranks have just met: a rank that dies meanwhile then delays nobody.
+  // Now, when all ranks have just met: a rank that dies meanwhile does not delay the others.
   if (state.IsOn(group()->nccl_device())) DDPRUN_RETURN_IF_ERROR(group()->ConnectNccl());
   const CommittedPoint held = committed_.value_or(CommittedPoint{kNothing});
   const at::Tensor mine = at::tensor({held.step, int64_t{state_lost_}, held.part}, at::kLong);
