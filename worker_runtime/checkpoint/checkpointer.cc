@@ -443,8 +443,7 @@ absl::Status Checkpointer::Impl::SaveParts(int64_t step, StateParts parts, Write
   model_snapshot_.Copy(parts.model.layout, parts.model.tensors);
   rest_snapshot_.Copy(parts.rest.layout, parts.rest.tensors);
   const int rank = RankIn(group_.get());
-  const bool from_gpu = std::any_of(parts.model.tensors.begin(), parts.model.tensors.end(),
-                                    [](const at::Tensor& t) { return !t.is_cpu(); });
+  const bool from_gpu = !state_.Accelerators().empty();
   writer_ = std::async(std::launch::async, [=, this, group = group_, parts = std::move(parts)]() mutable {
     const absl::Status status = TorchTry("", [&]() -> absl::Status {
       const auto copied = [](HostSnapshot& snapshot, StatePart* part) {

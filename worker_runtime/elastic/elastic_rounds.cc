@@ -1,6 +1,5 @@
 #include "worker_runtime/elastic/elastic_rounds.h"
 
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -16,10 +15,7 @@ using worker_contract::LinkStop;
 using worker_contract::LinkSuspend;
 using worker_contract::LinkSuspended;
 
-ElasticRounds::~ElasticRounds() {
-  MutexLock lock(&mutex_);
-  while (in_background_ > 0) changed_.Wait(&mutex_);
-}
+ElasticRounds::~ElasticRounds() { background_.Wait(); }
 
 LauncherLink::Listener ElasticRounds::listener() {
   return {.heard = [this](const LauncherLinkMessage& line) { OnLauncherMessage(line); },
@@ -129,20 +125,6 @@ std::optional<SteadyTime> ElasticRounds::suspended_at() const {
 std::optional<SteadyTime> ElasticRounds::re_formed_at() const {
   MutexLock lock(&mutex_);
   return tracker_.re_formed_at();
-}
-
-void ElasticRounds::InBackground(std::function<void()> function) {
-  {
-    MutexLock lock(&mutex_);
-    ++in_background_;
-  }
-  std::thread([this, function = std::move(function)]() mutable {
-    function();
-    function = nullptr;  // it may hold the last reference to a group
-    MutexLock lock(&mutex_);
-    --in_background_;
-    changed_.NotifyAll();
-  }).detach();
 }
 
 }  // namespace ddprun

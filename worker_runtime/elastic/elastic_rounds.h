@@ -6,8 +6,10 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/background_calls.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "worker_contract/worker_link.h"
@@ -67,7 +69,7 @@ class ElasticRounds {
   std::optional<SteadyTime> re_formed_at() const;
 
   // Runs `function` on a thread of its own.
-  void InBackground(std::function<void()> function);
+  void InBackground(std::function<void()> function) { background_.Start(std::move(function)); }
 
  private:
   void OnLauncherMessage(const worker_contract::LauncherLinkMessage& line);
@@ -79,7 +81,7 @@ class ElasticRounds {
   std::optional<std::stop_source> creation_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const std::string&)> abort_ ABSL_GUARDED_BY(mutex_);
   bool checkpoint_wanted_ ABSL_GUARDED_BY(mutex_) = false;
-  int in_background_ ABSL_GUARDED_BY(mutex_) = 0;
+  BackgroundCalls background_;
 };
 
 }  // namespace ddprun

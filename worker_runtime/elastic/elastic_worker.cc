@@ -56,6 +56,7 @@ absl::Status ElasticWorker::NextRendezvous(TrainingState& state, ElasticModel& d
   if (failure_.empty()) failure_ = "its group was shut down during training";
   const std::string reason = rounds_.suspended() ? rounds_.suspend_reason() : failure_;
   recovery_ = {};
+  devices_awaited_ = false;  // what was awaited before an error is not what the next Commit takes
   ddp.Drop();
   LeaveGroup(absl::StrCat("this rank leaves the round: ", reason));
   if (committed_.has_value()) {
@@ -192,10 +193,8 @@ absl::Status ElasticWorker::AwaitDevices(const TrainingState& state) {
 }
 
 absl::Status ElasticWorker::Commit(TrainingState& state, int64_t step, const CommitOptions& options) {
-  if (!std::exchange(devices_awaited_, false)) {
-    DDPRUN_RETURN_IF_ERROR(AwaitDevices(state));
-    devices_awaited_ = false;
-  }
+  if (!devices_awaited_) DDPRUN_RETURN_IF_ERROR(AwaitDevices(state));
+  devices_awaited_ = false;
   state.Commit(options.gradients ? TrainingState::Scope::kStep : TrainingState::Scope::kStepFromZeroGradients);
   committed_ = CommittedPoint{step, options.part};
   state_lost_ = false;

@@ -2,11 +2,9 @@
 #define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_CANCELLABLE_H_
 
 #include <functional>
-#include <memory>
 #include <stop_token>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 
 namespace ddprun {
 
@@ -17,25 +15,6 @@ namespace ddprun {
 // REQUIRES: `work` owns everything that it uses; it is destroyed on the thread that ran it. It must end without help,
 // so that threads do not accumulate.
 absl::Status RunCancellable(const std::stop_token& cancel, std::function<absl::Status()> work);
-
-// Calls that may take long, or for ever, each on a thread of its own. Threads: any. The destructor does not wait.
-class BackgroundCalls {
- public:
-  BackgroundCalls();
-  ~BackgroundCalls();
-  BackgroundCalls(const BackgroundCalls&) = delete;
-  BackgroundCalls& operator=(const BackgroundCalls&) = delete;
-
-  // REQUIRES: as for RunCancellable, `call` owns everything that it uses.
-  void Start(std::function<void()> call);
-
-  // Waits until all calls have returned, up to `timeout`; those that have not are left behind.
-  void Wait(absl::Duration timeout);
-
- private:
-  struct Running;
-  const std::shared_ptr<Running> running_;
-};
 
 }  // namespace ddprun
 

@@ -19,11 +19,13 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/mutex.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/cancellable.h"
 #include "worker_runtime/process_group/interruptible_store.h"
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/nccl_store.h"
@@ -281,7 +283,7 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   bound_to_gpu = plugin != nullptr && options.device.is_cuda();
   if (bound_to_gpu) {
     absl::Status status = TorchTry("", [&] {
-      self.gpu = plugin->DeviceUuid(cuda_device);
+      self.gpu = absl::BytesToHexString(plugin->DeviceUuid(cuda_device));
       return absl::OkStatus();
     });
     if (!status.ok()) return status;

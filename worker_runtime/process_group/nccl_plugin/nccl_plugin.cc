@@ -23,13 +23,7 @@ class Plugin : public NcclPlugin {
     CheckDevice(device);
     cudaDeviceProp properties;
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index()));
-    constexpr char kDigits[] = "0123456789abcdef";
-    std::string text;
-    for (const char byte : properties.uuid.bytes) {
-      const auto value = static_cast<unsigned char>(byte);
-      text += {kDigits[value >> 4], kDigits[value & 15]};
-    }
-    return text;
+    return {properties.uuid.bytes, sizeof properties.uuid.bytes};
   }
 
   c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

@@ -27,7 +27,7 @@ class NcclPlugin {
   // Makes `device` this thread's current device.
   virtual void UseDevice(c10::Device device) = 0;
 
-  // Identifies the GPU among those of all hosts: its UUID, in hexadecimal.
+  // Identifies the GPU among those of all hosts: the 16 bytes of its UUID.
   virtual std::string DeviceUuid(c10::Device device) = 0;
 
   // Creates a rank's endpoint of a group on `device`. Its abort() and shutdown() are those of c10d::Backend; after
