@@ -80,4 +80,13 @@ absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group) {
   return absl::Now() + absl::Seconds(*left);
 }
 
+void IgnoreWarningSignals() {
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = SIG_IGN;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
 }  // namespace ddprun

@@ -13,7 +13,7 @@ namespace ddprun {
 // signal, SLURM's preemption or time limit), else nullopt. The answer is the same on all ranks in the same step,
 // although the signal reaches them at different times. Collective; costs a round trip, so call it every few steps.
 //
-//   absl::StatusOr<std::optional<absl::Time>> stop = ddprun::StopRequested(*worker.group);
+//   absl::StatusOr<std::optional<absl::Time>> stop = ddprun::StopRequested(*worker.group());
 //   if (!stop.ok()) return stop.status();
 //   if (stop->has_value()) return checkpoints.Save(progress);   // before **stop
 //
@@ -26,6 +26,10 @@ absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group);
 // Time until this process is killed, as far as this rank knows; infinite if no stop was announced. Not collective:
 // other ranks may not know yet, so agree before acting on it.
 absl::Duration TimeUntilStop();
+
+// Ignores the warning signals (SIGUSR1, SIGUSR2) unless a handler is set: they announce the end of the job's time, which
+// Training also learns from the launcher, and must not end the worker. RunWorker calls it.
+void IgnoreWarningSignals();
 
 }  // namespace ddprun
 

@@ -1,127 +1,261 @@
 #include "worker_runtime/worker.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include <ATen/Functions.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <iostream>
-#include <mutex>
-#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/time/time.h"
-#include "worker_contract/environment.h"
-#include "worker_contract/exit_codes.h"
-#include "worker_runtime/base/last_words.h"
+#include "absl/strings/str_cat.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/preload/wait_to_be_forked.h"
+#include "worker_runtime/ddp/distributed_model.h"
+#include "worker_runtime/elastic/core/state_source.h"
+#include "worker_runtime/elastic/elastic_rounds.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/nccl_loader.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
+#include "worker_runtime/state/training_state.h"
 
 namespace ddprun {
 namespace {
 
-constexpr absl::Duration kDelayAfterPeerFailure = absl::Milliseconds(500);
+using worker_contract::LinkReForm;
 
-[[noreturn]] void End(int code) {
-  for (std::ostream* stream : {&std::cout, &std::cerr, &std::clog}) stream->flush();
-  fflush(nullptr);
-  _exit(code);
-}
+// Sent by a rank that holds no state.
+constexpr int64_t kNothing = -1;
 
-void SetThreads() {
-  const char* const text = getenv(worker_contract::kOmpNumThreads);
-  int threads = 0;
-  if (text != nullptr && absl::SimpleAtoi(text, &threads) && threads > 0) at::set_num_threads(threads);
-}
+// AwaitDevices polls: a wait inside CUDA would not end when a collective hangs on the device.
+constexpr std::chrono::microseconds kPollInterval = std::chrono::microseconds(20);
+constexpr absl::Duration kHealthCheckInterval = absl::Milliseconds(2);
 
-// Initialized before main, when the generator still has its initial random seed.
-const uint64_t seed_at_start = at::detail::getDefaultCPUGenerator().current_seed();
-
-// Gives this process a random seed of its own. Workers that are forked from one process (--preload) have a copy of its
-// generator. A generator that main has seeded keeps its seed, as it would without --preload.
-void SeedAfterFork() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  if (generator.current_seed() == seed_at_start) generator.seed();
-}
-
-absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
-  DDPRUN_ASSIGN_OR_RETURN(worker.device, ChooseDevice(worker.env, options.device));
-  if (!options.seed.has_value()) SeedAfterFork();
-  // Only now: seeding looks for CUDA, and LibTorch looks once.
-  if (options.seed.has_value()) {
-    DDPRUN_RETURN_IF_ERROR(TorchTry("torch::manual_seed", [&] {
-      at::manual_seed(*options.seed);
-      return absl::OkStatus();
-    }));
-  }
-  if (!options.elastic) {
-    DDPRUN_ASSIGN_OR_RETURN(worker.group, ProcessGroup::Create(worker.env, GroupOptions(options, worker.device)));
-  }
-  absl::Status returned;
-  absl::Status status = TorchTry("", [&] {
-    returned = body(worker);
-    return absl::OkStatus();
-  });
-  // The body may have replaced its group after a failure; the new group then explains errors and is shut down.
-  if (worker.group == nullptr) return status.ok() ? returned : status;
-  status = status.ok() ? returned : worker.group->Explain("training", status);
-  return status.ok() ? worker.group->Shutdown() : status;
-}
-
-// Reports to the launcher before the group is aborted, so that the other ranks' consequential errors arrive later.
-void ReportFailure(const Worker& worker, const absl::Status& status) {
-  ReportWorkerError(worker.env.rank, worker.env.error_file, status);
-  if (worker.group != nullptr) {
-    worker.group->Abort(status.message());
-    worker.group->AwaitReaders();
-  }
-  // The rank that caused the error ends at the same time. The launcher should see that exit first; it then stops this
-  // worker.
-  if (absl::IsUnavailable(status)) poll(nullptr, 0, absl::ToInt64Milliseconds(kDelayAfterPeerFailure));
+void EnterRound(const LinkReForm& round, WorkerEnv& env) {
+  env.rank = round.rank;
+  env.world_size = round.world_size;
+  env.local_world_size = round.local_world_size;
+  env.group_rank = round.group_rank;
+  env.group_world_size = round.group_world_size;
+  env.master_addr = round.master_addr;
+  env.master_port = round.master_port;
+  env.restart_count = round.restart_count;
+  env.round = round.round;
 }
 
 }  // namespace
 
-void SetEnvironment(const WorkerOptions& options) {
-  if (HostHasGpu()) SetNcclDefaults(absl::ToChronoMilliseconds(options.timeout), options.elastic);
+Worker::Worker(WorkerEnv env, WorkerOptions options, c10::Device device)
+    : env_(std::move(env)), options_(std::move(options)), device_(device) {}
+
+// RunWorker has shut down or aborted the group.
+Worker::~Worker() {
+  if (rounds_ != nullptr) rounds_->EndGroup();
 }
 
-ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device& device) {
-  return {.backend = options.backend, .device = device, .timeout = options.timeout, .interface = options.interface};
-}
-
-void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
-  WaitToBeForked();
-  SetEnvironment(options);
-  // Writing to a pipe whose reader has exited must not end the training.
-  signal(SIGPIPE, SIG_IGN);
-  absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
-  if (!env.ok()) {
-    const char* const file = getenv(worker_contract::kErrorFile);
-    const char* const rank = getenv(worker_contract::kRank);
-    int number = 0;
-    ReportWorkerError(rank != nullptr && absl::SimpleAtoi(rank, &number) ? number : 0, file == nullptr ? "" : file,
-                      env.status());
-    End(worker_contract::kExitUsage);
+absl::Status Worker::AnnounceRounds() {
+  // The process has one link to the launcher, whose thread uses the rounds until the process ends.
+  static std::atomic<bool> announced = false;
+  if (group_ != nullptr || announced.exchange(true)) {
+    return absl::FailedPreconditionError(absl::StrCat("rank ", env_.rank, ": NextRendezvous (or Training::Run) ",
+                                                      group_ != nullptr
+                                                          ? "must be called before InitProcessGroup"
+                                                          : "was called for another Worker of this process"));
   }
-  SetThreads();
-  InstallCrashReporter(env->rank);
-  LauncherLink::OfProcess();  // connects early, so that the launcher can announce a stop to this worker
-  Worker worker{.env = *env};
-  const absl::Status status = Run(worker, options, body);
-  if (!status.ok()) ReportFailure(worker, status);
-  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kExitNonRestartable : worker_contract::kExitFailed);
+  rounds_ = new ElasticRounds(env_.round);
+  rounds_->set_link(LauncherLink::OfElasticProcess(rounds_->listener()));
+  return absl::OkStatus();
+}
+
+absl::Status Worker::NextRendezvous(TrainingState& state, DistributedModel& ddp) {
+  if (rounds_ == nullptr) return AnnounceRounds();
+  if (failure_.empty()) failure_ = "its group was shut down during training";
+  const std::string reason = rounds_->suspended() ? rounds_->suspend_reason() : failure_;
+  recovery_ = {};
+  devices_awaited_ = false;  // what was awaited before an error is not what the next Commit takes
+  ddp.Disconnect();
+  LeaveGroup(absl::StrCat("this rank leaves the round: ", reason));
+  if (committed_.has_value()) {
+    if (const absl::Status status = state.Rollback(); !status.ok()) {
+      std::cerr << absl::StrCat("rank ", env_.rank, ": can't continue from step ", committed_->step,
+                                ", using another rank's state instead: ", status.message(), "\n");
+      committed_ = std::nullopt;
+      state_lost_ = true;
+    }
+  }
+  recovery_.rolled_back = SteadyNow();
+  DDPRUN_ASSIGN_OR_RETURN(const LinkReForm round, rounds_->AwaitNextRound(committed_step(), failure_));
+  EnterRound(round, env_);
+  failure_.clear();
+  recovery_.round = round.round;
+  recovery_.suspended = rounds_->suspended_at();
+  recovery_.re_formed = rounds_->re_formed_at();
+  return absl::OkStatus();
+}
+
+void Worker::LeaveGroup(const std::string& reason) {
+  rounds_->EndGroup();
+  if (group_ == nullptr) return;
+  // In the background, so as not to wait for an unreachable store.
+  rounds_->InBackground([group = std::exchange(group_, nullptr), reason] { group->Abort(reason); });
+}
+
+absl::Status Worker::InitProcessGroup() {
+  if (HostHasGpu()) SetNcclLimit(absl::ToChronoMilliseconds(options_.timeout), /*elastic=*/rounds_ != nullptr);
+  ProcessGroupOptions options = {
+      .backend = options_.backend, .device = device_, .timeout = options_.timeout, .interface = options_.interface};
+  if (rounds_ != nullptr) return InitRoundsGroup(std::move(options));
+  LauncherLink::OfProcess();  // connects now, so that the launcher can announce a stop to this worker
+  DDPRUN_ASSIGN_OR_RETURN(group_, ProcessGroup::Create(env_, std::move(options)));
+  return absl::OkStatus();
+}
+
+absl::Status Worker::InitRoundsGroup(ProcessGroupOptions options) {
+  const std::stop_source creation;
+  const absl::Status ended =
+      absl::CancelledError(absl::StrCat("rank ", env_.rank, ": the round ended while its process group was created"));
+  if (!rounds_->BeginGroup(creation)) return ended;
+  options.cancel = creation.get_token();
+  options.await_failure_reports = !rounds_->linked();
+  // Makes the attempt number agree between survivors, which have formed groups before, and newcomers, which have not.
+  if (env_.round != 0) options.attempt = env_.round;
+  DDPRUN_ASSIGN_OR_RETURN(group_, ProcessGroup::Create(env(), std::move(options)));
+  const std::weak_ptr<ProcessGroup> weak = group_;
+  const auto abort = [weak](const std::string& reason) {
+    if (const std::shared_ptr<ProcessGroup> group = weak.lock(); group != nullptr) group->Abort(reason);
+  };
+  if (!rounds_->UseGroup(abort)) {
+    LeaveGroup(std::string(ended.message()));
+    return ended;
+  }
+  recovery_.group_formed = SteadyNow();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Worker::SyncState(TrainingState& state, DistributedModel& ddp, Resume resume) {
+  std::optional<int> source;
+  absl::StatusOr<CommittedPoint> point = absl::InternalError("");
+  DDPRUN_RETURN_IF_ERROR(group_->Try("synchronizing the training state", [&] {
+    point = Sync(state, ddp, resume, &source);
+    return point.status();
+  }));
+  DDPRUN_RETURN_IF_ERROR(Commit(state, point->step, {.part = point->part}));
+  recovery_.state_synced = SteadyNow();
+  recovery_.step = point->step;
+  recovery_.first_step = std::nullopt;
+  if (recovery_.round != 0) rounds_->SendToLauncher(worker_contract::LinkReFormed{env_.round, point->step, source});
+  return point->step;
+}
+
+absl::StatusOr<CommittedPoint> Worker::Sync(TrainingState& state, DistributedModel& ddp, Resume resume,
+                                            std::optional<int>* source) {
+  // Now, when all ranks have just met: a rank that dies meanwhile does not delay the others.
+  if (state.IsOn(group_->nccl_device())) DDPRUN_RETURN_IF_ERROR(group_->ConnectNccl());
+  const CommittedPoint held = committed_.value_or(CommittedPoint{kNothing});
+  const at::Tensor mine = at::tensor({held.step, int64_t{state_lost_}, held.part}, at::kLong);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<at::Tensor> all, group_->AllGather(mine.to(group_->device())));
+  std::vector<std::optional<CommittedPoint>> points;
+  bool lost = false;
+  for (const at::Tensor& tensor : all) {
+    const at::Tensor values = tensor.cpu();
+    const auto* const value = values.const_data_ptr<int64_t>();
+    points.push_back(value[0] == kNothing ? std::nullopt : std::optional(CommittedPoint{value[0], value[2]}));
+    lost |= value[1] != 0;
+  }
+  *source = ChooseStateSource(points);
+  if (!source->has_value()) {
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<int64_t> resumed, resume());
+    if (!resumed.has_value() && lost) {
+      return absl::DataLossError(
+          "no rank holds a training state, and there is no checkpoint: restart the training in new processes");
+    }
+    DDPRUN_RETURN_IF_ERROR(ddp.Connect(group_, std::nullopt, /*equal=*/false));
+    return CommittedPoint{resumed.value_or(0)};
+  }
+  const std::optional<BucketLayout> own_layout = ddp.bucket_layout();
+  DDPRUN_ASSIGN_OR_RETURN(const std::string layout_text,
+                          group_->BroadcastText(own_layout ? BucketLayoutText(*own_layout) : "", **source));
+  const CommittedPoint farthest = *points[**source];
+  const bool behind = committed_ != farthest;
+  if (behind) {
+    state_lost_ = true;
+    committed_ = std::nullopt;
+  }
+  // If all ranks hold the state, comparing checksums below is sufficient.
+  const bool all_hold_it =
+      std::all_of(points.begin(), points.end(), [&](const auto& point) { return point == farthest; });
+  if (!all_hold_it || state.sharded()) {
+    DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group(), **source, /*take=*/behind));
+  }
+  DDPRUN_RETURN_IF_ERROR(state.CheckSameOnAllRanks(*group_));
+  std::optional<BucketLayout> layout;
+  if (!layout_text.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(layout, FromBucketLayoutText(layout_text));
+  }
+  DDPRUN_RETURN_IF_ERROR(ddp.Connect(group_, layout, /*equal=*/true));
+  return farthest;
+}
+
+absl::Status Worker::AwaitDevices(const TrainingState& state) {
+  std::vector<c10::Event> events;
+  if (!device_.is_cuda()) return absl::OkStatus();
+  for (const c10::Device device : state.Accelerators()) {
+    events.emplace_back(device.type());
+    events.back().record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  SteadyTime next_check = SteadyNow() + kHealthCheckInterval;
+  for (const c10::Event& event : events) {
+    while (!event.query()) {
+      std::this_thread::sleep_for(kPollInterval);
+      if (SteadyNow() < next_check) continue;
+      DDPRUN_RETURN_IF_ERROR(group_->Health());
+      next_check = SteadyNow() + kHealthCheckInterval;
+    }
+  }
+  DDPRUN_RETURN_IF_ERROR(group_->Health());
+  devices_awaited_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Worker::Commit(TrainingState& state, int64_t step, const CommitOptions& options) {
+  if (!devices_awaited_) DDPRUN_RETURN_IF_ERROR(AwaitDevices(state));
+  devices_awaited_ = false;
+  state.Commit(options.gradients ? TrainingState::Scope::kStep : TrainingState::Scope::kStepFromZeroGradients);
+  committed_ = CommittedPoint{step, options.part};
+  state_lost_ = false;
+  if (options.part == 0 && recovery_.state_synced.has_value() && !recovery_.first_step.has_value()) {
+    recovery_.first_step = SteadyNow();
+  }
+  return absl::OkStatus();
+}
+
+bool Worker::Recoverable(const absl::Status& status) {
+  if (status.ok() || rounds_ == nullptr || !rounds_->linked() || IsNonRestartable(status)) return false;
+  switch (status.code()) {
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable: break;
+    default: return false;
+  }
+  // An error with one of these codes may also be the trainer's own: the group is healthy then.
+  if (!rounds_->suspended() && group_ != nullptr && group_->Health().ok()) return false;
+  failure_ = std::string(status.message());
+  return true;
+}
+
+bool Worker::suspended() const { return rounds_ != nullptr && rounds_->suspended(); }
+
+bool Worker::TakeCheckpointRequest() { return rounds_ != nullptr && rounds_->TakeCheckpointRequest(); }
+
+void Worker::ReportCheckpoint(int64_t step) {
+  if (rounds_ != nullptr) rounds_->SendToLauncher(worker_contract::LinkCheckpointed{step});
 }
 
 }  // namespace ddprun

@@ -14,7 +14,7 @@
 
 #include "benchmarks/ddp/batches.h"
 #include "examples/cpp/gpt/model.h"
-#include "worker_runtime/nn/linear.h"
+#include "worker_runtime/extras/nn/linear.h"
 
 namespace ddprun::benchmarks {
 

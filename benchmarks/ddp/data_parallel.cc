@@ -29,7 +29,7 @@
 #include "benchmarks/ddp/benchmark_net.h"
 #include "benchmarks/ddp/clocks.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/extras/optim/adamw.h"
 
 namespace ddprun::benchmarks {
 namespace {

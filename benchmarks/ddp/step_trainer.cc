@@ -26,8 +26,8 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/optim/zero_redundancy_optimizer.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::benchmarks {
@@ -97,10 +97,10 @@ class Trainer {
     options.bucket_cap_mb = flags.bucket_cap_mb;
     options.measure_bucket_cap = flags.measure_bucket_cap;
     options.gradient_as_bucket_view = flags.bucket_view;
-    absl::StatusOr<std::shared_ptr<Ddp>> ddp = MakeDistributedDataParallel(net, worker.group, options);
+    absl::StatusOr<std::shared_ptr<Ddp>> ddp = MakeDistributedDataParallel(net, worker.group(), options);
     if (!ddp.ok()) return ddp.status();
     if (flags.hook == "shared-memory") {
-      absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> shared = SharedMemoryAllReduce::Create(worker.group);
+      absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> shared = SharedMemoryAllReduce::Create(worker.group());
       if (!shared.ok()) return shared.status();
       if (absl::Status status = (*ddp)->RegisterCommHook((*shared)->Hook()); !status.ok()) return status;
     }
@@ -108,7 +108,7 @@ class Trainer {
   }
 
   double Step() {
-    const auto [x, y] = batches_.Get(done_++, worker_.env.rank, worker_.env.world_size);
+    const auto [x, y] = batches_.Get(done_++, worker_.env().rank, worker_.env().world_size);
     // With gradients as views, set_to_none would only make the reducer copy again.
     ddp_->zero_grad(/*set_to_none=*/!flags_.bucket_view);
     const at::Tensor loss = ForwardAndBackward(x, y);
@@ -134,11 +134,11 @@ class Trainer {
     const std::string folder = absl::StrCat(flags_.checkpoints, "/", kind);
     if (checkpointer == nullptr) {
       CheckpointerOptions options{.folder = folder, .keep = 1, .async = kind == "async"};
-      auto created = Checkpointer::Create(worker_.group, *ddp_->module(), optimizer_.get(), std::move(options));
+      auto created = Checkpointer::Create(worker_.group(), *ddp_->module(), optimizer_.get(), std::move(options));
       if (!created.ok()) return created.status();
       checkpointer = *std::move(created);
     }
-    if (absl::Status status = worker_.group->Barrier(); !status.ok()) return status;
+    if (absl::Status status = worker_.group()->Barrier(); !status.ok()) return status;
     const double began = Now();
     if (absl::Status status = checkpointer->Save({.step = done_}); !status.ok()) return status;
     const double held = Now() - began;
@@ -176,7 +176,7 @@ class Trainer {
                                         : std::make_unique<AdamW>(groups, options);
     };
     if (flags.zero) {
-      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(worker.group, parameters, make);
+      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(worker.group(), parameters, make);
     } else {
       optimizer_ = make({torch::optim::OptimizerParamGroup(parameters)});
     }
@@ -219,7 +219,7 @@ absl::Status Train(const Flags& flags, Worker& worker) {
   if (!trainer.ok()) return trainer.status();
   if (flags.steps > 0) {
     trainer->Steps(flags.steps);
-    if (worker.env.rank == 0) absl::PrintF("{\"first\": %.9f}\n", Now());
+    if (worker.env().rank == 0) absl::PrintF("{\"first\": %.9f}\n", Now());
     return absl::OkStatus();
   }
   for (std::string line; std::getline(std::cin, line);) {
@@ -239,5 +239,8 @@ int main(int argc, char** argv) {
   ddprun::benchmarks::Flags flags;
   ddprun::benchmarks::AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
-  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) { return ddprun::benchmarks::Train(flags, worker); });
+  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) -> absl::Status {
+    DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
+    return ddprun::benchmarks::Train(flags, worker);
+  });
 }

@@ -14,33 +14,34 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/extras/nn/parameters.h"
 
 namespace {
 
 absl::Status Train(ddprun::Worker& worker, int steps) {
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
   // Every rank starts with different weights; DistributedDataParallel broadcasts rank 0's.
-  torch::manual_seed(worker.env.rank);
+  torch::manual_seed(worker.env().rank);
   examples::ToyModel model;
-  model->to(worker.device);
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
+  model->to(worker.device());
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group()));
 
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   for (int step = 1; step <= steps; ++step) {
-    const at::Tensor inputs = at::randn({20, 10}).to(worker.device), labels = at::randn({20, 5}).to(worker.device);
+    const at::Tensor inputs = at::randn({20, 10}).to(worker.device()), labels = at::randn({20, 5}).to(worker.device());
     const at::Tensor loss = at::mse_loss(ddp->forward(inputs), labels);
     ddp->zero_grad();
     loss.backward();  // also averages the gradients over the ranks
     optimizer.step();
 
-    DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker.group));
-    examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f  averaged over ranks %.4f", step, worker.env.rank,
+    DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker.group()));
+    examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f  averaged over ranks %.4f", step, worker.env().rank,
                                   ddprun::LossOfThisRank(loss), average));
   }
   double sum = 0;
   for (const at::Tensor& parameter : model->parameters()) sum += parameter.sum().item<double>();
   examples::Say(
-      absl::StrFormat("rank %d of %d: the parameters' sum is %.6f", worker.env.rank, worker.env.world_size, sum));
+      absl::StrFormat("rank %d of %d: the parameters' sum is %.6f", worker.env().rank, worker.env().world_size, sum));
   return absl::OkStatus();
 }
 

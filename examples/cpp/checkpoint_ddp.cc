@@ -20,8 +20,8 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
 
 namespace {
 
@@ -34,23 +34,24 @@ struct Job {
 
 absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, const std::string& folder) {
   Job job;
-  job.model->to(worker.device);
+  job.model->to(worker.device());
   job.optimizer = std::make_unique<ddprun::AdamW>(ddprun::Parameters(job.model));
-  DDPRUN_ASSIGN_OR_RETURN(job.checkpointer, ddprun::Checkpointer::Create(worker.group, *job.model, job.optimizer.get(),
-                                                                         {.folder = folder}));
+  DDPRUN_ASSIGN_OR_RETURN(job.checkpointer, ddprun::Checkpointer::Create(worker.group(), *job.model,
+                                                                         job.optimizer.get(), {.folder = folder}));
   return job;
 }
 
 absl::Status SaveAndLoad(ddprun::Worker& worker, const std::string& folder) {
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
   DDPRUN_ASSIGN_OR_RETURN(const Job trained, MakeJob(worker, folder));
   {
-    DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(trained.model, worker.group));
-    const at::Tensor inputs = at::randn({20, 10}).to(worker.device), labels = at::randn({20, 5}).to(worker.device);
+    DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(trained.model, worker.group()));
+    const at::Tensor inputs = at::randn({20, 10}).to(worker.device()), labels = at::randn({20, 5}).to(worker.device());
     at::mse_loss(ddp->forward(inputs), labels).backward();
     trained.optimizer->step();
   }
   DDPRUN_RETURN_IF_ERROR(trained.checkpointer->Save({.step = 1}));
-  if (worker.env.rank == 0) examples::Say(absl::StrCat("rank 0 has saved step 1 to ", folder));
+  if (worker.env().rank == 0) examples::Say(absl::StrCat("rank 0 has saved step 1 to ", folder));
 
   // Like a job after a restart: different initial weights.
   DDPRUN_ASSIGN_OR_RETURN(const Job loaded, MakeJob(worker, folder));
@@ -59,7 +60,7 @@ absl::Status SaveAndLoad(ddprun::Worker& worker, const std::string& folder) {
   for (size_t i = 0; i < before.size(); ++i) {
     if (!at::equal(before[i], after[i])) return absl::InternalError("the loaded parameters differ from the saved ones");
   }
-  examples::Say(absl::StrCat("rank ", worker.env.rank, " has loaded step ", info.progress.step, " onto ",
+  examples::Say(absl::StrCat("rank ", worker.env().rank, " has loaded step ", info.progress.step, " onto ",
                              after[0].device().str(), ": the same parameters"));
   return loaded.checkpointer->Finish();
 }
@@ -74,7 +75,7 @@ int main(int argc, char** argv) {
   examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
   return examples::Run(common.spawn, {.device = examples::DeviceFor(common)}, [&](ddprun::Worker& worker) {
-    torch::manual_seed(worker.env.rank);
+    torch::manual_seed(worker.env().rank);
     return SaveAndLoad(worker, folder);
   });
 }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -17,11 +16,13 @@
 #include "examples/cpp/gpt/text_dataset.h"
 #include "examples/cpp/gpt/training_text.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/elastic/elastic_trainer.h"
-#include "worker_runtime/nn/clip_grad_norm.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/optim/lambda_lr.h"
+#include "worker_runtime/data/batch_sampler.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/lambda_lr.h"
+#include "worker_runtime/training.h"
+#include "worker_runtime/worker.h"
 
 namespace {
 
@@ -34,7 +35,8 @@ struct Flags {
   int64_t seed = 1;
   int64_t log_every = 1;
   int64_t held_out = 0;
-  ddprun::ElasticTrainerOptions train = {.steps = 400, .checkpoint_every = 50};
+  int64_t evaluate_every = 100;
+  ddprun::TrainingOptions train = {.steps = 400, .checkpoint_every = 50};
   examples::CommonFlags common;
 };
 
@@ -58,18 +60,16 @@ Flags ReadFlags(int argc, char** argv) {
   app.add_option("--snapshot-every", flags.train.checkpoint_every, "steps between snapshots")
       ->check(examples::AtLeast(1));
   app.add_option("--held-out", flags.held_out, "blocks held out from training for evaluation");
-  app.add_option("--evaluate-every", flags.train.evaluate_every, "steps between evaluations")
-      ->check(examples::AtLeast(1));
+  app.add_option("--evaluate-every", flags.evaluate_every, "steps between evaluations")->check(examples::AtLeast(1));
   app.add_option("--log-every", flags.log_every, "steps between lines of output")->check(examples::AtLeast(1));
   examples::AddCommonFlags(app, &flags.common);
   examples::ParseFlags(app, argc, argv);
-  flags.train.seed = static_cast<uint64_t>(flags.seed);
   return flags;
 }
 
 // Mean loss of the blocks from `first` to the last, divided among the ranks. Collective.
 absl::StatusOr<double> HeldOutLoss(gpt::Model& model, const ddprun::TextDataset& dataset, int64_t first,
-                                   ddprun::ElasticWorker& worker) {
+                                   ddprun::Worker& worker) {
   at::Tensor sum = at::zeros({1}, at::TensorOptions(at::kDouble));
   for (int64_t block = first + worker.env().rank; block < dataset.block_count(); block += worker.env().world_size) {
     const ddprun::TextDataset::Example blocks = dataset.get_batch({static_cast<size_t>(block)});
@@ -98,7 +98,7 @@ void SayRecovery(int rank, const ddprun::RecoveryTimes& times) {
   examples::Say(text);
 }
 
-absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
+absl::Status Train(const Flags& flags, ddprun::Worker& worker) {
   examples::Say(absl::StrCat("rank ", worker.env().rank, " of ", worker.env().world_size, ": pid ", getpid(),
                              ", restarts so far ", worker.env().restart_count));
   DDPRUN_ASSIGN_OR_RETURN(const std::string text, gpt::ReadText(flags.text));
@@ -113,33 +113,29 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
   DDPRUN_RETURN_IF_ERROR(gpt::Check(config));
   gpt::Model model(config);
   model->to(worker.device());
-  ddprun::ElasticDdp<gpt::ModelImpl> ddp(model);
+  ddprun::DistributedDataParallel ddp(model);
   ddprun::AdamW optimizer(ddprun::Parameters(model), torch::optim::AdamWOptions(flags.lr));
   ddprun::LambdaLR scheduler(optimizer, ddprun::CosineWithWarmup(20, flags.train.steps, /*min_factor=*/0.1));
-  DDPRUN_ASSIGN_OR_RETURN(
-      auto sampler,
-      ddprun::ElasticSampler::Create(
-          learned, {.batch_size = flags.batch_size, .keep_global_batch = flags.keep_global_batch, .seed = flags.seed}));
-  ddprun::TrainingState state(*model, &optimizer);
+  ddprun::BatchSampler sampler(
+      learned, {.batch_size = flags.batch_size, .keep_global_batch = flags.keep_global_batch, .seed = flags.seed});
+  ddprun::Training training(worker, ddp, optimizer, flags.train);
+  training.Add(scheduler, sampler);
 
-  const auto step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
-    const ddprun::ElasticBatch batch = sampler.Next();
-    const ddprun::TextDataset::Example blocks = dataset.get_batch(batch.indices);
-    at::Tensor loss = gpt::Loss(ddp(blocks.tokens.to(worker.device())), blocks.targets.to(worker.device()));
-    loss = loss * batch.loss_weight;
-    ddp.zero_grad();
-    loss.backward();
-    ddprun::ClipGradNorm(ddprun::Parameters(model), 1.0);
-    return loss;
-  };
   const auto evaluate = [&](int64_t steps) -> absl::Status {
     DDPRUN_ASSIGN_OR_RETURN(const double loss, HeldOutLoss(model, dataset, learned, worker));
     if (worker.env().rank != 0) return absl::OkStatus();
     examples::Say(absl::StrFormat("step %d  %d ranks evaluate: loss %.17g", steps, worker.env().world_size, loss));
     return absl::OkStatus();
   };
+  if (flags.held_out > 0) training.EvaluateEvery(flags.evaluate_every, evaluate);
   uint64_t told = 0;
-  const auto committed = [&](int64_t steps, const at::Tensor& loss) {
+  return training.Run([&](ddprun::Step& step) {
+    const ddprun::TextDataset::Example blocks = dataset.get_batch(step.Next(sampler));
+    const at::Tensor loss = gpt::Loss(ddp(blocks.tokens.to(worker.device())), blocks.targets.to(worker.device()));
+    step.Backward(loss);
+    step.ClipGradNorm(1.0);
+    step.Commit();
+    const int64_t steps = step.number() + 1;
     if (steps % flags.log_every == 0 || steps == flags.train.steps) {
       examples::Say(absl::StrFormat("step %d  epoch %d  round %d  rank %d of %d has loss %.9g", steps, sampler.epoch(),
                                     worker.env().round, worker.env().rank, worker.env().world_size,
@@ -147,26 +143,13 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
     }
     if (worker.recovery().round != told) SayRecovery(worker.env().rank, worker.recovery());
     told = worker.recovery().round;
-    return absl::OkStatus();
-  };
-  ddprun::ElasticTrainer trainer(
-      worker,
-      {.model = &ddp,
-       .optimizer = &optimizer,
-       .scheduler = &scheduler,
-       .sampler = &sampler,
-       .state = &state,
-       .step = step,
-       .evaluate = flags.held_out > 0 ? std::function<absl::Status(int64_t)>(evaluate) : nullptr,
-       .committed = committed},
-      flags.train);
-  return trainer.Train();
+  });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const Flags flags = ReadFlags(argc, argv);
-  ddprun::RunElasticWorker({.device = examples::DeviceFor(flags.common), .seed = static_cast<uint64_t>(flags.seed)},
-                           [&](ddprun::ElasticWorker& worker) { return Train(flags, worker); });
+  ddprun::RunWorker({.device = examples::DeviceFor(flags.common), .seed = static_cast<uint64_t>(flags.seed)},
+                    [&](ddprun::Worker& worker) { return Train(flags, worker); });
 }

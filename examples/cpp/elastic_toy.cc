@@ -11,27 +11,29 @@
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/training.h"
 
 namespace {
 
 absl::Status Train(ddprun::Worker& worker) {
-  examples::Say(absl::StrFormat("rank %d of %d starts on %s, restarts so far %d", worker.env.rank,
-                                worker.env.world_size, worker.group->backend(), worker.env.restart_count));
+  examples::Say(absl::StrFormat("rank %d of %d starts on %s, restarts so far %d", worker.env().rank,
+                                worker.env().world_size, worker.device().str(), worker.env().restart_count));
   examples::ToyModel model;
-  model->to(worker.device);
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
+  model->to(worker.device());
+  ddprun::DistributedDataParallel ddp(model);
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.001));
-  const at::Tensor outputs = ddp->forward(at::randn({20, 10}).to(worker.device));
-  const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(worker.device));
-  loss.backward();
-  optimizer.step();
-  examples::Say(
-      absl::StrFormat("rank %d made its step, its own loss was %.3f", worker.env.rank, ddprun::LossOfThisRank(loss)));
-  return absl::OkStatus();
+  ddprun::Training training(worker, ddp, optimizer, {.steps = 1});
+  return training.Run([&](ddprun::Step& step) {
+    const at::Tensor outputs = ddp(at::randn({20, 10}).to(worker.device()));
+    const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(worker.device()));
+    step.Backward(loss);
+    step.Commit();
+    examples::Say(absl::StrFormat("rank %d made its step, its own loss was %.3f", worker.env().rank,
+                                  ddprun::LossOfThisRank(loss)));
+  });
 }
 
 }  // namespace

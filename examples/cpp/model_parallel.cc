@@ -15,13 +15,14 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/extras/nn/parameters.h"
 
 namespace {
 
 absl::Status Train(ddprun::Worker& worker, int steps) {
-  const int first_index = 2 * worker.env.local_rank;
-  const at::DeviceType type = worker.device.type();
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
+  const int first_index = 2 * worker.env().local_rank;
+  const at::DeviceType type = worker.device().type();
   const bool gpu = type == at::kCUDA;
   if (gpu && static_cast<size_t>(first_index) + 1 >= at::getNumGPUs()) {
     return absl::InvalidArgumentError(
@@ -31,7 +32,7 @@ absl::Status Train(ddprun::Worker& worker, int steps) {
   const at::Device first = gpu ? at::Device(type, first_index) : at::Device(type);
   const at::Device second = gpu ? at::Device(type, first_index + 1) : at::Device(type);
   examples::ToyModel model(first, second);
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group()));
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   for (int step = 1; step <= steps; ++step) {
     // The inputs go to the first device, the labels to the second, where the outputs are.
@@ -40,7 +41,7 @@ absl::Status Train(ddprun::Worker& worker, int steps) {
     ddp->zero_grad();
     loss.backward();
     optimizer.step();
-    examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f on %s and %s", step, worker.env.rank,
+    examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f on %s and %s", step, worker.env().rank,
                                   ddprun::LossOfThisRank(loss), first.str(), second.str()));
   }
   return absl::OkStatus();

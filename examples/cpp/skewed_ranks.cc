@@ -18,7 +18,7 @@
 #include "examples/cpp/toy_model.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/extras/nn/parameters.h"
 
 namespace {
 
@@ -31,10 +31,11 @@ struct Flags {
 };
 
 absl::Status Train(ddprun::Worker& worker, const Flags& flags) {
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
   examples::ToyModel model;
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group()));
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
-  const bool slow = worker.env.rank == flags.slow_rank;
+  const bool slow = worker.env().rank == flags.slow_rank;
   for (int step = 1; step <= flags.steps; ++step) {
     if (slow) absl::SleepFor(absl::Seconds(flags.delay));  // simulates slow samples
     const absl::Time began = absl::Now();
@@ -42,7 +43,7 @@ absl::Status Train(ddprun::Worker& worker, const Flags& flags) {
     ddp->zero_grad();
     loss.backward();  // the fast ranks wait for the slow one here
     optimizer.step();
-    examples::Say(absl::StrCat("step ", step, ": rank ", worker.env.rank,
+    examples::Say(absl::StrCat("step ", step, ": rank ", worker.env().rank,
                                slow ? " was late, and had its step in " : " had its step, with waiting, in ",
                                absl::FormatDuration(absl::Trunc(absl::Now() - began, absl::Milliseconds(1)))));
   }

@@ -66,10 +66,11 @@ Flags ReadFlags(int argc, char** argv) {
 }
 
 absl::Status TrainAndSample(ddprun::Worker& worker, const gpt::TrainOptions& options) {
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
-  examples::Say(absl::StrCat("rank ", worker.env.rank, " of ", worker.env.world_size, ": pid ", getpid(), " on ", host,
-                             ", ", worker.group->backend(), ", restarts so far ", worker.env.restart_count));
+  examples::Say(absl::StrCat("rank ", worker.env().rank, " of ", worker.env().world_size, ": pid ", getpid(), " on ",
+                             host, ", ", worker.group()->backend(), ", restarts so far ", worker.env().restart_count));
   DDPRUN_ASSIGN_OR_RETURN(const auto trainer, gpt::Trainer::Create(worker, options));
   DDPRUN_RETURN_IF_ERROR(trainer->Train());
   trainer->Sample();

@@ -6,6 +6,8 @@
 
 #include "worker_runtime/worker_runtime.h"
 
+namespace F = torch::nn::functional;
+
 // 2,000 points in the plane, half of them on each spiral.
 class Spirals : public torch::data::datasets::Dataset<Spirals> {
  public:
@@ -24,43 +26,35 @@ class Spirals : public torch::data::datasets::Dataset<Spirals> {
   torch::Tensor points_, arms_;
 };
 
-absl::Status Train(int epochs, ddprun::ElasticWorker& worker) {
+absl::Status Train(int epochs, ddprun::Worker& worker) {
   torch::nn::Sequential net(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64), torch::nn::ReLU(),
                             torch::nn::Linear(64, 2));
   net->to(worker.device());
-  torch::optim::AdamW optimizer(ddprun::Parameters(net), torch::optim::AdamWOptions(3e-3));
+  torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(3e-3));
 
   Spirals spirals;
-  auto batches = spirals.map(torch::data::transforms::Stack<>());
-  const int64_t size = *spirals.size(), batch_size = 40;
-  DDPRUN_ASSIGN_OR_RETURN(auto sampler,
-                          ddprun::ElasticSampler::Create(size, {.batch_size = batch_size, .keep_global_batch = true}));
+  auto samples = spirals.map(torch::data::transforms::Stack<>());
+  const int64_t size = *spirals.size(), batch_size = 40, steps_per_epoch = size / batch_size;
+  ddprun::BatchSampler sampler(size, {.batch_size = batch_size, .keep_global_batch = true});
 
-  ddprun::ElasticDdp ddp(net);
-  const auto step = [&](int64_t) -> absl::StatusOr<torch::Tensor> {
-    const ddprun::ElasticBatch samples = sampler.Next();
-    auto batch = batches.get_batch(samples.indices);
-    torch::Tensor loss =
-        torch::nn::functional::cross_entropy(ddp(batch.data.to(worker.device())), batch.target.to(worker.device()));
-    optimizer.zero_grad();
-    (loss * samples.loss_weight).backward();
-    return loss;
-  };
-  const auto committed = [&](int64_t steps, const torch::Tensor& loss) {
-    const int64_t done = steps * batch_size;
-    if (done % size == 0 && worker.env().rank == 0)
-      std::printf("epoch %d: loss %.4f\n", static_cast<int>(done / size) - 1, loss.item<double>());
-    return absl::OkStatus();
-  };
-  ddprun::ElasticTrainer trainer(
-      worker, {.model = &ddp, .optimizer = &optimizer, .sampler = &sampler, .step = step, .committed = committed},
-      {.steps = epochs * size / batch_size, .seed = 1, .checkpoint = {.folder = "checkpoints"}});
-  DDPRUN_RETURN_IF_ERROR(trainer.Train());
+  ddprun::DistributedDataParallel ddp(net);
+  ddprun::Training training(worker, ddp, optimizer,
+                            {.steps = epochs * steps_per_epoch, .checkpoint = {.folder = "checkpoints"}});
+  training.Add(sampler);
+  DDPRUN_RETURN_IF_ERROR(training.Run([&](ddprun::Step& step) {
+    auto batch = samples.get_batch(step.Next(sampler));
+    ddprun::Autocast autocast(worker.device().type(), torch::kBFloat16);
+    torch::Tensor loss = F::cross_entropy(ddp(batch.data.to(worker.device())), batch.target.to(worker.device()));
+    step.Backward(loss);
+    step.Commit();
+    if (step.number() % steps_per_epoch == steps_per_epoch - 1 && worker.env().rank == 0)
+      std::printf("epoch %d: loss %.4f\n", int(step.number() / steps_per_epoch), loss.item<double>());
+  }));
   if (worker.env().rank == 0) torch::save(net, "spirals.pt");
   return absl::OkStatus();
 }
 
 int main(int argc, char** argv) {
   const int epochs = argc > 1 ? std::atoi(argv[1]) : 10;
-  ddprun::RunElasticWorker({.device = "auto", .seed = 1}, [&](auto& worker) { return Train(epochs, worker); });
+  ddprun::RunWorker({.device = "auto", .seed = 1}, [&](ddprun::Worker& worker) { return Train(epochs, worker); });
 }

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+namespace F = torch::nn::functional;
+
 // 2,000 points in the plane, half of them on each spiral.
 class Spirals : public torch::data::datasets::Dataset<Spirals> {
  public:
@@ -22,8 +24,7 @@ class Spirals : public torch::data::datasets::Dataset<Spirals> {
   torch::Tensor points_, arms_;
 };
 
-int main(int argc, char** argv) {
-  const int epochs = argc > 1 ? std::atoi(argv[1]) : 10;
+void Train(int epochs) {
   torch::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64), torch::nn::ReLU(),
                             torch::nn::Linear(64, 2));
@@ -36,7 +37,7 @@ int main(int argc, char** argv) {
   for (int epoch = 0; epoch < epochs; ++epoch) {
     torch::Tensor loss;
     for (auto& batch : *loader) {
-      loss = torch::nn::functional::cross_entropy(net->forward(batch.data), batch.target);
+      loss = F::cross_entropy(net->forward(batch.data), batch.target);
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();
@@ -44,4 +45,9 @@ int main(int argc, char** argv) {
     std::printf("epoch %d: loss %.4f\n", epoch, loss.item<double>());
   }
   torch::save(net, "spirals.pt");
+}
+
+int main(int argc, char** argv) {
+  const int epochs = argc > 1 ? std::atoi(argv[1]) : 10;
+  Train(epochs);
 }

@@ -64,8 +64,7 @@ void AgentMachine::OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime
   if (const auto* hello = std::get_if<worker_contract::LinkHello>(&event)) {
     workers_.Connected(local_rank, hello->capabilities);
     const LocalRanks can = workers_.CanCheckpoint();
-    const bool warned = std::erase(warned_, local_rank) > 0;
-    if (warned && std::find(can.begin(), can.end(), local_rank) != can.end()) {
+    if (std::find(can.begin(), can.end(), local_rank) != can.end() && std::erase(warned_, local_rank) > 0) {
       RequestCheckpoint({local_rank}, now, effects);
     }
   } else if (const auto* suspended = std::get_if<worker_contract::LinkSuspended>(&event)) {

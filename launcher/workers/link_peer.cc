@@ -54,8 +54,8 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
       worker_contract::DecodeWorkerMessage(line);
   if (!decoded.ok()) return decoded.status();
   const LinkHello* const hello = decoded->has_value() ? std::get_if<LinkHello>(&**decoded) : nullptr;
-  if (!hello_) {
-    if (hello == nullptr) return absl::InvalidArgumentError("its first line is not a hello");
+  if (!hello_ && hello == nullptr) return absl::InvalidArgumentError("its first line is not a hello");
+  if (hello != nullptr) {
     if (hello->rank != rank_) {
       return absl::InvalidArgumentError(absl::StrCat("it says that it is rank ", hello->rank, ", not ", rank_));
     }
@@ -63,7 +63,6 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
     lines_.push_back(*hello);
     return absl::OkStatus();
   }
-  if (hello != nullptr) return absl::InvalidArgumentError("it sends a second hello");
   if (!decoded->has_value()) return absl::OkStatus();
   if (auto* progress = std::get_if<LinkProgress>(&**decoded)) {
     // A worker that exits with an error also reports "finished"; its earlier report of that step is more informative.

@@ -1,4 +1,4 @@
-// The listings of docs/worker_runtime.md are the compiled code. Each is enclosed in ```LANGUAGE and ```, and the line
+// The listings of docs/worker_runtime.md and README.md are the compiled code. Each is enclosed in ```LANGUAGE and ```, and the line
 // before it names its source:
 //   <!-- FILE -->        the whole file
 //   <!-- part of FILE -->  some lines of it, possibly with another indentation
@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -19,8 +20,6 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr char kDocument[] = "docs/worker_runtime.md";
-
 struct Listing {
   std::string origin;
   std::vector<std::string> lines;
@@ -28,11 +27,11 @@ struct Listing {
 
 std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(absl::StripSuffix(text, "\n"), '\n'); }
 
-std::vector<Listing> ReadListings() {
+std::vector<Listing> ReadListings(const std::string& document) {
   std::vector<Listing> listings;
   bool inside = false;
   std::string before;
-  for (const std::string& line : Lines(ReadFile(kDocument))) {
+  for (const std::string& line : Lines(ReadFile(document))) {
     if (absl::StartsWith(line, "```")) {
       inside = !inside;
       if (inside) {
@@ -81,9 +80,10 @@ std::string Apply(const std::vector<std::string>& difference, std::string text) 
   return replace() ? text : "";
 }
 
-TEST(ListingsTest, WorkerRuntime_EveryListingIsTheCompiledFile) {
-  const std::vector<Listing> listings = ReadListings();
+TEST(ListingsTest, EveryListingIsTheCompiledFile) {
+  std::vector<Listing> listings = ReadListings("docs/worker_runtime.md");
   EXPECT_GE(listings.size(), 4);
+  for (Listing& listing : ReadListings("README.md")) listings.push_back(std::move(listing));
   for (const Listing& listing : listings) {
     SCOPED_TRACE(listing.origin);
     const std::string shown = absl::StrJoin(listing.lines, "\n") + "\n";
@@ -98,6 +98,23 @@ TEST(ListingsTest, WorkerRuntime_EveryListingIsTheCompiledFile) {
       EXPECT_EQ(shown, ReadFile(listing.origin));
     }
   }
+}
+
+// The headers that the umbrella headers include.
+TEST(ApiTest, EveryPublicHeaderIsListed) {
+  const std::string page = ReadFile("docs/api.md");
+  int headers = 0;
+  for (const char* umbrella : {"worker_runtime/worker_runtime.h", "worker_runtime/extras/extras.h"}) {
+    for (absl::string_view line : Lines(ReadFile(umbrella))) {
+      if (!absl::ConsumePrefix(&line, "#include \"worker_runtime/") || !absl::ConsumeSuffix(&line, "\"")) continue;
+      if (line == "extras/extras.h") continue;
+      EXPECT_TRUE(absl::StrContains(page, absl::StrCat("| `", line, "` |"))) << line;
+      ++headers;
+    }
+  }
+  size_t listed = 0;
+  for (size_t at = page.find(".h` |"); at != std::string::npos; at = page.find(".h` |", at + 1)) ++listed;
+  EXPECT_EQ(listed, headers) << "the page lists headers that are not public";
 }
 
 }  // namespace

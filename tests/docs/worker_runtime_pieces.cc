@@ -4,27 +4,29 @@
 #include <torch/nn/modules/linear.h>
 
 #include <iostream>
+#include <map>
+#include <string>
 #include <vector>
 
-#include "worker_runtime/amp/autocast.h"
-#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/data/distributed_sampler.h"
-#include "worker_runtime/data/elastic_sampler.h"
-#include "worker_runtime/ddp/nan_detector.h"
-#include "worker_runtime/elastic/elastic_ddp.h"
-#include "worker_runtime/elastic/elastic_trainer.h"
-#include "worker_runtime/elastic/elastic_worker.h"
-#include "worker_runtime/metrics/metrics.h"
-#include "worker_runtime/metrics/progress_line.h"
-#include "worker_runtime/metrics/summary_writer.h"
-#include "worker_runtime/nn/clip_grad_norm.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/profiler/profile_steps.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/extras/amp/autocast.h"
+#include "worker_runtime/extras/amp/grad_scaler.h"
+#include "worker_runtime/extras/metrics/metrics.h"
+#include "worker_runtime/extras/metrics/progress_line.h"
+#include "worker_runtime/extras/metrics/summary_writer.h"
+#include "worker_runtime/extras/nn/clip_grad_norm.h"
+#include "worker_runtime/extras/nn/nan_detector.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/lambda_lr.h"
+#include "worker_runtime/extras/profiler/profile_steps.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
+#include "worker_runtime/training.h"
 #include "worker_runtime/worker.h"
 
 absl::Status Train(ddprun::Worker& worker);
@@ -40,21 +42,21 @@ int MainThatSpawns() {
 absl::Status CheckedStep(ddprun::Worker& worker, ddprun::NanDetector& nan_detector, const at::Tensor& loss,
                          ddprun::AdamW& optimizer) {
   loss.backward();
-  DDPRUN_RETURN_IF_ERROR(nan_detector.Check(loss, *worker.group));
+  DDPRUN_RETURN_IF_ERROR(nan_detector.Check(loss, *worker.group()));
   optimizer.step();
   return absl::OkStatus();
 }
 
 absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps) {
   ddprun::Metrics metrics;
-  ddprun::ProgressLine progress(worker.env.rank, {.total_steps = steps, .first_step = step});
-  DDPRUN_ASSIGN_OR_RETURN(auto writer,
-                          ddprun::SummaryWriter::Create(worker.env.rank, {.folder = "runs/7", .purge_step = step + 1}));
+  ddprun::ProgressLine progress(worker.env().rank, {.total_steps = steps, .first_step = step});
+  DDPRUN_ASSIGN_OR_RETURN(
+      auto writer, ddprun::SummaryWriter::Create(worker.env().rank, {.folder = "runs/7", .purge_step = step + 1}));
   while (step < steps) {
     metrics.Add("loss", TrainStep());  // kept on its device, so this waits for nothing
     ++step;
     if (step % 100 == 0) {
-      DDPRUN_ASSIGN_OR_RETURN(const auto values, metrics.Reduce(*worker.group));
+      DDPRUN_ASSIGN_OR_RETURN(const auto values, metrics.Reduce(*worker.group()));
       progress.SetMetrics(values);
       DDPRUN_RETURN_IF_ERROR(writer->AddScalars(values, step));
     }
@@ -64,7 +66,7 @@ absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps
 }
 
 absl::Status ProfiledTraining(ddprun::Worker& worker, int64_t step, int64_t steps) {
-  DDPRUN_ASSIGN_OR_RETURN(auto profiler, ddprun::ProfileSteps::Create(*worker.group, {.folder = "runs/7"}));
+  DDPRUN_ASSIGN_OR_RETURN(auto profiler, ddprun::ProfileSteps::Create(*worker.group(), {.folder = "runs/7"}));
   for (; step < steps; ++step) {
     TrainStep();
     DDPRUN_RETURN_IF_ERROR(profiler->Step());
@@ -77,9 +79,9 @@ absl::Status GoOnInsideAnEpoch(ddprun::Worker& worker, ddprun::Checkpointer& che
   const absl::StatusOr<ddprun::CheckpointInfo> saved = checkpoints.Resume();
   if (!saved.ok()) return saved.status();
   ddprun::Progress progress = saved->progress;
-  sampler.set_epoch(progress.epoch, progress.sampler_position / worker.group->size());
+  sampler.set_epoch(progress.epoch, progress.sampler_position / worker.group()->size());
   // ... after some batches:
-  progress.sampler_position = sampler.position() * worker.group->size();
+  progress.sampler_position = sampler.position() * worker.group()->size();
   return checkpoints.Save(progress);
 }
 
@@ -91,12 +93,12 @@ absl::Status ResumeEverything(ddprun::Worker& worker, const std::shared_ptr<torc
                                     state.AddTensor("ema", ema), state.AddValue("best_loss", &best_loss)}) {
     if (!added.ok()) return added;
   }
-  auto checkpointer = ddprun::Checkpointer::Create(worker.group, state, {.folder = "checkpoints"});
+  auto checkpointer = ddprun::Checkpointer::Create(worker.group(), state, {.folder = "checkpoints"});
   return checkpointer.ok() ? (*checkpointer)->Resume().status() : checkpointer.status();
 }
 
 absl::Status KeepGoing(ddprun::Worker& worker) {
-  const absl::Status status = worker.group->Try("evaluation", [&]() -> absl::Status {
+  const absl::Status status = worker.group()->Try("evaluation", [&]() -> absl::Status {
     Evaluate();  // LibTorch code, which may throw
     return absl::OkStatus();
   });
@@ -112,8 +114,8 @@ struct Samples {
 Samples Load(const std::vector<size_t>& indices, const c10::Device& device);
 constexpr int64_t kDatasetSize = 1000;
 
-absl::Status OwnLoop(ddprun::ElasticWorker& worker, ddprun::TrainingState& state, ddprun::ElasticModel& ddp,
-                     ddprun::AdamW& optimizer, ddprun::ElasticWorker::Resume resume, int64_t steps) {
+absl::Status OwnLoop(ddprun::Worker& worker, ddprun::TrainingState& state, ddprun::DistributedModel& ddp,
+                     ddprun::AdamW& optimizer, ddprun::Worker::Resume resume, int64_t steps) {
   int64_t step = 0;
   const auto train_round = [&]() -> absl::Status {
     DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
@@ -135,6 +137,44 @@ absl::Status OwnLoop(ddprun::ElasticWorker& worker, ddprun::TrainingState& state
     if (status.ok() && step == steps) return status;
     if (!status.ok() && !worker.Recoverable(status)) return status;
   }
+}
+
+absl::Status EvaluateOn(const Samples& samples, int64_t steps);
+void UpdateAverage(at::Tensor& average);
+absl::Status Report(const std::map<std::string, double>& values);
+
+absl::Status FullTraining(ddprun::Worker& worker, ddprun::DistributedDataParallel<torch::nn::LinearImpl>& ddp,
+                          ddprun::AdamW& optimizer, ddprun::BatchSampler& sampler, at::Tensor average,
+                          const Samples& held_out) {
+  ddprun::LambdaLR schedule(optimizer, ddprun::CosineWithWarmup(/*warmup_steps=*/100, /*total_steps=*/10000));
+  ddprun::GradScaler scaler;
+  ddprun::Metrics metrics;
+  ddprun::Training training(worker, ddp, optimizer, {.steps = 10000, .checkpoint = {.folder = "checkpoints"}});
+  training.Add(sampler, schedule, scaler, metrics);
+  DDPRUN_RETURN_IF_ERROR(training.state().AddTensor("average", average));
+  training.EvaluateEvery(1000, [&](int64_t steps) { return EvaluateOn(held_out, steps); });
+  return training.Run([&](ddprun::Step& step) -> absl::Status {
+    const Samples batch = Load(step.Next(sampler), worker.device());
+    const at::Tensor loss = Loss(ddp(batch.inputs), batch.targets);
+    step.Backward(loss);
+    step.ClipGradNorm(1.0);
+    metrics.Add("loss", loss);
+    step.Commit([&] { UpdateAverage(average); });
+    if (step.number() % 100 != 99) return absl::OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(const auto values, metrics.Reduce(*worker.group()));
+    return Report(values);
+  });
+}
+
+absl::Status OneGroup(ddprun::Worker& worker, torch::nn::Linear& net, ddprun::AdamW& optimizer,
+                      const at::Tensor& inputs, const at::Tensor& targets) {
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(net, worker.group()));
+  at::Tensor loss = Loss(ddp->forward(inputs), targets);
+  ddp->zero_grad();
+  loss.backward();  // averages the gradients
+  optimizer.step();
+  return absl::OkStatus();
 }
 
 template <class Ddp>

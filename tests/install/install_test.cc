@@ -347,7 +347,7 @@ TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
   for (const std::string& line : seen) EXPECT_NE(std::find(whole.begin(), whole.end(), line), whole.end()) << line;
 }
 
-TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithTheSameBits) {
+TEST_F(InstallTest, ElasticTrainer_KilledOrStoppedWithinAnEpoch_EndsWithTheSameBits) {
   const End configured = Configure("captions_build", "", "tests/install/captions");
   ASSERT_EQ(configured.code, 0) << configured.err;
   const End built = Shell("cmake --build captions_build", InDir(""));
@@ -362,20 +362,27 @@ TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithT
   const End whole = train("whole");
   ASSERT_EQ(whole.code, 0) << whole.err;
   const std::map<std::string, std::string> steps = Lines(whole.out, "step"), final = Lines(whole.out, "final");
-  EXPECT_EQ(steps.size(), 21) << whole.out;
+  EXPECT_EQ(steps.size(), 20) << whole.out;
   EXPECT_EQ(final.size(), 12) << whole.out;
 
+  // The pictures of a step: 2 ranks, 2 batches of 4.
+  const End lost = Well(train("lost lose 13"));
+  EXPECT_TRUE(absl::StrContains(lost.err, "SIGKILL")) << lost.err;
+  EXPECT_TRUE(absl::StrContains(lost.out, "begins at step 0, epoch 0, position 0\n")) << lost.out;
+  EXPECT_FALSE(absl::StrContains(lost.out, "begins at step 10")) << "a survivor keeps its process\n" << lost.out;
+  EXPECT_EQ(Lines(lost.out, "step"), steps);
+  EXPECT_EQ(Lines(lost.out, "final"), final);
+
   const End killed = Well(train("killed die 13"));
-  EXPECT_TRUE(absl::StrContains(killed.err, "SIGKILL")) << killed.err;
-  EXPECT_TRUE(absl::StrContains(killed.out, "begins at step 10, epoch 1, position 24\n")) << killed.out;
+  EXPECT_TRUE(absl::StrContains(killed.out, "begins at step 10, epoch 1, position 56\n")) << killed.out;
   EXPECT_EQ(Lines(killed.out, "step"), steps);
   EXPECT_EQ(Lines(killed.out, "final"), final);
 
-  const End stopped = train("stopped stop 18");
+  const End stopped = train("stopped stop 17");
   EXPECT_EQ(stopped.code, 128 + SIGTERM) << stopped.err;
   EXPECT_FALSE(absl::StrContains(stopped.out, "final")) << stopped.out;
   const End resumed = Well(train("stopped"));
-  EXPECT_TRUE(absl::StrContains(resumed.out, "begins at step 17, epoch 2, position 24\n")) << resumed.out;
+  EXPECT_TRUE(absl::StrContains(resumed.out, "begins at step 18, epoch 2, position ")) << resumed.out;
   EXPECT_EQ(Lines(stopped.out + resumed.out, "step"), steps);
   EXPECT_EQ(Lines(resumed.out, "final"), final);
 }

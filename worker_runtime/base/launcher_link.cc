@@ -57,30 +57,43 @@ std::optional<int32_t> Number(const char* name) {
 LauncherLink::LauncherLink(absl::string_view address, int32_t rank, int32_t local_rank,
                            std::optional<Listener> listener)
     : pid_(getpid()),
-      listener_(std::move(listener)),
-      wake_(listener_ ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1),
+      rank_(rank),
+      local_rank_(local_rank),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       allowance_(kReportsPerSecond),
       last_report_(SteadyNow()) {
   {
     MutexLock lock(&mutex_);
     socket_ = ConnectTo(address);
-    if (socket_ >= 0) {
-      LinkHello hello{worker_contract::kLinkVersion, local_rank, rank, pid_, {"progress", "stop"}};
-      if (listener_) {
-        hello.capabilities.push_back(worker_contract::kCanReform);
-        hello.capabilities.push_back(worker_contract::kCanCheckpoint);
-      }
-      unsent_ = EncodeMessage(WorkerLinkMessage(std::move(hello)));
-      Flush();
-    }
+    if (!listener) Greet();
   }
-  if (!listener_) return;
+  if (listener) Listen(*std::move(listener));
+}
+
+void LauncherLink::Greet() {
+  if (socket_ < 0) return;
+  LinkHello hello{worker_contract::kLinkVersion, local_rank_, rank_, pid_, {"progress", "stop"}};
+  if (listens_) {
+    hello.capabilities.push_back(worker_contract::kCanReform);
+    hello.capabilities.push_back(worker_contract::kCanCheckpoint);
+  }
+  unsent_ += EncodeMessage(WorkerLinkMessage(std::move(hello)));
+  Flush();
+}
+
+bool LauncherLink::Listen(Listener listener) {
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(listens_, true)) return false;
+    Greet();
+  }
   // Signals are handled by the trainer's threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  thread_ = std::thread([this] { Listen(); });
+  thread_ = std::thread([this, listener = std::move(listener)] { ReceiveLoop(listener); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return true;
 }
 
 LauncherLink::~LauncherLink() {
@@ -88,33 +101,32 @@ LauncherLink::~LauncherLink() {
     MutexLock lock(&mutex_);
     Close();
   }
-  if (!listener_) return;
   WakeListener();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   if (to_close_ >= 0) close(to_close_);
   close(wake_);
 }
 
-LauncherLink& LauncherLink::OfProcess() { return FirstOfProcess(std::nullopt); }
+LauncherLink& LauncherLink::OfProcess() {
+  return FirstOfProcess([] { return std::nullopt; });
+}
 
 LauncherLink* LauncherLink::OfElasticProcess(Listener listener) {
   bool was_first = false;
-  // Only the call that initializes `taken` sets its own `was_first`.
-  static LauncherLink* const taken = [&] {
+  LauncherLink& link = FirstOfProcess([&] {
     was_first = true;
-    LauncherLink& link = FirstOfProcess(std::move(listener));
-    return link.listener_ ? &link : nullptr;
-  }();
-  return was_first ? taken : nullptr;
+    return listener;
+  });
+  return was_first || link.Listen(std::move(listener)) ? &link : nullptr;
 }
 
-LauncherLink& LauncherLink::FirstOfProcess(std::optional<Listener> listener) {
+LauncherLink& LauncherLink::FirstOfProcess(absl::FunctionRef<std::optional<Listener>()> listener) {
   static LauncherLink& link = *[&] {
     const char* const address = getenv(worker_contract::kWorkerLink);
     const std::optional<int32_t> rank = Number(worker_contract::kRank);
     const std::optional<int32_t> local_rank = Number(worker_contract::kLocalRank);
     const bool launched = address != nullptr && rank && local_rank;
-    return new LauncherLink(launched ? address : "", rank.value_or(0), local_rank.value_or(0), std::move(listener));
+    return new LauncherLink(launched ? address : "", rank.value_or(0), local_rank.value_or(0), listener());
   }();
   return link;
 }
@@ -142,7 +154,7 @@ void LauncherLink::WakeListener() {
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
 }
 
-void LauncherLink::Listen() {
+void LauncherLink::ReceiveLoop(const Listener& listener) {
   for (;;) {
     pollfd waits[2] = {{-1, POLLIN, 0}, {wake_, POLLIN, 0}};
     {
@@ -160,9 +172,9 @@ void LauncherLink::Listen() {
       heard = Receive();
       if (!unsent_.empty()) Flush();
     }
-    for (const LauncherLinkMessage& line : heard) listener_->heard(line);
+    for (const LauncherLinkMessage& line : heard) listener.heard(line);
   }
-  listener_->closed();
+  listener.closed();
 }
 
 bool LauncherLink::OfThisProcess() const { return getpid() == pid_; }
@@ -184,7 +196,7 @@ void LauncherLink::Report(const LinkProgress& progress) {
 std::optional<SteadyTime> LauncherLink::StopAt() {
   if (!OfThisProcess()) return std::nullopt;
   MutexLock lock(&mutex_);
-  if (!listener_) Receive();
+  if (!listens_) Receive();
   return stop_at_;
 }
 
@@ -228,7 +240,7 @@ std::vector<LauncherLinkMessage> LauncherLink::Receive() {
 
 void LauncherLink::Close() {
   if (socket_ < 0) return;
-  if (listener_) {
+  if (listens_) {
     // The thread may be polling the socket, so its number must not be reused before the thread has ended.
     shutdown(socket_, SHUT_RDWR);
     to_close_ = socket_;

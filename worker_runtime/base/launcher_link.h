@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
@@ -28,8 +29,7 @@ class LauncherLink {
     std::function<void()> closed;  // the last call: no more lines follow; also called if the link never connected
   };
 
-  // Connects to `address`, the value of DDPRUN_WORKER_LINK, unless it is empty. With a listener, the hello announces
-  // that the worker can re-form and answers checkpoint-now.
+  // Connects to `address`, the value of DDPRUN_WORKER_LINK, unless it is empty. With a listener, see Listen.
   LauncherLink(absl::string_view address, int32_t rank, int32_t local_rank,
                std::optional<Listener> listener = std::nullopt);
   ~LauncherLink();
@@ -39,8 +39,12 @@ class LauncherLink {
   // Returns this process's link, configured by its environment. The first call connects it; it is never destroyed.
   static LauncherLink& OfProcess();
 
-  // Like OfProcess, with a listener. Must be called before OfProcess, and only once; otherwise returns nullptr.
+  // Like OfProcess, with a listener. Returns nullptr if the link has one already.
   static LauncherLink* OfElasticProcess(Listener listener);
+
+  // Announces to the launcher that this worker can re-form and answers checkpoint-now, and calls `listener` from now
+  // on, on a thread of its own. Returns false if there is a listener already.
+  bool Listen(Listener listener);
 
   // True if a launcher is connected, as far as is known.
   bool connected();
@@ -57,20 +61,25 @@ class LauncherLink {
   std::optional<SteadyTime> StopAt();
 
  private:
-  static LauncherLink& FirstOfProcess(std::optional<Listener> listener);
+  // The first call makes the link, with the listener that the function returns.
+  static LauncherLink& FirstOfProcess(absl::FunctionRef<std::optional<Listener>()> listener);
+  // Appends a hello with the capabilities of now to the unsent lines.
+  void Greet() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the lines received.
   std::vector<worker_contract::LauncherLinkMessage> Receive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Close() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool OfThisProcess() const;
-  void Listen();
+  void ReceiveLoop(const Listener& listener);
   void WakeListener();
 
   const pid_t pid_;
-  const std::optional<Listener> listener_;
-  const int wake_;                             // an eventfd that interrupts the thread's wait; -1: no thread
-  int to_close_ ABSL_GUARDED_BY(mutex_) = -1;  // the socket, once it was shut down while the thread may use it
+  const int32_t rank_;
+  const int32_t local_rank_;
+  const int wake_;  // an eventfd that interrupts the thread's wait
   Mutex mutex_;
+  bool listens_ ABSL_GUARDED_BY(mutex_) = false;  // there is a thread
+  int to_close_ ABSL_GUARDED_BY(mutex_) = -1;     // the socket, once it was shut down while the thread may use it
   int socket_ ABSL_GUARDED_BY(mutex_) = -1;
   // Lines that must arrive: the hello, those passed to Say, and the rest of a partly sent line.
   std::string unsent_ ABSL_GUARDED_BY(mutex_);

@@ -17,7 +17,6 @@
 #include "absl/time/time.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/last_words.h"
-#include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/c_api/worker_handle.h"
@@ -43,8 +42,8 @@ int Call(absl::FunctionRef<absl::Status()> body) {
   return static_cast<int>(status.code());
 }
 
-absl::StatusOr<ProcessGroupOptions> Options(const char* backend, double timeout_seconds) {
-  ProcessGroupOptions options;
+absl::StatusOr<WorkerOptions> Options(const char* backend, double timeout_seconds) {
+  WorkerOptions options;
   options.backend = backend == nullptr ? "gloo" : backend;
   if (options.backend != "gloo") {
     return absl::InvalidArgumentError(absl::StrCat("backend \"", options.backend, "\": must be \"gloo\" or NULL"));
@@ -59,11 +58,11 @@ absl::StatusOr<ProcessGroupOptions> Options(const char* backend, double timeout_
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> Group(const ddprun_worker* worker) {
   if (worker == nullptr) return absl::InvalidArgumentError("worker is NULL");
-  if (worker->worker.group == nullptr) {
+  if (worker->worker.group() == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", worker->worker.env.rank, ": this worker has no group: it was shut down, or no round has begun"));
+        "rank ", worker->worker.env().rank, ": this worker has no group: it was shut down, or no round has begun"));
   }
-  return worker->worker.group;
+  return worker->worker.group();
 }
 
 }  // namespace ddprun::c_api
@@ -82,11 +81,10 @@ int ddprun_create(const char* backend, double timeout_seconds, ddprun_worker** w
   if (worker != nullptr) *worker = nullptr;
   return Call([&]() -> absl::Status {
     if (worker == nullptr) return absl::InvalidArgumentError("worker is NULL");
-    auto made = std::make_unique<ddprun_worker>();
-    DDPRUN_ASSIGN_OR_RETURN(ddprun::ProcessGroupOptions options, ddprun::c_api::Options(backend, timeout_seconds));
-    DDPRUN_ASSIGN_OR_RETURN(made->worker.env, ddprun::WorkerEnv::FromEnvironment());
-    ddprun::LauncherLink::OfProcess();  // connects early, so that the launcher can announce a stop to this worker
-    DDPRUN_ASSIGN_OR_RETURN(made->worker.group, ddprun::ProcessGroup::Create(made->worker.env, std::move(options)));
+    DDPRUN_ASSIGN_OR_RETURN(const auto options, ddprun::c_api::Options(backend, timeout_seconds));
+    DDPRUN_ASSIGN_OR_RETURN(auto env, ddprun::WorkerEnv::FromEnvironment());
+    auto made = std::make_unique<ddprun_worker>(std::move(env), options);
+    DDPRUN_RETURN_IF_ERROR(made->worker.InitProcessGroup());
     *worker = made.release();
     return absl::OkStatus();
   });
@@ -98,8 +96,7 @@ int ddprun_create_from_ranks(int rank, int world_size, int local_rank, int local
   if (worker != nullptr) *worker = nullptr;
   return Call([&]() -> absl::Status {
     if (worker == nullptr || broadcast == nullptr) return absl::InvalidArgumentError("worker or broadcast is NULL");
-    auto made = std::make_unique<ddprun_worker>();
-    DDPRUN_ASSIGN_OR_RETURN(ddprun::ProcessGroupOptions options, ddprun::c_api::Options(nullptr, timeout_seconds));
+    DDPRUN_ASSIGN_OR_RETURN(const auto options, ddprun::c_api::Options(nullptr, timeout_seconds));
     const auto send = [&](const std::string& text) -> absl::StatusOr<std::string> {
       std::array<char, kBroadcastBytes> buffer = {};
       text.copy(buffer.data(), buffer.size() - 1);
@@ -109,9 +106,10 @@ int ddprun_create_from_ranks(int rank, int world_size, int local_rank, int local
       buffer.back() = '\0';
       return std::string(buffer.data());
     };
-    DDPRUN_ASSIGN_OR_RETURN(made->worker.env, ddprun::EnvFromRanks({rank, world_size, local_rank, local_world_size},
-                                                                   send, options.timeout));
-    DDPRUN_ASSIGN_OR_RETURN(made->worker.group, ddprun::ProcessGroup::Create(made->worker.env, std::move(options)));
+    DDPRUN_ASSIGN_OR_RETURN(
+        auto env, ddprun::EnvFromRanks({rank, world_size, local_rank, local_world_size}, send, options.timeout));
+    auto made = std::make_unique<ddprun_worker>(std::move(env), options);
+    DDPRUN_RETURN_IF_ERROR(made->worker.InitProcessGroup());
     *worker = made.release();
     return absl::OkStatus();
   });
@@ -128,7 +126,7 @@ int ddprun_shutdown(ddprun_worker* worker) {
   return Call([&]() -> absl::Status {
     DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<ddprun::ProcessGroup> group, ddprun::c_api::Group(worker));
     DDPRUN_RETURN_IF_ERROR(group->Shutdown());
-    worker->worker.group = nullptr;
+    worker->worker.set_group(nullptr);
     return absl::OkStatus();
   });
 }
@@ -143,20 +141,21 @@ void ddprun_fail(ddprun_worker* worker, const char* text) {
       ddprun::ReportWorkerError(rank, ddprun::c_api::Variable(ddprun::worker_contract::kErrorFile), status);
       return absl::OkStatus();
     }
-    ddprun::ReportWorkerError(worker->worker.env.rank, worker->worker.env.error_file, status);
-    if (worker->worker.group != nullptr) {
-      worker->worker.group->Abort(message);
-      worker->worker.group->AwaitReaders();
+    const ddprun::WorkerEnv& env = worker->worker.env();
+    ddprun::ReportWorkerError(env.rank, env.error_file, status);
+    if (const auto& group = worker->worker.group(); group != nullptr) {
+      group->Abort(message);
+      group->AwaitReaders();
     }
     return absl::OkStatus();
   });
 }
 
-int ddprun_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env.rank; }
-int ddprun_world_size(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env.world_size; }
-int ddprun_local_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env.local_rank; }
+int ddprun_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env().rank; }
+int ddprun_world_size(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env().world_size; }
+int ddprun_local_rank(const ddprun_worker* worker) { return worker == nullptr ? -1 : worker->worker.env().local_rank; }
 int ddprun_local_world_size(const ddprun_worker* worker) {
-  return worker == nullptr ? -1 : worker->worker.env.local_world_size;
+  return worker == nullptr ? -1 : worker->worker.env().local_world_size;
 }
 
 int ddprun_report_progress(ddprun_worker* worker, int64_t step, int64_t samples) {

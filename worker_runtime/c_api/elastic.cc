@@ -11,31 +11,31 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/c_api/ddprun_worker.h"
 #include "worker_runtime/c_api/worker_handle.h"
-#include "worker_runtime/elastic/elastic_ddp.h"
-#include "worker_runtime/elastic/elastic_rounds.h"
-#include "worker_runtime/elastic/elastic_worker.h"
+#include "worker_runtime/ddp/distributed_model.h"
+#include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/state/training_state.h"
+#include "worker_runtime/stop_requested.h"
+#include "worker_runtime/worker.h"
 
 namespace ddprun::c_api {
 
 // A model without parameters: the caller reduces its own arrays, and its state is memory.
-class CallersModel final : public ElasticModel {
+class CallersModel final : public DistributedModel {
  public:
   void Add(at::Tensor tensor) { tensors_.push_back(std::move(tensor)); }
 
-  absl::Status Build(const std::shared_ptr<ProcessGroup>& group, const std::optional<BucketLayout>&,
-                     bool equal) override {
+  absl::Status Connect(std::shared_ptr<ProcessGroup> group, const std::optional<BucketLayout>&, bool equal) override {
     if (equal) return absl::OkStatus();
     for (const at::Tensor& tensor : tensors_) DDPRUN_RETURN_IF_ERROR(group->Broadcast(tensor));
     return absl::OkStatus();
   }
-  void Drop() override {}
+  void Disconnect() override {}
   std::optional<BucketLayout> bucket_layout() const override { return std::nullopt; }
   void FinishBackward() override {}
+  void zero_grad(bool) override {}
   torch::nn::Module& base_module() override { return module_; }
 
  private:
@@ -44,12 +44,8 @@ class CallersModel final : public ElasticModel {
 };
 
 struct Elastic {
-  Elastic(Worker& worker, const WorkerOptions& options, ElasticRounds& rounds)
-      : state(model.base_module()), worker(worker, options, rounds) {}
-
   CallersModel model;
-  TrainingState state;
-  ElasticWorker worker;
+  TrainingState state{model.base_module()};
   bool began = false;
 };
 
@@ -63,27 +59,17 @@ absl::StatusOr<Elastic*> ElasticOf(const ddprun_worker* worker) {
   return worker->elastic.get();
 }
 
-// The process has one link to the launcher, whose thread uses the rounds until the process ends. nullptr: in use.
-ElasticRounds* RoundsOfProcess(uint64_t round) {
-  static bool used = false;
-  if (std::exchange(used, true)) return nullptr;
-  auto* const rounds = new ElasticRounds(round);
-  rounds->set_link(LauncherLink::OfElasticProcess(rounds->listener()));
-  return rounds;
-}
-
 absl::Status CreateElastic(const char* backend, double timeout_seconds, ddprun_worker** worker) {
+  static bool created = false;
   if (worker == nullptr) return absl::InvalidArgumentError("worker is NULL");
-  auto made = std::make_unique<ddprun_worker>();
-  DDPRUN_ASSIGN_OR_RETURN(const ProcessGroupOptions group, Options(backend, timeout_seconds));
-  DDPRUN_ASSIGN_OR_RETURN(made->worker.env, WorkerEnv::FromEnvironment());
-  IgnoreWarningSignals();
-  ElasticRounds* const rounds = RoundsOfProcess(made->worker.env.round);
-  if (rounds == nullptr) {
+  DDPRUN_ASSIGN_OR_RETURN(const WorkerOptions options, Options(backend, timeout_seconds));
+  DDPRUN_ASSIGN_OR_RETURN(WorkerEnv env, WorkerEnv::FromEnvironment());
+  if (std::exchange(created, true)) {
     return absl::FailedPreconditionError("this process has created an elastic worker before; it can create only one");
   }
-  const WorkerOptions options{.backend = group.backend, .timeout = group.timeout, .elastic = true};
-  made->elastic = std::make_shared<Elastic>(made->worker, options, *rounds);
+  IgnoreWarningSignals();
+  auto made = std::make_unique<ddprun_worker>(std::move(env), options);
+  made->elastic = std::make_shared<Elastic>();
   *worker = made.release();
   return absl::OkStatus();
 }
@@ -101,20 +87,20 @@ absl::Status AddState(const ddprun_worker* worker, const char* name, void* data,
   return absl::OkStatus();
 }
 
-absl::Status NextRound(const ddprun_worker* worker, int64_t* step) {
+absl::Status NextRound(ddprun_worker* worker, int64_t* step) {
   DDPRUN_ASSIGN_OR_RETURN(Elastic* const elastic, ElasticOf(worker));
   if (step == nullptr) return absl::InvalidArgumentError("step is NULL");
   elastic->began = true;
   const auto no_checkpoint = []() -> absl::StatusOr<std::optional<int64_t>> { return std::nullopt; };
   const auto join = [&]() -> absl::Status {
-    DDPRUN_RETURN_IF_ERROR(elastic->worker.InitProcessGroup());
-    DDPRUN_ASSIGN_OR_RETURN(*step, elastic->worker.SyncState(elastic->state, elastic->model, no_checkpoint));
+    DDPRUN_RETURN_IF_ERROR(worker->worker.InitProcessGroup());
+    DDPRUN_ASSIGN_OR_RETURN(*step, worker->worker.SyncState(elastic->state, elastic->model, no_checkpoint));
     return absl::OkStatus();
   };
   for (;;) {
-    DDPRUN_RETURN_IF_ERROR(elastic->worker.NextRendezvous(elastic->state, elastic->model));
+    DDPRUN_RETURN_IF_ERROR(worker->worker.NextRendezvous(elastic->state, elastic->model));
     const absl::Status status = join();
-    if (status.ok() || !elastic->worker.Recoverable(status)) return status;
+    if (status.ok() || !worker->worker.Recoverable(status)) return status;
   }
 }
 
@@ -142,20 +128,20 @@ int ddprun_commit(ddprun_worker* worker, int64_t step) {
   return Call([&]() -> absl::Status {
     DDPRUN_ASSIGN_OR_RETURN(Elastic* const elastic, ElasticOf(worker));
     if (step < 0) return absl::InvalidArgumentError(absl::StrCat("step=", step, ": must not be negative"));
-    return elastic->worker.Commit(elastic->state, step);
+    return worker->worker.Commit(elastic->state, step);
   });
 }
 
 int ddprun_round_ended(const ddprun_worker* worker) {
-  return worker != nullptr && worker->elastic != nullptr && worker->elastic->worker.suspended();
+  return worker != nullptr && worker->elastic != nullptr && worker->worker.suspended();
 }
 
 int ddprun_recoverable(ddprun_worker* worker, int code) {
   bool recoverable = false;
   const std::string text = ddprun_last_error();
   Call([&]() -> absl::Status {
-    DDPRUN_ASSIGN_OR_RETURN(Elastic* const elastic, ElasticOf(worker));
-    recoverable = elastic->worker.Recoverable(absl::Status(static_cast<absl::StatusCode>(code), text));
+    DDPRUN_RETURN_IF_ERROR(ElasticOf(worker).status());
+    recoverable = worker->worker.Recoverable(absl::Status(static_cast<absl::StatusCode>(code), text));
     return absl::OkStatus();
   });
   return recoverable;

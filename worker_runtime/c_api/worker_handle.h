@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_RUNTIME_C_API_WORKER_HANDLE_H_
 
 #include <memory>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -15,6 +16,8 @@ struct Elastic;  // elastic.cc
 
 // The handle of the C functions, in C++.
 struct ddprun_worker {
+  ddprun_worker(ddprun::WorkerEnv env, const ddprun::WorkerOptions& options) : worker(std::move(env), options) {}
+
   ddprun::Worker worker;  // without a group after ddprun_shutdown, and between two rounds
   // nullptr: not an elastic worker. Shared only so that its type may be incomplete.
   std::shared_ptr<ddprun::c_api::Elastic> elastic;
@@ -27,8 +30,8 @@ namespace ddprun::c_api {
 // the code.
 int Call(absl::FunctionRef<absl::Status()> body);
 
-// Options of a group on the host. Errors: InvalidArgument: the backend or the timeout.
-absl::StatusOr<ProcessGroupOptions> Options(const char* backend, double timeout_seconds);
+// Options of a worker on the host. Errors: InvalidArgument: the backend or the timeout.
+absl::StatusOr<WorkerOptions> Options(const char* backend, double timeout_seconds);
 
 // The group of `worker`. Errors: InvalidArgument: `worker` is NULL; FailedPrecondition: it has none.
 absl::StatusOr<std::shared_ptr<ProcessGroup>> Group(const ddprun_worker* worker);

@@ -77,7 +77,7 @@ struct CheckpointStats {
 // Saves and restores a training job: its TrainingState (module, optimizer, and what the trainer adds), the random
 // number generators of every rank, and training progress.
 //
-//   auto checkpointer = ddprun::Checkpointer::Create(worker.group, *model, &optimizer, {.folder = "checkpoints"});
+//   auto checkpointer = ddprun::Checkpointer::Create(worker.group(), *model, &optimizer, {.folder = "checkpoints"});
 //   if (!checkpointer.ok()) return checkpointer.status();
 //   absl::StatusOr<ddprun::CheckpointInfo> from = (*checkpointer)->Resume();
 //   if (!from.ok()) return from.status();

@@ -2,9 +2,11 @@
 #define DDPRUN_WORKER_RUNTIME_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -17,6 +19,7 @@
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/ddp_core.h"
 #include "worker_runtime/ddp/ddp_options.h"
+#include "worker_runtime/ddp/distributed_model.h"
 #include "worker_runtime/ddp/join_options.h"
 #include "worker_runtime/ddp/outputs.h"
 #include "worker_runtime/process_group/process_group.h"
@@ -28,22 +31,26 @@ namespace ddprun {
 // over the ranks in buckets (Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB
 // 2020). All ranks start with rank 0's parameters and take the same steps, so parameters stay equal bit for bit.
 //
-//   auto ddp = ddprun::MakeDistributedDataParallel(model, group);
-//   if (!ddp.ok()) return ddp.status();
-//   ddprun::AdamW optimizer(ddprun::Parameters(model));
-//   for (...) {
-//     at::Tensor loss = Loss((*ddp)->forward(inputs), targets);   // the loss of this rank's samples
-//     (*ddp)->zero_grad();
-//     loss.backward();                                            // gradients are averaged here
-//     optimizer.step();
-//   }
+//   ddprun::DistributedDataParallel ddp(net);       // connected to each round's group by ddprun::Training
+//   at::Tensor loss = Loss(ddp(inputs), targets);   // the loss of this rank's samples
+//   step.Backward(loss);                            // gradients are averaged here
 //
-// Gradients that arrive without a forward of this object before (the module's own was called) would not be averaged:
+// or, for one group:
+//
+//   DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(net, worker.group()));
+//   at::Tensor loss = Loss(ddp->forward(inputs), targets);
+//   ddp->zero_grad();
+//   loss.backward();
+//   optimizer.step();
+//
+// Between two groups, calls that communicate, and zero_grad, throw c10::Error. In the next group the buckets are those
+// of the last one, so that sums are computed in the same order.
+//
 // Gradients that arrive without a preceding forward of this object (because the module's own was called) would not be
 // averaged: backward throws c10::ValueError and names the parameter, except under no_sync().
-// forward and backward communicate with other ranks and throw like LibTorch: run them inside ProcessGroup::Try, which
-// converts a lost peer or a timeout into an error that names the peer. After such an error, destroy this object, create
-// a new group and a new DistributedDataParallel on the same module.
+// forward and backward communicate with other ranks and throw like LibTorch: without Training, run them inside
+// ProcessGroup::Try, which converts a lost peer or a timeout into an error that names the peer. After such an error,
+// Disconnect, create a new group, and Connect.
 //
 // The module is shared with the caller: use it for optimizers, state, train() and eval(). Its parameters may be on
 // several devices (model parallel within a rank). Parameters that are added or frozen later are not noticed: create a
@@ -51,35 +58,61 @@ namespace ddprun {
 //
 // All ranks must make the same calls in the same order. Thread-compatible.
 template <class M>
-class DistributedDataParallel {
+class DistributedDataParallel final : public DistributedModel {
  public:
-  // Compares the models of all ranks, then sets parameters and buffers to those of rank 0. Collective.
-  // Errors: InvalidArgument if the module has no parameter that requires a gradient, if an option is invalid, or if
-  // models or options differ between ranks: the message, on all ranks, names the first difference with both shapes.
-  // Otherwise those of ProcessGroup's operations.
+  // Not connected to a group.
+  explicit DistributedDataParallel(std::shared_ptr<M> module, DdpOptions options = {})
+      : module_(std::move(module)), options_(std::move(options)) {}
+  explicit DistributedDataParallel(const torch::nn::ModuleHolder<M>& module, DdpOptions options = {})
+      : DistributedDataParallel(module.ptr(), std::move(options)) {}
+
+  // Connected to `group`: compares the models of all ranks, then sets parameters and buffers to those of rank 0.
+  // Collective. Errors: InvalidArgument if the module has no parameter that requires a gradient, if an option is
+  // invalid, or if models or options differ between ranks: the message, on all ranks, names the first difference with
+  // both shapes. Otherwise those of ProcessGroup's operations.
   static absl::StatusOr<std::shared_ptr<DistributedDataParallel>> Create(std::shared_ptr<M> module,
                                                                          std::shared_ptr<ProcessGroup> group,
                                                                          const DdpOptions& options = {}) {
-    absl::StatusOr<std::unique_ptr<DdpCore>> core = DdpCore::Create(module, std::move(group), options);
-    if (!core.ok()) return core.status();
-    return std::shared_ptr<DistributedDataParallel>(new DistributedDataParallel(std::move(module), *std::move(core)));
+    auto made = std::make_shared<DistributedDataParallel>(std::move(module), options);
+    if (absl::Status status = made->Connect(std::move(group), std::nullopt, false); !status.ok()) return status;
+    return made;
   }
 
-  // Removes the hooks from the parameters. Gradients that are bucket views stay valid.
-  ~DistributedDataParallel() = default;
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
+
+  // See DistributedModel. DdpOptions::init_sync false: the ranks are taken for equal.
+  absl::Status Connect(std::shared_ptr<ProcessGroup> group, const std::optional<BucketLayout>& layout,
+                       bool equal) override {
+    Disconnect();
+    DdpOptions options = options_;
+    if (equal) options.init_sync = false;
+    if (layout.has_value()) options.initial_bucket_layout = layout_ = layout;
+    absl::StatusOr<std::unique_ptr<DdpCore>> core = DdpCore::Create(module_, std::move(group), options);
+    if (!core.ok()) return core.status();
+    if (make_hook_ != nullptr) {
+      if (absl::Status status = (*core)->RegisterCommHook(make_hook_()); !status.ok()) return status;
+    }
+    core_ = *std::move(core);
+    return absl::OkStatus();
+  }
+  void Disconnect() override {
+    layout_ = bucket_layout();
+    core_ = nullptr;
+  }
 
   // Runs the module's forward. Its result may contain tensors in any form that outputs.h supports. With gradients
   // enabled, backward must run on the result before the next forward.
   template <class... Args>
   auto forward(Args&&... args) {
-    core_->PreForward();
+    OnPass(/*backward=*/false);
+    core().PreForward();
     std::decay_t<decltype(module_->forward(std::forward<Args>(args)...))> outputs =
         module_->forward(std::forward<Args>(args)...);
     std::vector<at::Tensor*> tensors;
     VisitTensors(outputs, [&tensors](at::Tensor& tensor) { tensors.push_back(&tensor); });
-    core_->PostForward(tensors);
+    core().PostForward(tensors);
+    OnPass(/*backward=*/true);
     return outputs;
   }
   template <class... Args>
@@ -103,20 +136,34 @@ class DistributedDataParallel {
     DdpCore* const core_;
     const bool before_;
   };
-  NoSync no_sync() { return NoSync(core_.get()); }
+  NoSync no_sync() { return NoSync(&core()); }
 
   // Does early the work with which the next forward would begin: sets the buffers to rank 0's, and after the first
   // iteration rebuilds the buckets. Call it between backward and the optimizer's step in training that survives the
   // loss of ranks: then this step needs nothing more from rank 0, which may be lost before the next one. Does not
   // change results. Collective; throws like LibTorch.
-  void FinishBackward() { core_->FinishBackward(); }
+  void FinishBackward() override { core().FinishBackward(); }
 
   // Zeroes the gradients of all trained parameters. Works with gradient_as_bucket_view.
-  void zero_grad(bool set_to_none = true) { core_->ZeroGrad(set_to_none); }
+  void zero_grad(bool set_to_none = true) override { core().ZeroGrad(set_to_none); }
 
-  // Replaces the all-reduce of gradients. At most once, and before the first backward.
+  // Replaces the all-reduce of gradients in all groups. At most once, and before the first backward.
   // Errors: FailedPrecondition if a hook is already registered.
-  absl::Status RegisterCommHook(CommHook hook) { return core_->RegisterCommHook(std::move(hook)); }
+  absl::Status RegisterCommHook(CommHook hook) {
+    return RegisterCommHook([hook = std::move(hook)] { return hook; });
+  }
+  // Same, for a hook with a state that belongs to one group, such as PowerSGD's: `make` is called for each group.
+  absl::Status RegisterCommHook(std::function<CommHook()> make) {
+    if (make_hook_ != nullptr) {
+      return absl::FailedPreconditionError(
+          "a communication hook is already registered; compose hooks, or create a new DistributedDataParallel");
+    }
+    if (core_ != nullptr) {
+      if (absl::Status status = core_->RegisterCommHook(make()); !status.ok()) return status;
+    }
+    make_hook_ = std::move(make);
+    return absl::OkStatus();
+  }
 
   // Supports uneven inputs, like Python's join: runs `loop`, in which this rank trains on all of its batches through
   // this object. A rank that has finished shadows the collectives of the others until all have finished; then all ranks
@@ -125,30 +172,40 @@ class DistributedDataParallel {
   // Errors: those that `loop` returned or threw; OutOfRange, with the ranks that ran out of inputs, if
   // options.throw_on_early_termination is set; otherwise those of ProcessGroup's operations.
   absl::Status Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options = {}) {
-    return core_->Join(loop, options);
+    return core().Join(loop, options);
   }
 
-  // The current buckets. Pass them as DdpOptions::initial_bucket_layout to continue a run with the same bits.
-  BucketLayout bucket_layout() const { return core_->bucket_layout(); }
+  // Pass it as DdpOptions::initial_bucket_layout to continue a run with the same bits in another process.
+  std::optional<BucketLayout> bucket_layout() const override {
+    return core_ == nullptr ? layout_ : core_->bucket_layout();
+  }
 
   // DdpOptions::bucket_cap_mb, or the value that measure_bucket_cap has chosen.
-  std::optional<double> bucket_cap_mb() const { return core_->bucket_cap_mb(); }
+  std::optional<double> bucket_cap_mb() const { return core().bucket_cap_mb(); }
 
   // True if the next forward sets the buffers to rank 0's, as in Python: not after a forward within no_sync. A step
   // changes this state, so code that undoes a step (TrainingState::Rollback) and continues with the same object must
   // restore it.
-  bool require_forward_param_sync() const { return core_->require_forward_param_sync(); }
-  void set_require_forward_param_sync(bool value) { core_->set_require_forward_param_sync(value); }
+  bool require_forward_param_sync() const { return core().require_forward_param_sync(); }
+  void set_require_forward_param_sync(bool value) { core().set_require_forward_param_sync(value); }
 
   const std::shared_ptr<M>& module() const { return module_; }
-  const std::shared_ptr<ProcessGroup>& group() const { return core_->group(); }
+  torch::nn::Module& base_module() override { return *module_; }
+  const std::shared_ptr<ProcessGroup>& group() const { return core().group(); }
 
  private:
-  DistributedDataParallel(std::shared_ptr<M> module, std::unique_ptr<DdpCore> core)
-      : module_(std::move(module)), core_(std::move(core)) {}
+  DdpCore& core() const {
+    TORCH_CHECK(core_ != nullptr,
+                "DistributedDataParallel is not connected to a process group: call it in the step of ddprun::Training, "
+                "or make it with MakeDistributedDataParallel");
+    return *core_;
+  }
 
   const std::shared_ptr<M> module_;
-  const std::unique_ptr<DdpCore> core_;
+  const DdpOptions options_;
+  std::function<CommHook()> make_hook_;  // nullptr: none
+  std::unique_ptr<DdpCore> core_;        // nullptr: not connected
+  std::optional<BucketLayout> layout_;   // of the last connection
 };
 
 // DistributedDataParallel::Create with the module's type deduced.

@@ -6,7 +6,7 @@
 
 #include <unordered_set>
 
-#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/extras/nn/parameters.h"
 
 namespace ddprun {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/counted.h"
 #include "base/text.h"
-#include "worker_runtime/optim/zero_redundancy_optimizer.h"
+#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/state/optimizer_kind.h"
 
 namespace ddprun {

@@ -19,12 +19,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/text.h"
-#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/data/distributed_sampler.h"
-#include "worker_runtime/data/elastic_sampler.h"
-#include "worker_runtime/optim/scheduler_steps.h"
-#include "worker_runtime/optim/zero_redundancy_optimizer.h"
+#include "worker_runtime/extras/amp/grad_scaler.h"
+#include "worker_runtime/extras/optim/scheduler_steps.h"
+#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/state/optimizer_state.h"
 #include "worker_runtime/state/random_state.h"
@@ -282,7 +282,7 @@ absl::Status TrainingState::AddSampler(const DistributedSampler& sampler, const 
       });
 }
 
-absl::Status TrainingState::AddSampler(ElasticSampler& sampler, const std::string& name) {
+absl::Status TrainingState::AddSampler(BatchSampler& sampler, const std::string& name) {
   return AddObject(&sampler, name,
                    {[&sampler] { return SamplerText(sampler.epoch(), sampler.position(), sampler.options().seed); },
                     [&sampler](const std::string& text) {

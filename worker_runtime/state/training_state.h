@@ -30,7 +30,7 @@ class Optimizer;
 namespace ddprun {
 
 class DistributedSampler;
-class ElasticSampler;
+class BatchSampler;
 class GradScaler;
 class ProcessGroup;
 
@@ -61,7 +61,7 @@ struct StateParts {
 //   if (absl::Status status = state.AddSampler(sampler); !status.ok()) return status;
 //   if (absl::Status status = state.AddTensor("ema", ema); !status.ok()) return status;
 //   if (absl::Status status = state.AddValue("best_loss", &best_loss); !status.ok()) return status;
-//   auto checkpointer = ddprun::Checkpointer::Create(worker.group, state, {.folder = "checkpoints"});
+//   auto checkpointer = ddprun::Checkpointer::Create(worker.group(), state, {.folder = "checkpoints"});
 //
 // Added objects must outlive this one. All ranks must add the same names. Names must be unique.
 // Threads: the training thread.
@@ -88,7 +88,7 @@ class TrainingState {
   absl::Status AddText(const std::string& name, std::function<std::string()> save,
                        std::function<absl::Status(const std::string&)> load);
   // Adds the number of steps that the scheduler has made. The learning rates themselves are options of the optimizer.
-  // Adding the same scheduler, scaler or ElasticSampler again has no effect.
+  // Adding the same scheduler, scaler or BatchSampler again has no effect.
   absl::Status AddScheduler(torch::optim::LRScheduler& scheduler, const std::string& name = "scheduler");
   // Adds scale and growth tracker; the scaler's options are not stored. Saving it and Commit wait for the device.
   absl::Status AddScaler(GradScaler& scaler, const std::string& name = "scaler");
@@ -96,7 +96,7 @@ class TrainingState {
   // an epoch without replaying; see DistributedSampler::set_epoch.
   absl::Status AddSampler(const DistributedSampler& sampler, const std::string& name = "sampler");
   // Same format: a checkpoint of one kind of sampler can be continued by the other.
-  absl::Status AddSampler(ElasticSampler& sampler, const std::string& name = "sampler");
+  absl::Status AddSampler(BatchSampler& sampler, const std::string& name = "sampler");
 
   // Marks the state between two training steps, to which Rollback returns. Both may throw c10::Error, like LibTorch
   // (out of memory): call them within ProcessGroup::Try or RunWorker.

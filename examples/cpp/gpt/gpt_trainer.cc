@@ -16,8 +16,8 @@
 #include "examples/cpp/example_main.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/profiler/profile_steps.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/profiler/profile_steps.h"
 
 namespace gpt {
 namespace {
@@ -55,8 +55,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(ddprun::Worker& worker,
   DDPRUN_ASSIGN_OR_RETURN(auto dataset, ddprun::TextDataset::FromText(text, options.model.block_size));
   DDPRUN_RETURN_IF_ERROR(Check(WithVocabulary(options.model, dataset)));
   DDPRUN_ASSIGN_OR_RETURN(
-      auto sampler, ddprun::DistributedSampler::Create(dataset.block_count(), {.num_replicas = worker.group->size(),
-                                                                               .rank = worker.group->rank(),
+      auto sampler, ddprun::DistributedSampler::Create(dataset.block_count(), {.num_replicas = worker.group()->size(),
+                                                                               .rank = worker.group()->rank(),
                                                                                .seed = options.seed,
                                                                                .drop_last = true}));
   if (sampler.size() < options.batch_size) {
@@ -65,11 +65,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(ddprun::Worker& worker,
                      "--batch-size=", options.batch_size, ": take a longer text, a smaller batch or shorter blocks"));
   }
   std::unique_ptr<Trainer> trainer(new Trainer(worker, options, std::move(dataset), std::move(sampler)));
-  DDPRUN_ASSIGN_OR_RETURN(trainer->ddp_, ddprun::MakeDistributedDataParallel(trainer->model_, worker.group));
+  DDPRUN_ASSIGN_OR_RETURN(trainer->ddp_, ddprun::MakeDistributedDataParallel(trainer->model_, worker.group()));
   DDPRUN_RETURN_IF_ERROR(trainer->LoadSnapshot());
   if (!options.tensorboard.empty()) {
     const ddprun::SummaryWriterOptions files = {.folder = options.tensorboard, .purge_step = trainer->step_ + 1};
-    DDPRUN_ASSIGN_OR_RETURN(trainer->writer_, ddprun::SummaryWriter::Create(worker.env.rank, files));
+    DDPRUN_ASSIGN_OR_RETURN(trainer->writer_, ddprun::SummaryWriter::Create(worker.env().rank, files));
   }
   return trainer;
 }
@@ -80,13 +80,13 @@ Trainer::Trainer(ddprun::Worker& worker, const TrainOptions& options, ddprun::Te
       options_(options),
       dataset_(std::move(dataset)),
       sampler_(std::move(sampler)),
-      model_(MakeModel(options, dataset_, worker.device)),
+      model_(MakeModel(options, dataset_, worker.device())),
       optimizer_(MakeOptimizer(options, model_)) {}
 
 absl::Status Trainer::LoadSnapshot() {
   if (options_.snapshot.empty()) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(
-      checkpointer_, ddprun::Checkpointer::Create(worker_.group, *model_, &optimizer_, {.folder = options_.snapshot}));
+  DDPRUN_ASSIGN_OR_RETURN(checkpointer_, ddprun::Checkpointer::Create(worker_.group(), *model_, &optimizer_,
+                                                                      {.folder = options_.snapshot}));
   DDPRUN_ASSIGN_OR_RETURN(const ddprun::CheckpointInfo info, checkpointer_->Resume());
   if (info.path.empty()) return absl::OkStatus();
   const ddprun::Progress& progress = info.progress;
@@ -96,8 +96,8 @@ absl::Status Trainer::LoadSnapshot() {
         absl::StrCat(info.path, " is of another text: remove the folder, or give its text with --text"));
   }
   step_ = progress.step;
-  sampler_.set_epoch(progress.epoch, progress.sampler_position / worker_.group->size());
-  if (worker_.env.rank == 0) Say(absl::StrCat("resumed from the snapshot: step ", step_, ", epoch ", progress.epoch));
+  sampler_.set_epoch(progress.epoch, progress.sampler_position / worker_.group()->size());
+  if (worker_.env().rank == 0) Say(absl::StrCat("resumed from the snapshot: step ", step_, ", epoch ", progress.epoch));
   return absl::OkStatus();
 }
 
@@ -105,10 +105,10 @@ absl::Status Trainer::SaveSnapshot() {
   if (checkpointer_ == nullptr) return absl::OkStatus();
   DDPRUN_RETURN_IF_ERROR(checkpointer_->Save({.step = step_,
                                               .epoch = sampler_.epoch(),
-                                              .sampler_position = sampler_.position() * worker_.group->size(),
+                                              .sampler_position = sampler_.position() * worker_.group()->size(),
                                               .sampler_seed = static_cast<uint64_t>(options_.seed),
                                               .user = {{kVocabulary, dataset_.vocabulary()}}}));
-  if (worker_.env.rank == 0) Say(absl::StrCat("snapshot of step ", step_, " saved"));
+  if (worker_.env().rank == 0) Say(absl::StrCat("snapshot of step ", step_, " saved"));
   return absl::OkStatus();
 }
 
@@ -118,7 +118,7 @@ absl::Status Trainer::Train() {
   std::unique_ptr<ddprun::ProfileSteps> profiler;
   if (!options_.profile.empty()) {
     const ddprun::ProfileOptions steps = {.folder = options_.profile, .first_step = step_};
-    DDPRUN_ASSIGN_OR_RETURN(profiler, ddprun::ProfileSteps::Create(*worker_.group, steps));
+    DDPRUN_ASSIGN_OR_RETURN(profiler, ddprun::ProfileSteps::Create(*worker_.group(), steps));
   }
   while (step_ < options_.steps) {
     const at::Tensor loss = Step(NextBatch());
@@ -140,7 +140,7 @@ ddprun::TextDataset::Example Trainer::NextBatch() {
     blocks = sampler_.next(options_.batch_size);
   }
   const ddprun::TextDataset::Example batch = dataset_.get_batch(*blocks);
-  return {batch.tokens.to(worker_.device), batch.targets.to(worker_.device)};
+  return {batch.tokens.to(worker_.device()), batch.targets.to(worker_.device())};
 }
 
 at::Tensor Trainer::Step(const ddprun::TextDataset::Example& batch) {
@@ -163,9 +163,9 @@ void Trainer::SetLearningRate() {
 
 absl::Status Trainer::Report(const at::Tensor& loss, double steps_per_second) {
   // Each rank has the loss of its own batch; the average is the loss of the global batch.
-  DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker_.group));
-  if (worker_.env.rank != 0) return absl::OkStatus();
-  const int64_t tokens = options_.batch_size * options_.model.block_size * worker_.group->size();
+  DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker_.group()));
+  if (worker_.env().rank != 0) return absl::OkStatus();
+  const int64_t tokens = options_.batch_size * options_.model.block_size * worker_.group()->size();
   const double tokens_per_second = steps_per_second * static_cast<double>(tokens);
   if (writer_ != nullptr) {
     DDPRUN_RETURN_IF_ERROR(writer_->AddScalars({{"loss", average}, {"tokens_per_second", tokens_per_second}}, step_));
@@ -177,9 +177,9 @@ absl::Status Trainer::Report(const at::Tensor& loss, double steps_per_second) {
 }
 
 void Trainer::Sample() {
-  if (worker_.env.rank != 0 || options_.sample == 0) return;
+  if (worker_.env().rank != 0 || options_.sample == 0) return;
   model_->eval();
-  const at::Tensor start = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(worker_.device));
+  const at::Tensor start = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(worker_.device()));
   const std::string text = dataset_.Decode(model_->generate(start, options_.sample, /*temperature=*/0.7));
   Say(absl::StrCat("--- sample of generated text ---\n", absl::StripAsciiWhitespace(text), "\n--- end of sample ---"));
 }

@@ -1,9 +1,10 @@
-// A trainer that uses the worker runtime's support for resuming, built outside of its tree: learns captions of small
-// pictures and resumes in the middle of an epoch.
+// An elastic trainer, built outside of ddprun's tree: learns captions of small pictures, and resumes in the middle of an
+// epoch.
 //
 //   captions FOLDER             trains; checkpoints in FOLDER
-//   captions FOLDER die STEP    rank 1 is killed before this step, in the first round
-//   captions FOLDER stop STEP   the launcher receives SIGTERM before this step
+//   captions FOLDER lose STEP   rank 1 is killed in this step, in the first round
+//   captions FOLDER die STEP    all ranks are killed in this step, in the first round
+//   captions FOLDER stop STEP   the launcher receives SIGTERM in this step
 //
 // Rank 0 prints losses and finally the bits of all trained values.
 #include <signal.h>
@@ -13,15 +14,14 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "worker_runtime/worker_runtime.h"
 
 namespace {
 
 constexpr int64_t kPictures = 100, kSide = 8, kWords = 12, kLength = 5, kWidth = 16;
-constexpr int64_t kEpochs = 3, kBatch = 4, kMicroBatches = 2, kStepsPerSave = 5;
-constexpr int64_t kStepsPerEpoch =
-    (kPictures / 2 + kBatch * kMicroBatches - 1) / (kBatch * kMicroBatches);  // of 2 ranks
+constexpr int64_t kSteps = 20, kBatch = 4, kMicroBatches = 2, kStepsPerSave = 5;
 
 // Picture [1, 8, 8] and caption [5]; both follow from the index.
 struct Pictures : torch::data::datasets::Dataset<Pictures> {
@@ -70,94 +70,71 @@ void PrintBits(const std::string& name, const torch::Tensor& tensor) {
   std::printf("final %s %016llx\n", name.c_str(), static_cast<unsigned long long>(hash));
 }
 
+// Kills or stops something, if a step of the first round is reached.
+void Happen(const std::string& event, const ddprun::Worker& worker) {
+  if (worker.env().restart_count > 0) return;
+  if (event == "die" || (event == "lose" && worker.env().rank == 1)) raise(SIGKILL);
+  if (event != "stop") return;
+  if (worker.env().rank == 0) kill(getppid(), SIGTERM);
+  while (ddprun::TimeUntilStop() == absl::InfiniteDuration()) usleep(1000);
+}
+
 absl::Status Train(ddprun::Worker& worker, const std::string& folder, const std::string& event, int64_t event_step) {
-  const bool reports = worker.env.rank == 0;
-  torch::manual_seed(worker.env.rank);
   Captioner net;
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(net, worker.group));
+  ddprun::DistributedDataParallel ddp(net);
   ddprun::AdamW optimizer(ddprun::Parameters(net), torch::optim::AdamWOptions(2e-2));
-  ddprun::LambdaLR scheduler(optimizer, ddprun::CosineWithWarmup(3, kEpochs * kStepsPerEpoch));
-  DDPRUN_ASSIGN_OR_RETURN(auto sampler,
-                          ddprun::DistributedSampler::Create(
-                              kPictures, {.num_replicas = worker.group->size(), .rank = worker.group->rank()}));
-  auto loader = torch::data::make_data_loader(Pictures().map(torch::data::transforms::Stack<>()), sampler,
-                                              torch::data::DataLoaderOptions(kBatch).workers(1));
+  ddprun::LambdaLR scheduler(optimizer, ddprun::CosineWithWarmup(3, kSteps));
+  ddprun::BatchSampler sampler(kPictures, {.batch_size = kBatch});
+  ddprun::Metrics metrics;
+  auto pictures = Pictures().map(torch::data::transforms::Stack<>());
   const torch::Tensor average = net->mix->weight.detach().clone();
   double best_loss = std::numeric_limits<double>::infinity();
 
-  ddprun::TrainingState state(*net, &optimizer);
-  DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
-  DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
-  DDPRUN_RETURN_IF_ERROR(state.AddTensor("average", average));
-  DDPRUN_RETURN_IF_ERROR(state.AddValue("best_loss", &best_loss));
-  DDPRUN_ASSIGN_OR_RETURN(auto checkpoints, ddprun::Checkpointer::Create(worker.group, state, {.folder = folder}));
-  DDPRUN_ASSIGN_OR_RETURN(const ddprun::CheckpointInfo from, checkpoints->Resume());
-  int64_t step = from.progress.step;
-  if (reports) {
-    std::printf("begins at step %lld, epoch %lld, position %lld\n", static_cast<long long>(step),
-                static_cast<long long>(sampler.epoch()), static_cast<long long>(sampler.position()));
-    std::fflush(stdout);
-  }
+  ddprun::Training training(worker, ddp, optimizer,
+                            {.steps = kSteps,
+                             .checkpoint = {.folder = folder},
+                             .checkpoint_every = kStepsPerSave,
+                             .agree_every = absl::ZeroDuration()});
+  training.Add(scheduler, sampler, metrics);
+  DDPRUN_RETURN_IF_ERROR(training.state().AddTensor("average", average));
+  DDPRUN_RETURN_IF_ERROR(training.state().AddValue("best_loss", &best_loss));
 
-  std::optional<absl::Time> stop;
-  for (int64_t epoch = sampler.epoch(); epoch < kEpochs && !stop; ++epoch) {
-    sampler.set_epoch(epoch);
-    int64_t micro_batch = 0;
-    double sum = 0;
-    for (auto& batch : *loader) {
-      if (micro_batch == 0) {
-        if (step + 1 == event_step && event == "die" && worker.env.rank == 1 && worker.env.restart_count == 0) {
-          raise(SIGKILL);
-        }
-        const bool stops = step + 1 == event_step && event == "stop";
-        if (stops && reports) kill(getppid(), SIGTERM);
-        do {
-          DDPRUN_ASSIGN_OR_RETURN(stop, ddprun::StopRequested(*worker.group));
-        } while (stops && !stop);
-        if (stop) {
-          DDPRUN_RETURN_IF_ERROR(checkpoints->Save({.step = step, .epoch = epoch}));
-          break;
-        }
-        ddp->zero_grad();
-      }
-      const auto backward = [&] {
-        const torch::Tensor logits = ddp->forward(batch.data, batch.target).flatten(0, 1);
-        const torch::Tensor next = batch.target.slice(1, 1).flatten();
-        const torch::Tensor loss = torch::nn::functional::cross_entropy(logits, next) / kMicroBatches;
-        loss.backward();
-        sum += loss.item<double>();
-      };
-      sampler.MarkUsed(batch.data.size(0));
-      const bool last = sampler.position() == sampler.size();
-      if (++micro_batch < kMicroBatches && !last) {
-        const auto no_sync = ddp->no_sync();
-        backward();
-        continue;
-      }
-      backward();
-      ddprun::ClipGradNorm(ddprun::Parameters(net), 1.0);
-      optimizer.step();
-      scheduler.step();
-      {
-        const torch::NoGradGuard no_grad;
-        average.lerp_(net->mix->weight, 0.1);
-      }
-      DDPRUN_ASSIGN_OR_RETURN(const double loss,
-                              ddprun::AllReduceValue(*worker.group, sum, ddprun::ReduceOp::kAverage));
-      best_loss = std::min(best_loss, loss);
-      micro_batch = 0;
-      sum = 0;
-      ++step;
-      if (reports) {
-        std::printf("step %lld loss %a best %a rate %a\n", static_cast<long long>(step), loss, best_loss,
-                    scheduler.get_last_lr()[0]);
-        std::fflush(stdout);
-      }
-      if (step % kStepsPerSave == 0) DDPRUN_RETURN_IF_ERROR(checkpoints->Save({.step = step, .epoch = epoch}));
+  const auto backward = [&](ddprun::Step& step) {
+    auto batch = pictures.get_batch(step.Next(sampler));
+    const torch::Tensor logits = ddp(batch.data, batch.target).flatten(0, 1);
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(logits, batch.target.slice(1, 1).flatten());
+    step.Backward(loss / kMicroBatches);
+    metrics.Add("loss", loss);
+  };
+  bool began = false;
+  int64_t made = 0;
+  DDPRUN_RETURN_IF_ERROR(training.Run([&](ddprun::Step& step) -> absl::Status {
+    if (!std::exchange(began, true) && worker.env().rank == 0) {
+      std::printf("begins at step %lld, epoch %lld, position %lld\n", static_cast<long long>(step.number()),
+                  static_cast<long long>(sampler.epoch()), static_cast<long long>(sampler.position()));
+      std::fflush(stdout);
     }
-  }
-  DDPRUN_RETURN_IF_ERROR(checkpoints->Finish());
-  if (stop || !reports) return absl::OkStatus();
+    if (step.number() == event_step) Happen(event, worker);
+    {
+      const auto no_sync = ddp.no_sync();
+      backward(step);
+    }
+    backward(step);
+    step.ClipGradNorm(1.0);
+    DDPRUN_ASSIGN_OR_RETURN(const auto values, metrics.Reduce(*worker.group()));
+    best_loss = std::min(best_loss, values.at("loss"));
+    step.Commit([&] {
+      const torch::NoGradGuard no_grad;
+      average.lerp_(net->mix->weight, 0.1);
+    });
+    made = step.number() + 1;
+    if (worker.env().rank != 0) return absl::OkStatus();
+    std::printf("step %lld loss %a best %a rate %a\n", static_cast<long long>(made), values.at("loss"), best_loss,
+                scheduler.get_last_lr()[0]);
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }));
+  if (made < kSteps || worker.env().rank != 0) return absl::OkStatus();
   for (const auto& item : net->named_parameters()) PrintBits(item.key(), item.value());
   for (const auto& item : net->named_buffers()) PrintBits(item.key(), item.value());
   PrintBits("average", average);
@@ -170,6 +147,6 @@ int main(int argc, char** argv) {
   if (argc != 2 && argc != 4) return 2;
   const std::string event = argc > 2 ? argv[2] : "";
   const int64_t event_step = argc > 3 ? std::atoll(argv[3]) : 0;
-  ddprun::RunWorker({.timeout = absl::Minutes(2)},
+  ddprun::RunWorker({.seed = 1, .timeout = absl::Minutes(2)},
                     [&](ddprun::Worker& worker) { return Train(worker, argv[1], event, event_step); });
 }

@@ -12,8 +12,9 @@
 
 int main() {
   ddprun::RunWorker({}, [](ddprun::Worker& worker) -> absl::Status {
+    if (absl::Status formed = worker.InitProcessGroup(); !formed.ok()) return formed;
     const at::Tensor sum = at::ones({2});
-    if (absl::Status done = worker.group->AllReduce(sum); !done.ok()) return done;
+    if (absl::Status done = worker.group()->AllReduce(sum); !done.ok()) return done;
     std::set<std::string> loaded;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {

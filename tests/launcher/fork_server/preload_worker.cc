@@ -107,30 +107,30 @@ void PrintIdentity(int argc, char** argv) {
 }
 
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
-  const int rank = worker.env.rank;
+  const int rank = worker.env().rank;
   at::Tensor tensor = at::full({4}, 1.0f);
-  if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
+  if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
   if (behaviour == "restart") {
-    std::cout << absl::StrCat("round ", worker.env.restart_count, " rank ", rank, " pid ", getpid(), "\n")
+    std::cout << absl::StrCat("round ", worker.env().restart_count, " rank ", rank, " pid ", getpid(), "\n")
               << std::flush;
     // After all have printed.
-    if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
-    if (worker.env.restart_count == 0 && rank == 1) raise(SIGKILL);
-    return worker.group->AllReduce(tensor);
+    if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
+    if (worker.env().restart_count == 0 && rank == 1) raise(SIGKILL);
+    return worker.group()->AllReduce(tensor);
   }
   if (behaviour == "random") {
     std::cout << absl::StrCat("random ", at::rand({1}, at::kDouble).item<double>(), "\n") << std::flush;
   }
   if (behaviour == "wait") {
     std::cout << absl::StrCat("pid ", getpid(), " waits\n") << std::flush;
-    if (worker.env.restart_count == 0) pause();
+    if (worker.env().restart_count == 0) pause();
   }
   if (behaviour == "fail" && rank == 0) return absl::DataLossError("the data are bad");
   if (behaviour == "crash" && rank == 0) {
     volatile int* volatile nowhere = reinterpret_cast<int*>(0x10);
     *nowhere = 1;
   }
-  return worker.group->AllReduce(tensor);
+  return worker.group()->AllReduce(tensor);
 }
 
 }  // namespace
@@ -146,6 +146,7 @@ int main(int argc, char** argv) {
   std::thread thread;
   if (behaviour == "thread") thread = std::thread([&] { never.acquire(); });
   ddprun::RunWorker({.timeout = absl::Seconds(60)}, [&](ddprun::Worker& worker) {
+    if (absl::Status status = worker.InitProcessGroup(); !status.ok()) return status;
     if (behaviour == "identity") ddprun::PrintIdentity(argc, argv);
     return ddprun::Behave(behaviour, worker);
   });

@@ -48,7 +48,7 @@ TEST_F(LinkPeerTest, Section2_4_TheFirstLineIsAHelloOfThatRank) {
                   "\n"),
             "its first line is not a hello");
   EXPECT_EQ(Error(Hello(5)), "");
-  EXPECT_EQ(Error(Hello(5)), "it sends a second hello");
+  EXPECT_EQ(Error(Hello(4)), "it says that it is rank 4, not 5");
 }
 
 TEST_F(LinkPeerTest, Section1_BadLinesAndLongOnes_WhatCameBeforeCounts) {

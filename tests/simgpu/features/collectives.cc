@@ -8,8 +8,8 @@
 #include "tests/simgpu/features/net.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/ddp/nan_detector.h"
-#include "worker_runtime/metrics/metrics.h"
+#include "worker_runtime/extras/metrics/metrics.h"
+#include "worker_runtime/extras/nn/nan_detector.h"
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/process_group/tensor_collectives.h"
 
@@ -17,7 +17,7 @@ namespace ddprun::testing {
 namespace {
 
 at::Tensor Full(const Worker& worker, double value, int count = 5) {
-  return at::full({count}, value, at::TensorOptions().device(worker.device));
+  return at::full({count}, value, at::TensorOptions().device(worker.device()));
 }
 
 absl::Status Expect(bool condition, const std::string& what) {
@@ -26,10 +26,10 @@ absl::Status Expect(bool condition, const std::string& what) {
 
 // The current stream computes while a collective runs.
 absl::Status OverlapAllReduce(Worker& worker) {
-  const int n = worker.env.world_size;
-  at::Tensor tensor = Full(worker, worker.env.rank + 1);
+  const int n = worker.env().world_size;
+  at::Tensor tensor = Full(worker, worker.env().rank + 1);
   for (int i = 0; i < 20; ++i) {
-    DDPRUN_ASSIGN_OR_RETURN(auto work, AsyncAllReduce(*worker.group, tensor));
+    DDPRUN_ASSIGN_OR_RETURN(auto work, AsyncAllReduce(*worker.group(), tensor));
     const at::Tensor other = Full(worker, 3).mul(2);
     DDPRUN_RETURN_IF_ERROR(work.Wait());
     tensor.div_(n);
@@ -38,13 +38,13 @@ absl::Status OverlapAllReduce(Worker& worker) {
 }
 
 absl::Status SendToRankOne(Worker& worker) {
-  at::Tensor tensor = Full(worker, worker.env.rank);
-  if (worker.env.rank == 0) {
-    DDPRUN_ASSIGN_OR_RETURN(auto send, AsyncSend(*worker.group, tensor, 1));
+  at::Tensor tensor = Full(worker, worker.env().rank);
+  if (worker.env().rank == 0) {
+    DDPRUN_ASSIGN_OR_RETURN(auto send, AsyncSend(*worker.group(), tensor, 1));
     return send.Wait();
   }
-  if (worker.env.rank != 1) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(auto receive, AsyncRecv(*worker.group, tensor, 0));
+  if (worker.env().rank != 1) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(auto receive, AsyncRecv(*worker.group(), tensor, 0));
   DDPRUN_RETURN_IF_ERROR(receive.Wait());
   return Expect(tensor[0].item<double>() == 0, "AsyncRecv");
 }
@@ -52,8 +52,8 @@ absl::Status SendToRankOne(Worker& worker) {
 }  // namespace
 
 absl::Status UseCollectives(Worker& worker) {
-  ProcessGroup& group = *worker.group;
-  const int n = worker.env.world_size, rank = worker.env.rank;
+  ProcessGroup& group = *worker.group();
+  const int n = worker.env().world_size, rank = worker.env().rank;
   DDPRUN_RETURN_IF_ERROR(OverlapAllReduce(worker));
   at::Tensor sent = Full(worker, rank), gathered = Full(worker, 0, 5 * n), scattered = Full(worker, 0, 2);
   DDPRUN_ASSIGN_OR_RETURN(auto broadcast, AsyncBroadcast(group, sent, n - 1));
@@ -75,18 +75,18 @@ absl::Status UseCollectives(Worker& worker) {
 }
 
 absl::Status UseMetricsAndNanDetector(Worker& worker) {
-  const int rank = worker.env.rank;
+  const int rank = worker.env().rank;
   Metrics metrics;
   for (int i = 0; i < 3; ++i) {
     metrics.Add("loss", Data(worker, i, 1, 1).squeeze(), 2);
     metrics.Add("host", i + rank);
-    metrics.AddSum("tokens", at::full({}, 5, at::TensorOptions().device(worker.device)));
+    metrics.AddSum("tokens", at::full({}, 5, at::TensorOptions().device(worker.device())));
   }
-  DDPRUN_ASSIGN_OR_RETURN(auto values, metrics.Reduce(*worker.group));
+  DDPRUN_ASSIGN_OR_RETURN(auto values, metrics.Reduce(*worker.group()));
   printf("metrics rank %d: loss %.6f host %.3f tokens %g\n", rank, values["loss"], values["host"], values["tokens"]);
   Net net;
-  net->to(worker.device);
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, MakeDistributedDataParallel(net, worker.group));
+  net->to(worker.device());
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, MakeDistributedDataParallel(net, worker.group()));
   NanDetector detector(net);
   for (int i = 0; i < 3; ++i) {
     ddp->zero_grad();
@@ -94,7 +94,7 @@ absl::Status UseMetricsAndNanDetector(Worker& worker) {
     if (i == 2 && rank == 1) x = x / 0;
     const at::Tensor loss = ddp->forward(x).pow(2).mean();
     loss.backward();
-    const absl::Status status = detector.Check(loss, *worker.group);
+    const absl::Status status = detector.Check(loss, *worker.group());
     printf("NanDetector rank %d step %d: %s\n", rank, i, std::string(status.message()).c_str());
   }
   return absl::OkStatus();

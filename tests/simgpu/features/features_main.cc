@@ -15,8 +15,8 @@ namespace {
 absl::Status UseAll(Worker& worker, const std::string& folder) {
   DDPRUN_RETURN_IF_ERROR(TrainAllWays(worker));
   DDPRUN_RETURN_IF_ERROR(UseCollectives(worker));
-  DDPRUN_RETURN_IF_ERROR(worker.group->Try("metrics", [&] { return UseMetricsAndNanDetector(worker); }));
-  DDPRUN_RETURN_IF_ERROR(worker.group->Try("state", [&] { return UseTrainingState(worker); }));
+  DDPRUN_RETURN_IF_ERROR(worker.group()->Try("metrics", [&] { return UseMetricsAndNanDetector(worker); }));
+  DDPRUN_RETURN_IF_ERROR(worker.group()->Try("state", [&] { return UseTrainingState(worker); }));
   return UseCheckpoints(worker, folder);
 }
 
@@ -27,7 +27,8 @@ int main(int, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);  // lines of several ranks do not mix
   const std::string mode = argv[1], argument = argv[4];
   ddprun::RunWorker({.device = argv[2], .seed = 1, .backend = argv[3], .timeout = absl::Seconds(40)},
-                    [&](ddprun::Worker& worker) {
+                    [&](ddprun::Worker& worker) -> absl::Status {
+                      DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
                       return mode == "all" ? ddprun::testing::UseAll(worker, argument)
                                            : ddprun::testing::ReForm(worker, atoi(argument.c_str()));
                     });

@@ -15,8 +15,8 @@ double Sum(const torch::nn::Module& module) {
 }
 
 at::Tensor Data(const Worker& worker, int step, int rows, int columns) {
-  const at::Generator generator = at::detail::createCPUGenerator(1000 * worker.env.rank + step);
-  return at::randn({rows, columns}, generator).to(worker.device);
+  const at::Generator generator = at::detail::createCPUGenerator(1000 * worker.env().rank + step);
+  return at::randn({rows, columns}, generator).to(worker.device());
 }
 
 }  // namespace ddprun::testing

@@ -46,10 +46,10 @@ struct Usage {
 
 absl::Status TrainInNewGroup(Worker& worker, Net& net, bool abort) {
   ProcessGroupOptions options;
-  options.device = worker.device;
-  options.backend = worker.group->backend();
-  options.timeout = worker.group->timeout();
-  DDPRUN_ASSIGN_OR_RETURN(auto group, ProcessGroup::Create(worker.env, options));
+  options.device = worker.device();
+  options.backend = worker.group()->backend();
+  options.timeout = worker.group()->timeout();
+  DDPRUN_ASSIGN_OR_RETURN(auto group, ProcessGroup::Create(worker.env(), options));
   {
     DDPRUN_ASSIGN_OR_RETURN(auto ddp, MakeDistributedDataParallel(net, group));
     for (int step = 0; step < 2; ++step) {
@@ -58,7 +58,7 @@ absl::Status TrainInNewGroup(Worker& worker, Net& net, bool abort) {
     }
     Sum(*net);  // waits for the device
   }
-  DDPRUN_RETURN_IF_ERROR(worker.group->Barrier());
+  DDPRUN_RETURN_IF_ERROR(worker.group()->Barrier());
   if (!abort) return group->Shutdown();
   group->Abort("the test re-forms");
   return absl::OkStatus();
@@ -69,7 +69,7 @@ absl::Status TrainInNewGroup(Worker& worker, Net& net, bool abort) {
 absl::Status ReForm(Worker& worker, int times) {
   torch::manual_seed(7);
   Net net;
-  net->to(worker.device);
+  net->to(worker.device());
   for (int i = 0; i < kWarmUp; ++i) DDPRUN_RETURN_IF_ERROR(TrainInNewGroup(worker, net, i % 2 == 1));
   const Usage before;
   for (int i = 0; i < times; ++i) DDPRUN_RETURN_IF_ERROR(TrainInNewGroup(worker, net, i % 2 == 1));
@@ -78,10 +78,10 @@ absl::Status ReForm(Worker& worker, int times) {
     const Usage now;
     if (now.descriptors <= before.descriptors && now.threads <= before.threads &&
         now.device_bytes <= before.device_bytes && now.streams <= before.streams) {
-      printf("re-formed rank %d: %s\n", worker.env.rank, now.ToString().c_str());
+      printf("re-formed rank %d: %s\n", worker.env().rank, now.ToString().c_str());
       return absl::OkStatus();
     }
-    DDPRUN_RETURN_IF_ERROR(worker.group->Health());
+    DDPRUN_RETURN_IF_ERROR(worker.group()->Health());
     usleep(10000);
   }
   return absl::InternalError(absl::StrFormat("%s; before %d groups: %s", Usage().ToString(), times, before.ToString()));

@@ -10,13 +10,13 @@
 #include "absl/strings/str_format.h"
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
-#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/optim/zero_redundancy_optimizer.h"
+#include "worker_runtime/extras/amp/grad_scaler.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/state/training_state.h"
 
 namespace ddprun::testing {
@@ -35,20 +35,20 @@ struct Job {
   std::unique_ptr<TrainingState> state;
 
   absl::Status Make(Worker& worker, bool sharded) {
-    net->to(worker.device);
+    net->to(worker.device());
     const torch::optim::AdamWOptions options(1e-2);
     if (sharded) {
       optimizer = std::make_unique<ZeroRedundancyOptimizer>(
-          worker.group, Parameters(net), [options](auto groups) { return std::make_unique<AdamW>(groups, options); });
+          worker.group(), Parameters(net), [options](auto groups) { return std::make_unique<AdamW>(groups, options); });
     } else {
       optimizer = std::make_unique<AdamW>(Parameters(net), options);
     }
     state = std::make_unique<TrainingState>(*net, optimizer.get());
-    average = at::zeros({300000}, at::TensorOptions().device(worker.device));
+    average = at::zeros({300000}, at::TensorOptions().device(worker.device()));
     DDPRUN_RETURN_IF_ERROR(state->AddTensor("average", average));
     DDPRUN_RETURN_IF_ERROR(state->AddScaler(scaler));
     DDPRUN_RETURN_IF_ERROR(state->AddValue("best", &best));
-    DDPRUN_ASSIGN_OR_RETURN(ddp, MakeDistributedDataParallel(net, worker.group));
+    DDPRUN_ASSIGN_OR_RETURN(ddp, MakeDistributedDataParallel(net, worker.group()));
     return absl::OkStatus();
   }
 
@@ -74,7 +74,7 @@ absl::Status SaveAndResume(Worker& worker, const std::string& name, Checkpointer
   torch::manual_seed(3);
   Job job, resumed;
   DDPRUN_RETURN_IF_ERROR(job.Make(worker, sharded));
-  DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(worker.group, *job.state, options));
+  DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(worker.group(), *job.state, options));
   DDPRUN_RETURN_IF_ERROR(checkpointer->Resume().status());
   double saved = 0;
   for (int step = 0; step < kSteps; ++step) {
@@ -85,14 +85,14 @@ absl::Status SaveAndResume(Worker& worker, const std::string& name, Checkpointer
   job.Overwrite();
   DDPRUN_RETURN_IF_ERROR(checkpointer->Finish());
   DDPRUN_RETURN_IF_ERROR(resumed.Make(worker, sharded));
-  DDPRUN_ASSIGN_OR_RETURN(auto loader, Checkpointer::Create(worker.group, *resumed.state, options));
+  DDPRUN_ASSIGN_OR_RETURN(auto loader, Checkpointer::Create(worker.group(), *resumed.state, options));
   DDPRUN_ASSIGN_OR_RETURN(const CheckpointInfo info, loader->Resume());
   if (info.progress.step != kSteps || resumed.Numbers() != saved || resumed.best != kSteps) {
     return absl::InternalError(absl::StrFormat("resumed step %d with %.9g and best %g; saved %.9g", info.progress.step,
                                                resumed.Numbers(), resumed.best, saved));
   }
   resumed.Step(worker, kSteps);
-  printf("%s rank %d: saved %.6f, then %.6f\n", name.c_str(), worker.env.rank, saved, resumed.Numbers());
+  printf("%s rank %d: saved %.6f, then %.6f\n", name.c_str(), worker.env().rank, saved, resumed.Numbers());
   return absl::OkStatus();
 }
 
@@ -104,19 +104,19 @@ absl::Status UseCheckpoints(Worker& worker, const std::string& folder) {
       const std::string name = absl::StrCat(async ? "async" : "sync", sharded ? " sharded" : "", " checkpoint");
       const CheckpointerOptions options{
           .folder = absl::StrCat(folder, "/", name), .async = async, .shared_folder = true};
-      DDPRUN_RETURN_IF_ERROR(worker.group->Try(name, [&] { return SaveAndResume(worker, name, options, sharded); }));
+      DDPRUN_RETURN_IF_ERROR(worker.group()->Try(name, [&] { return SaveAndResume(worker, name, options, sharded); }));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status UseTrainingState(Worker& worker) {
-  torch::manual_seed(worker.env.rank);
+  torch::manual_seed(worker.env().rank);
   Net net(NetOptions{.batch_norm = true});
-  net->to(worker.device);
+  net->to(worker.device());
   AdamW optimizer(Parameters(net), torch::optim::AdamWOptions(1e-2));
   TrainingState state(*net, &optimizer);
-  at::Tensor extra = at::full({3}, worker.env.rank, at::TensorOptions().device(worker.device));
+  at::Tensor extra = at::full({3}, worker.env().rank, at::TensorOptions().device(worker.device()));
   DDPRUN_RETURN_IF_ERROR(state.AddTensor("extra", extra));
   const auto step = [&](int i) {
     optimizer.zero_grad();
@@ -127,7 +127,7 @@ absl::Status UseTrainingState(Worker& worker) {
   const auto numbers = [&] { return Sum(*net) + extra.sum().item<double>(); };
   step(0);
   DDPRUN_RETURN_IF_ERROR(
-      worker.group->Try("broadcast", [&] { return state.Broadcast(*worker.group, worker.env.world_size - 1); }));
+      worker.group()->Try("broadcast", [&] { return state.Broadcast(*worker.group(), worker.env().world_size - 1); }));
   const double committed = numbers();
   state.Commit(TrainingState::Scope::kEverything);
   step(1);
@@ -140,7 +140,7 @@ absl::Status UseTrainingState(Worker& worker) {
   extra.add_(1);
   DDPRUN_RETURN_IF_ERROR(state.Rollback());
   if (numbers() != committed) return absl::InternalError("Rollback of buffers");
-  printf("TrainingState rank %d: %.6f\n", worker.env.rank, committed);
+  printf("TrainingState rank %d: %.6f\n", worker.env().rank, committed);
   return absl::OkStatus();
 }
 

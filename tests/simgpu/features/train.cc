@@ -11,16 +11,16 @@
 
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
-#include "worker_runtime/amp/autocast.h"
-#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/power_sgd.h"
-#include "worker_runtime/nn/clip_grad_norm.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/optim/zero_redundancy_optimizer.h"
+#include "worker_runtime/extras/amp/autocast.h"
+#include "worker_runtime/extras/amp/grad_scaler.h"
+#include "worker_runtime/extras/nn/clip_grad_norm.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 
 namespace ddprun::testing {
 namespace {
@@ -78,14 +78,14 @@ class Training {
   absl::Status Run() {
     torch::manual_seed(7);
     NetOptions options = way_.net;
-    if (way_.sync_norm) options.sync_batch_norm = worker_.group;
+    if (way_.sync_norm) options.sync_batch_norm = worker_.group();
     net_ = Net(options);
-    net_->to(worker_.device);
-    DDPRUN_ASSIGN_OR_RETURN(ddp_, MakeDistributedDataParallel(net_, worker_.group, way_.options));
+    net_->to(worker_.device());
+    DDPRUN_ASSIGN_OR_RETURN(ddp_, MakeDistributedDataParallel(net_, worker_.group(), way_.options));
     if (way_.hook) DDPRUN_RETURN_IF_ERROR(ddp_->RegisterCommHook(way_.hook()));
     MakeOptimizer();
     DDPRUN_RETURN_IF_ERROR(way_.join ? Join() : MakeSteps());
-    printf("%s rank %d: sum %.6f loss %.6f norm %.5f skipped %d scale %g\n", way_.name.c_str(), worker_.env.rank,
+    printf("%s rank %d: sum %.6f loss %.6f norm %.5f skipped %d scale %g\n", way_.name.c_str(), worker_.env().rank,
            Sum(*net_), loss_, norm_, skipped_, way_.scaler ? scaler_.scale() : 0);
     return absl::OkStatus();
   }
@@ -94,8 +94,9 @@ class Training {
   void MakeOptimizer() {
     const torch::optim::AdamWOptions options(1e-2);
     if (way_.zero) {
-      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(
-          worker_.group, Parameters(net_), [options](auto groups) { return std::make_unique<AdamW>(groups, options); });
+      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(worker_.group(), Parameters(net_), [options](auto groups) {
+        return std::make_unique<AdamW>(groups, options);
+      });
     } else {
       optimizer_ = std::make_unique<AdamW>(Parameters(net_), options);
     }
@@ -103,15 +104,15 @@ class Training {
 
   at::Tensor Forward(int step) {
     std::optional<Autocast> autocast;
-    if (way_.amp.has_value()) autocast.emplace(worker_.device.type(), *way_.amp);
-    const bool use_second = !way_.skip_layer || (step + worker_.env.rank) % 2 == 0;
+    if (way_.amp.has_value()) autocast.emplace(worker_.device().type(), *way_.amp);
+    const bool use_second = !way_.skip_layer || (step + worker_.env().rank) % 2 == 0;
     const at::Tensor out = ddp_->forward(Data(worker_, step, 6, 8), use_second).to(at::kFloat);
     return at::mse_loss(out, Data(worker_, step + 500, 6, 4));
   }
 
   absl::Status MakeSteps() {
     for (int step = 0; step < way_.steps; ++step) {
-      DDPRUN_RETURN_IF_ERROR(worker_.group->Try("step", [&] { return Step(step); }));
+      DDPRUN_RETURN_IF_ERROR(worker_.group()->Try("step", [&] { return Step(step); }));
     }
     return absl::OkStatus();
   }
@@ -123,7 +124,7 @@ class Training {
       Forward(step).backward();
     }
     at::Tensor loss = Forward(step);
-    if (way_.scaler && step == 3 && worker_.env.rank == 1) loss = loss * INFINITY;
+    if (way_.scaler && step == 3 && worker_.env().rank == 1) loss = loss * INFINITY;
     scaler_.Scale(loss).backward();
     if (way_.scaler) scaler_.Unscale(*optimizer_);
     const at::Tensor norm = ClipGradNorm(Parameters(net_), 0.5);
@@ -140,7 +141,7 @@ class Training {
 
   absl::Status Join() {
     return ddp_->Join([&]() -> absl::Status {
-      for (int step = 0; step < way_.steps + 3 * worker_.env.rank; ++step) {
+      for (int step = 0; step < way_.steps + 3 * worker_.env().rank; ++step) {
         ddp_->zero_grad();
         Forward(step).backward();
         optimizer_->step();
@@ -163,7 +164,7 @@ class Training {
 
 absl::Status TrainAllWays(Worker& worker) {
   for (const Way& way : Ways()) {
-    DDPRUN_RETURN_IF_ERROR(worker.group->Try(way.name, [&] { return Training(worker, way).Run(); }));
+    DDPRUN_RETURN_IF_ERROR(worker.group()->Try(way.name, [&] { return Training(worker, way).Run(); }));
   }
   return absl::OkStatus();
 }

@@ -21,8 +21,8 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/optim/zero_redundancy_optimizer.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/safetensors/file_system.h"
 
 namespace ddprun::testing {

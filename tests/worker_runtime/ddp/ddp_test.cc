@@ -301,11 +301,11 @@ TEST(DdpTest, BucketLayout_RebuiltAfterTheFirstStep_CanBeGivenToANewOne) {
     const auto make = [] { return std::make_shared<SequentialImpl>(torch::nn::Linear(3, 4), torch::nn::Linear(4, 2)); };
     const DdpOptions small{.bucket_cap_mb = 0.00001};
     auto ddp = Wrap(make(), group, small);
-    EXPECT_EQ(ddp->bucket_layout().size(), 1);
+    EXPECT_EQ(ddp->bucket_layout()->size(), 1);
     const auto step = [](auto& wrapper) { wrapper->forward(at::ones({1, 3})).sum().backward(); };
     step(ddp);
     step(ddp);
-    const BucketLayout rebuilt = ddp->bucket_layout();
+    const BucketLayout rebuilt = ddp->bucket_layout().value();
     EXPECT_GT(rebuilt.size(), 1);
     DdpOptions given = small;
     given.initial_bucket_layout = rebuilt;

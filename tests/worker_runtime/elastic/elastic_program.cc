@@ -1,8 +1,9 @@
-// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets. Prints these lines:
+// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets, an average of parameters.
+// Prints these lines:
 //   rank R pid P begins                    the process has started
 //   step N rank R loss X                   N steps are committed; X has all bits
 //   from N                                 a later round of this process begins with N steps
-//   end rank R model H                     hash of all parameters and buffers after the last step
+//   end rank R model H                     hash of parameters, buffers and the average after the last step
 //   holding PLACE                          see --hold
 //   gate S round N rank R                  see --gate
 //   evaluation N rank R loss X             the mean over all ranks after N steps
@@ -24,7 +25,7 @@
 //     --die-connecting=ROUND:RANK ...  a process that starts in this round and rank kills itself when it first connects
 //                                to another rank
 //     --scaler                   steps through a GradScaler, whose scale grows every second step
-//     --update=OF                ElasticTraining::update steps the optimizer ("optimizer"), and the scheduler ("both")
+//     --step-scheduler           the function given to Step::Commit steps the scheduler
 //     --diverge=RANK             from round 2 on, the rank has another learning rate
 //     --full-disk=FROM:TO        checkpoints of these steps can't be written
 //     --device=DEVICE --backend=BACKEND --timeout=S    as in WorkerOptions
@@ -56,13 +57,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
-#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/elastic/elastic_trainer.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/optim/lambda_lr.h"
+#include "worker_runtime/data/batch_sampler.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/extras/amp/grad_scaler.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/lambda_lr.h"
 #include "worker_runtime/stop_requested.h"
+#include "worker_runtime/training.h"
+#include "worker_runtime/worker.h"
 
 namespace ddprun::testing {
 namespace {
@@ -106,7 +110,7 @@ struct Flags {
   std::string crashes;
   unsigned linger = 0;
   std::vector<std::string> die_connecting;
-  std::string update;
+  bool step_scheduler = false;
   bool scaler = false;
   int diverges = -1;
   std::string full_disk;
@@ -126,9 +130,9 @@ bool ConnectsToRank(int fd, const sockaddr* address) {
   return absl::StrCat(ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port)) != getenv("MASTER_PORT");
 }
 
-class Training {
+class Trainer {
  public:
-  Training(ElasticWorker& worker, const Flags& flags)
+  Trainer(Worker& worker, const Flags& flags)
       : worker_(worker), flags_(flags), first_round_(worker.env().round), ddp_(net_, {.bucket_cap_mb = 0.004}) {}
 
   absl::Status Run() {
@@ -137,13 +141,11 @@ class Training {
     net_->train();
     AdamW optimizer(Parameters(net_), torch::optim::AdamWOptions(0.01));
     LambdaLR scheduler(optimizer, [](int64_t epoch) { return 1.0 / (1.0 + 0.1 * static_cast<double>(epoch)); });
-    DDPRUN_ASSIGN_OR_RETURN(auto sampler, ElasticSampler::Create(flags_.samples, {.batch_size = 4, .seed = 5}));
-    TrainingState state(*net_, &optimizer);
+    BatchSampler sampler(flags_.samples, {.batch_size = 4, .seed = 5});
     const auto sending = [this] {
       if (worker_.committed_step().has_value()) Hold("sending", *worker_.committed_step(), /*round=*/2);
       return std::string();
     };
-    DDPRUN_RETURN_IF_ERROR(state.AddText("hold", sending, [](const std::string&) { return absl::OkStatus(); }));
     HookedFiles files([this](const std::string& operation, const std::string&) {
       if (operation != "write") return absl::OkStatus();
       Hold("save", saving_);
@@ -153,44 +155,36 @@ class Training {
           absl::SimpleAtoi(full.first, &from) && absl::SimpleAtoi(full.second, &to) && saving_ >= from && saving_ <= to;
       return fails ? absl::ResourceExhaustedError("No space left on device") : absl::OkStatus();
     });
-    const auto update = [&] {
+    Training training(worker_, ddp_, optimizer,
+                      {.steps = flags_.steps,
+                       .checkpoint = {.folder = flags_.folder,
+                                      .async = flags_.async,
+                                      .require_checkpoint = flags_.require_checkpoint,
+                                      .files = &files},
+                       .checkpoint_every = flags_.every});
+    training.Add(scheduler, sampler);
+    if (flags_.scaler) training.Add(scaler_);
+    average_ = at::zeros_like(net_->conv->weight);
+    DDPRUN_RETURN_IF_ERROR(training.state().AddTensor("average", average_));
+    DDPRUN_RETURN_IF_ERROR(
+        training.state().AddText("hold", sending, [](const std::string&) { return absl::OkStatus(); }));
+    if (flags_.evaluate > 0) training.EvaluateEvery(flags_.evaluate, [this](int64_t steps) { return Evaluate(steps); });
+    DDPRUN_RETURN_IF_ERROR(training.Run([&](Step& step) -> absl::Status {
+      DDPRUN_ASSIGN_OR_RETURN(const at::Tensor loss, Backward(step, sampler));
       if (worker_.env().round > 1 && worker_.env().rank == flags_.diverges) {
         optimizer.param_groups()[0].options().set_lr(0.02);
       }
-      optimizer.step();
-      if (flags_.update == "both") scheduler.step();
+      step.Commit([&] {
+        const at::NoGradGuard no_grad;
+        average_.mul_(0.9).add_(net_->conv->weight, 0.1);
+        if (flags_.step_scheduler) scheduler.step();
+      });
+      saving_ = step.number() + 1;
+      SendToLauncher(absl::StrFormat("step %d rank %d loss %.9g", saving_, worker_.env().rank, loss.item<float>()));
+      if (flags_.ledger) SendToLauncher(absl::StrCat("commit ", step.number(), " round ", worker_.env().round));
+      Hold("committed", step.number());
       return absl::OkStatus();
-    };
-    ElasticTrainer trainer(
-        worker_,
-        {.model = &ddp_,
-         .optimizer = &optimizer,
-         .scheduler = &scheduler,
-         .sampler = &sampler,
-         .scaler = flags_.scaler ? &scaler_ : nullptr,
-         .state = &state,
-         .step = [&](int64_t step) -> absl::StatusOr<at::Tensor> { return Step(step, sampler.Next()); },
-         .update = flags_.update.empty() ? std::function<absl::Status()>() : update,
-         .evaluate = flags_.evaluate == 0 ? std::function<absl::Status(int64_t)>()
-                                          : [this](int64_t steps) { return Evaluate(steps); },
-         .committed =
-             [&](int64_t steps, const at::Tensor& loss) {
-               saving_ = steps;
-               SendToLauncher(
-                   absl::StrFormat("step %d rank %d loss %.9g", steps, worker_.env().rank, loss.item<float>()));
-               if (flags_.ledger) SendToLauncher(absl::StrCat("commit ", steps - 1, " round ", worker_.env().round));
-               Hold("committed", steps - 1);
-               return absl::OkStatus();
-             }},
-        {.steps = flags_.steps,
-         .seed = 11,
-         .checkpoint = {.folder = flags_.folder,
-                        .async = flags_.async,
-                        .require_checkpoint = flags_.require_checkpoint,
-                        .files = &files},
-         .checkpoint_every = flags_.every,
-         .evaluate_every = std::max<int64_t>(1, flags_.evaluate)});
-    DDPRUN_RETURN_IF_ERROR(trainer.Train());
+    }));
     SendToLauncher(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
     if (worker_.env().rank == 0) sleep(flags_.linger);
     return absl::OkStatus();
@@ -219,27 +213,30 @@ class Training {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<at::Tensor> Step(int64_t step, const ElasticBatch& batch) {
+  absl::StatusOr<at::Tensor> Backward(Step& of, BatchSampler& sampler) {
+    const int64_t step = of.number();
     if (worker_.recovery().round != said_) {
       said_ = worker_.recovery().round;
       SendToLauncher(absl::StrCat("from ", worker_.recovery().step));
     }
-    const auto [images, targets] = Samples(batch.indices);
+    const int64_t left =
+        sampler.position() == sampler.length() ? sampler.length() : sampler.length() - sampler.position();
+    const std::vector<size_t> indices = of.Next(sampler);
+    const auto [images, targets] = Samples(indices);
     if (flags_.ledger) {
       SendToLauncher(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size,
-                                  " round ", worker_.env().round, " epoch ", batch.epoch, ": ",
-                                  batch.padding ? "" : absl::StrJoin(batch.indices, " ")));
+                                  " round ", worker_.env().round, " epoch ", sampler.epoch(), ": ",
+                                  worker_.env().rank >= left ? "" : absl::StrJoin(indices, " ")));
     }
     AwaitGates(step);
     usleep(static_cast<useconds_t>(1000 * flags_.pause));
     Hold("forward", step);
     if (flags_.crashes == absl::StrCat(worker_.env().rank, ":", step)) raise(SIGKILL);
     if (flags_.fails == absl::StrCat(worker_.env().rank, ":", step)) return absl::UnavailableError("no such file");
-    const at::Tensor loss = at::cross_entropy_loss(ddp_(images), targets) * batch.loss_weight;
-    ddp_.zero_grad();
+    const at::Tensor loss = at::cross_entropy_loss(ddp_(images), targets);
     // This gradient is computed late in backward, after others have been reduced.
     const auto hook = net_->conv->bias.register_hook([&](const at::Tensor&) { Hold("backward", step); });
-    (flags_.scaler ? scaler_.Scale(loss) : loss).backward();
+    of.Backward(loss);
     net_->conv->bias.remove_hook(hook);
     Hold("reduced", step);
     return loss;
@@ -272,6 +269,7 @@ class Training {
     uint64_t hash = 1469598103934665603;  // FNV-1a
     std::vector<at::Tensor> tensors = net_->parameters();
     for (const at::Tensor& buffer : net_->buffers()) tensors.push_back(buffer);
+    tensors.push_back(average_);
     for (const at::Tensor& tensor : tensors) {
       const at::Tensor flat = tensor.detach().cpu().contiguous();
       const auto* const bytes = static_cast<const unsigned char*>(flat.const_data_ptr());
@@ -280,12 +278,13 @@ class Training {
     return hash;
   }
 
-  ElasticWorker& worker_;
+  Worker& worker_;
   const Flags& flags_;
   const uint64_t first_round_;
   Net net_;
+  at::Tensor average_;
   GradScaler scaler_{GradScalerOptions{.init_scale = 16, .growth_interval = 2}};
-  ElasticDdp<NetImpl> ddp_;
+  DistributedDataParallel<NetImpl> ddp_;
   uint64_t said_ = 0;
   int64_t saving_ = 0;
 };
@@ -307,7 +306,7 @@ int Main(int argc, char** argv) {
   app.add_option("--pause", flags.pause);
   app.add_option("--crash", flags.crashes);
   app.add_option("--linger", flags.linger);
-  app.add_option("--update", flags.update);
+  app.add_flag("--step-scheduler", flags.step_scheduler);
   app.add_flag("--scaler", flags.scaler);
   app.add_option("--diverge", flags.diverges);
   app.add_option("--full-disk", flags.full_disk);
@@ -319,12 +318,12 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const WorkerOptions options = {
       .device = flags.device, .seed = 3, .backend = flags.backend, .timeout = absl::Seconds(flags.timeout)};
-  RunElasticWorker(options, [&flags](ElasticWorker& worker) {
+  RunWorker(options, [&flags](Worker& worker) {
     const std::string place = absl::StrCat(worker.env().round, ":", worker.env().rank);
     dies_connecting = std::ranges::count(flags.die_connecting, place) != 0;
     // Gloo makes the rank with the larger address connect to the other.
     if (dies_connecting) setenv("GLOO_SOCKET_IFNAME", "127.0.0.9", 1);
-    return Training(worker, flags).Run();
+    return Trainer(worker, flags).Run();
   });
 }
 

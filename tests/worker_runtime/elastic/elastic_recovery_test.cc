@@ -200,16 +200,14 @@ TEST(Recovery, GradScaler_IsRolledBackAndSent) {
   ExpectUnchanged(job, 2);
 }
 
-TEST(Recovery, UpdateOfOnesOwn_TheSchedulerIsSteppedAllTheSame) {
-  ElasticJob job(2, Arguments({"--update=optimizer"}));
-  ExpectUnchanged(job, 2);
-  ElasticJob both(2, Arguments({"--update=both"}));
-  EXPECT_EQ(both[0].Wait(), 1);
-  EXPECT_THAT(both[0].Err(), HasSubstr("ElasticTraining::update has stepped the scheduler"));
+TEST(Recovery, SchedulerIsSteppedInCommit_IsAnError) {
+  ElasticJob job(2, Arguments({"--step-scheduler"}));
+  EXPECT_EQ(job[0].Wait(), 1);
+  EXPECT_THAT(job[0].Err(), HasSubstr("the function given to Step::Commit has stepped the scheduler"));
 }
 
 TEST(Recovery, RanksDivergeAfterwards_IsAnErrorThatNamesWhatDiffers) {
-  ElasticJob job(3, Arguments({"--hold=1:2:forward", "--update=optimizer", "--diverge=1"}));
+  ElasticJob job(3, Arguments({"--hold=1:2:forward", "--diverge=1"}));
   job.KillHolding(1);
   job.NextRound();
   for (const int rank : {0, 1, 2}) {

@@ -10,9 +10,11 @@
 
 #include "tests/launcher/store/store_on_loop.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/elastic/elastic_worker.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/state/training_state.h"
+#include "worker_runtime/worker.h"
 
 namespace ddprun::testing {
 namespace {
@@ -33,30 +35,36 @@ WorkerEnv EnvOf(int rank, int port) {
 // A rank's model, and its worker in a round.
 class Member {
  public:
-  Member(int rank, int port)
-      : worker_{.env = EnvOf(rank, port)}, elastic_(worker_, {.timeout = absl::Minutes(1)}, rounds_) {}
+  Member(int rank, int port) : worker_(EnvOf(rank, port)) {}
 
-  ElasticWorker& elastic() { return elastic_; }
+  Worker& worker() { return worker_; }
+  absl::Status InitProcessGroup() {
+    // Groups of a process are numbered, and this process has several ranks.
+    DDPRUN_ASSIGN_OR_RETURN(auto group,
+                            ProcessGroup::Create(worker_.env(), {.timeout = absl::Minutes(1), .attempt = 1}));
+    worker_.set_group(std::move(group));
+    return absl::OkStatus();
+  }
   const torch::nn::Linear& layer() const { return layer_; }
 
   // Calls SyncState and returns the number of its collectives.
   absl::StatusOr<uint64_t> Sync() {
-    const auto collectives = [this] { return worker_.group->c10d()->getDefaultBackend()->getSequenceNumberForGroup(); };
+    const auto collectives = [this] {
+      return worker_.group()->c10d()->getDefaultBackend()->getSequenceNumberForGroup();
+    };
     const uint64_t before = collectives();
-    DDPRUN_ASSIGN_OR_RETURN(step_, elastic_.SyncState(state_, ddp_, [] { return std::optional<int64_t>(0); }));
+    DDPRUN_ASSIGN_OR_RETURN(step_, worker_.SyncState(state_, ddp_, [] { return std::optional<int64_t>(0); }));
     return collectives() - before;
   }
-  void Commit() { EXPECT_EQ(elastic_.Commit(state_, ++step_), absl::OkStatus()); }
+  void Commit() { EXPECT_EQ(worker_.Commit(state_, ++step_), absl::OkStatus()); }
   int64_t step() const { return step_; }
 
  private:
   torch::nn::Linear layer_{300, 300};
   AdamW optimizer_{Parameters(layer_), torch::optim::AdamWOptions(0.01)};
   TrainingState state_{*layer_, &optimizer_};
-  ElasticDdp<torch::nn::LinearImpl> ddp_{layer_.ptr()};
-  ElasticRounds rounds_{1};
+  DistributedDataParallel<torch::nn::LinearImpl> ddp_{layer_};
   Worker worker_;
-  ElasticWorker elastic_;
   int64_t step_ = 0;
 };
 
@@ -65,7 +73,7 @@ TEST(SyncState, AllRanksHoldTheState_NothingOfItIsSent) {
   std::vector<absl::Status> results(kRanks);
   const auto rank_body = [&](int rank) -> absl::Status {
     Member member(rank, store.port());
-    DDPRUN_RETURN_IF_ERROR(member.elastic().InitProcessGroup());
+    DDPRUN_RETURN_IF_ERROR(member.InitProcessGroup());
     DDPRUN_RETURN_IF_ERROR(member.Sync().status());  // all have rank 0's parameters
     member.Commit();
     const at::Tensor weight = member.layer()->weight.detach().clone();
@@ -78,7 +86,7 @@ TEST(SyncState, AllRanksHoldTheState_NothingOfItIsSent) {
     EXPECT_EQ(member.step(), 2);
     EXPECT_TRUE(at::equal(member.layer()->weight, weight));
     EXPECT_LT(equal, behind);
-    return member.elastic().group()->Shutdown();
+    return member.worker().group()->Shutdown();
   };
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {

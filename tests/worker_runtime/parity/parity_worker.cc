@@ -17,16 +17,16 @@
 #include "examples/cpp/gpt/model.h"
 #include "tests/worker_runtime/parity/models.h"
 #include "tests/worker_runtime/parity/settings.h"
-#include "worker_runtime/amp/autocast.h"
-#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/ddp/power_sgd.h"
-#include "worker_runtime/nn/clip_grad_norm.h"
-#include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/optim/lambda_lr.h"
+#include "worker_runtime/extras/amp/autocast.h"
+#include "worker_runtime/extras/amp/grad_scaler.h"
+#include "worker_runtime/extras/nn/clip_grad_norm.h"
+#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim/lambda_lr.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::testing {
@@ -108,7 +108,8 @@ class Run {
   Run(const Settings& settings, Worker& worker, std::ostream& out) : settings_(settings), worker_(worker), out_(out) {}
 
   absl::Status Train(std::shared_ptr<M> module, const Loss& loss) {
-    absl::StatusOr<std::shared_ptr<Ddp>> ddp = MakeDistributedDataParallel(module, worker_.group, OptionsOf(settings_));
+    absl::StatusOr<std::shared_ptr<Ddp>> ddp =
+        MakeDistributedDataParallel(module, worker_.group(), OptionsOf(settings_));
     if (!ddp.ok()) return ddp.status();
     std::shared_ptr<PowerSgd> power_sgd;
     if (settings_.Has("hook")) {
@@ -127,14 +128,14 @@ class Run {
       scaler_ = std::make_unique<GradScaler>(GradScalerOptions{.init_scale = settings_.Real("scaler", 0),
                                                                .growth_interval = settings_.Number("growth", 2000)});
     }
-    torch::manual_seed(1000 + worker_.env.rank);  // dropout
+    torch::manual_seed(1000 + worker_.env().rank);  // dropout
     const auto loop = [&]() -> absl::Status {
-      const int less = settings_.Number("join", 0) == 1 ? 2 * worker_.env.rank : 0;
+      const int less = settings_.Number("join", 0) == 1 ? 2 * worker_.env().rank : 0;
       for (int step = 0; step < settings_.Number("steps", 6) - less; ++step) Step(**ddp, *optimizer, step, loss);
       return absl::OkStatus();
     };
     if (settings_.Number("join", 0) == 0) {
-      DDPRUN_RETURN_IF_ERROR(worker_.group->Try("training", loop));
+      DDPRUN_RETURN_IF_ERROR(worker_.group()->Try("training", loop));
       if (power_sgd == nullptr) return absl::OkStatus();
       const PowerSgd::Stats& stats = power_sgd->compression_stats();
       out_ << absl::StrFormat("%s sent %d of %d bytes\n", settings_.name(), stats.bytes_after, stats.bytes_before);
@@ -156,7 +157,7 @@ class Run {
     const int passes = settings_.Number("accumulate", 1);
     at::Tensor last;
     for (int pass = 0; pass < passes; ++pass) {
-      const int number = (step * passes + pass) * worker_.env.world_size + worker_.env.rank;
+      const int number = (step * passes + pass) * worker_.env().world_size + worker_.env().rank;
       if (pass + 1 < passes) {
         auto no_sync = ddp.no_sync();
         Backward(Forward(ddp, step, number, loss));
@@ -221,7 +222,7 @@ absl::Status TrainGpt(const Settings& settings, Worker& worker, std::ostream& ou
   config.n_head = 2;
   config.n_embd = settings.Number("width", 32);
   config.dropout = settings.Real("dropout", 0);
-  torch::manual_seed(1 + worker.env.rank);  // rank 0's weights are sent to all
+  torch::manual_seed(1 + worker.env().rank);  // rank 0's weights are sent to all
   gpt::Model model(config);
   return Run<gpt::ModelImpl>(settings, worker, out)
       .Train(model.ptr(), [&config](DistributedDataParallel<gpt::ModelImpl>& ddp, int, int number) {
@@ -243,7 +244,7 @@ absl::Status Train(const Settings& settings, Worker& worker, std::ostream& out) 
   }
   if (model == "branches") {
     const bool alternate = settings.Text("branch", "same") == "alternate";
-    const int rank = worker.env.rank;
+    const int rank = worker.env().rank;
     return TrainFilled<Branches>(settings, worker, out,
                                  [=](DistributedDataParallel<Branches>& ddp, int step, int number) {
                                    const auto [x, y] = FloatBatch(number);
@@ -264,9 +265,9 @@ absl::Status Train(const Settings& settings, Worker& worker, std::ostream& out) 
 }
 
 absl::Status TrainAll(const std::string& path, const std::string& prefix, Worker& worker) {
-  std::ofstream out(absl::StrCat(prefix, ".", worker.env.world_size, ".", worker.env.rank));
+  std::ofstream out(absl::StrCat(prefix, ".", worker.env().world_size, ".", worker.env().rank));
   for (const Settings& settings : ReadSettings(path)) {
-    if (!settings.RunsWith(worker.env.world_size)) continue;
+    if (!settings.RunsWith(worker.env().world_size)) continue;
     if (absl::Status status = Train(settings, worker, out); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat(settings.name(), ": ", status.message()));
     }
@@ -282,5 +283,8 @@ int main(int argc, char** argv) {
     std::cerr << "usage: worker SETTINGS OUTPUT_PREFIX\n";
     return 2;
   }
-  ddprun::RunWorker({}, [argv](ddprun::Worker& worker) { return ddprun::testing::TrainAll(argv[1], argv[2], worker); });
+  ddprun::RunWorker({}, [argv](ddprun::Worker& worker) -> absl::Status {
+    DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
+    return ddprun::testing::TrainAll(argv[1], argv[2], worker);
+  });
 }

@@ -120,7 +120,8 @@ TEST(NcclPolicy, SetNcclDefaults_TheWatchdogDoesNotSleepBeforeItAborts) {
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", 1);
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", 1);
   for (const int timeout : {19001, 5000}) {
-    SetNcclDefaults(std::chrono::milliseconds(timeout));
+    SetNcclDefaults();
+    SetNcclLimit(std::chrono::milliseconds(timeout), /*elastic=*/false);
     EXPECT_STREQ(getenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"), "1");
     EXPECT_STREQ(getenv("TORCH_NCCL_NONBLOCKING_TIMEOUT"), "20");
     EXPECT_STREQ(getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "2");
@@ -130,7 +131,7 @@ TEST(NcclPolicy, SetNcclDefaults_TheWatchdogDoesNotSleepBeforeItAborts) {
 
 TEST(NcclPolicy, ElasticWorker_TheLimitIsLessThanTheLaunchersStopGrace) {
   unsetenv("TORCH_NCCL_NONBLOCKING_TIMEOUT");
-  SetNcclDefaults(std::chrono::minutes(30), /*elastic=*/true);
+  SetNcclLimit(std::chrono::minutes(30), /*elastic=*/true);
   EXPECT_STREQ(getenv("TORCH_NCCL_NONBLOCKING_TIMEOUT"), "20");
   unsetenv("TORCH_NCCL_NONBLOCKING_TIMEOUT");
 }

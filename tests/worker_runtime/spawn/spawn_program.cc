@@ -22,10 +22,10 @@ void Say(const std::string& text) {
 }
 
 absl::Status AddRanks(Worker& worker) {
-  const at::Tensor sum = at::full({1}, worker.group->rank() + 1.0f);
-  if (absl::Status status = worker.group->AllReduce(sum); !status.ok()) return status;
-  Say(absl::StrCat("rank ", worker.env.rank, "/", worker.env.world_size, " local ", worker.env.local_rank, "/",
-                   worker.env.local_world_size, " sum ", sum.item<float>(), " omp ", getenv("OMP_NUM_THREADS"),
+  const at::Tensor sum = at::full({1}, worker.group()->rank() + 1.0f);
+  if (absl::Status status = worker.group()->AllReduce(sum); !status.ok()) return status;
+  Say(absl::StrCat("rank ", worker.env().rank, "/", worker.env().world_size, " local ", worker.env().local_rank, "/",
+                   worker.env().local_world_size, " sum ", sum.item<float>(), " omp ", getenv("OMP_NUM_THREADS"),
                    " stdin ", getchar() == EOF ? "empty" : "open", " mark ",
                    getenv("DDPRUN_SPAWN") == nullptr ? "gone" : "there"));
   return absl::OkStatus();
@@ -37,7 +37,8 @@ absl::Status AddRanks(Worker& worker) {
 }
 
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
-  const bool one = worker.env.rank == 1;
+  if (absl::Status status = worker.InitProcessGroup(); !status.ok()) return status;
+  const bool one = worker.env().rank == 1;
   if (behaviour == "fail" && one) return absl::InternalError("the weights are not finite");
   if (behaviour == "throw" && one) at::zeros({2}).view({3});
   if (behaviour == "kill" && one) raise(SIGKILL);
@@ -49,7 +50,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   }
   if (behaviour == "stubborn") {
     if (!one) signal(SIGTERM, SIG_IGN);
-    if (absl::Status status = worker.group->Barrier(); !status.ok()) return status;
+    if (absl::Status status = worker.group()->Barrier(); !status.ok()) return status;
     if (one) return absl::InternalError("the others do not listen");
     Hang();
   }
@@ -76,7 +77,7 @@ int main(int argc, char** argv) {
   absl::Status status = Call(behaviour, nprocs);
   if (behaviour == "twice" && status.ok()) {
     status = ddprun::Spawn(nprocs, {}, [](Worker& worker) {
-      Say(absl::StrCat("second call, rank ", worker.env.rank));
+      Say(absl::StrCat("second call, rank ", worker.env().rank));
       return absl::OkStatus();
     });
   }

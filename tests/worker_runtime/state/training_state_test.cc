@@ -27,10 +27,10 @@
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/data/distributed_sampler.h"
-#include "worker_runtime/data/elastic_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/extras/optim/adamw.h"
 #include "worker_runtime/state/module_state.h"
 
 namespace ddprun::testing {
@@ -389,9 +389,9 @@ TEST(TrainingState, Broadcast_ARankThatDoesNotTakeIt_KeepsItsOwn) {
   ASSERT_TRUE(status.ok()) << status;
 }
 
-TEST(TrainingState, ElasticSampler_IsRolledBack_AndTakesTheStateOfADistributedSampler) {
+TEST(TrainingState, BatchSampler_IsRolledBack_AndTakesTheStateOfADistributedSampler) {
   SampleNet net, other_net;
-  ElasticSampler sampler = ElasticSampler::Create(60, {.batch_size = 7, .seed = 5}).value();
+  BatchSampler sampler(60, {.batch_size = 7, .seed = 5});
   sampler.SetWorld(1, 2);
   TrainingState state(net);
   ASSERT_TRUE(state.AddSampler(sampler).ok());

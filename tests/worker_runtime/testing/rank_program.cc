@@ -60,9 +60,9 @@ void Say(const std::string& text) {
 }
 
 absl::Status Loop(Worker& worker, int64_t elements) {
-  at::Tensor tensor = at::full({elements}, 1.0f, at::TensorOptions(worker.device));
+  at::Tensor tensor = at::full({elements}, 1.0f, at::TensorOptions(worker.device()));
   while (true) {
-    if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
+    if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
     tensor.fill_(1.0f);
     tensor[0].item<float>();  // a GPU may not have begun
   }
@@ -71,15 +71,15 @@ absl::Status Loop(Worker& worker, int64_t elements) {
 // Survivors get new ranks, as a launcher would assign them in a new round.
 absl::Status Reform(Worker& worker) {
   absl::Status failed = Loop(worker, 100000);
-  Say(absl::StrCat("rank ", worker.env.rank, " saw: ", failed.message()));
-  worker.group.reset();
-  WorkerEnv env = worker.env;
+  Say(absl::StrCat("rank ", worker.env().rank, " saw: ", failed.message()));
+  worker.set_group(nullptr);
+  WorkerEnv env = worker.env();
   env.world_size = env.local_world_size = 2;
-  env.rank = env.local_rank = worker.env.rank == 0 ? 0 : 1;
+  env.rank = env.local_rank = worker.env().rank == 0 ? 0 : 1;
   DDPRUN_ASSIGN_OR_RETURN(auto group, ProcessGroup::Create(env, {.timeout = absl::Seconds(30)}));
-  worker.group = group;
+  worker.set_group(group);
   at::Tensor tensor = at::full({1}, 1.0f);
-  if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
+  if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
   Say(absl::StrCat("new sum ", tensor.item<float>()));
   return absl::OkStatus();
 }
@@ -167,7 +167,7 @@ absl::Status TrainUntilStopped(ProcessGroup& group, int rank) {
 absl::Status ShowSettings(const Worker& worker) {
   const at::Tensor number = at::rand({1});
   at::manual_seed(7);
-  Say(absl::StrCat("device ", worker.device.str(), ", ", at::get_num_threads(), " threads, ",
+  Say(absl::StrCat("device ", worker.device().str(), ", ", at::get_num_threads(), " threads, ",
                    at::equal(number, at::rand({1})) ? "seed 7" : "another seed"));
   return absl::OkStatus();
 }
@@ -183,11 +183,11 @@ absl::Status WaitInVain(ProcessGroup& group) {
 }
 
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
-  ProcessGroup& group = *worker.group;
-  const int rank = worker.env.rank;
-  at::Tensor tensor = at::full({4}, 1.0f, at::TensorOptions(worker.device));
+  ProcessGroup& group = *worker.group();
+  const int rank = worker.env().rank;
+  at::Tensor tensor = at::full({4}, 1.0f, at::TensorOptions(worker.device()));
   if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
-  if (behaviour == "abort" || behaviour.starts_with("half_")) AbortOnSignal(worker.group);
+  if (behaviour == "abort" || behaviour.starts_with("half_")) AbortOnSignal(worker.group());
   if (behaviour == "stop") return TrainUntilStopped(group, rank);
   Say(absl::StrCat("rank ", rank, " ready"));
   if (behaviour == "abort" && rank == 0) pause();
@@ -234,5 +234,8 @@ int main(int argc, char** argv) {
   if (behaviour == "abort" || behaviour.starts_with("half_")) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Duration timeout = absl::Seconds(argc > 2 ? atoi(argv[2]) : 30);
   ddprun::RunWorker({.device = argc > 3 ? argv[3] : "cpu", .seed = 7, .timeout = timeout},
-                    [&](ddprun::Worker& worker) { return ddprun::Behave(behaviour, worker); });
+                    [&](ddprun::Worker& worker) -> absl::Status {
+                      DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
+                      return ddprun::Behave(behaviour, worker);
+                    });
 }

@@ -30,7 +30,10 @@ class Plugin : public NcclPlugin {
                                            c10::Device device, std::chrono::milliseconds timeout) override {
     CheckDevice(device);
     static std::once_flag once;  // for programs without RunWorker, which calls it before there are threads
-    std::call_once(once, [timeout] { SetNcclDefaults(timeout); });
+    std::call_once(once, [timeout] {
+      SetNcclDefaults();
+      SetNcclLimit(timeout, /*elastic=*/false);
+    });
     UseDevice(device);
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = timeout;

@@ -27,10 +27,8 @@ inline constexpr std::chrono::seconds kElasticNcclLimit(20);
 // Sets NCCL variables so that errors reach the caller, who aborts the group and may create another in the same process:
 // LibTorch's watchdog aborts the communicator without ending the process (see worker_contract/environment.h), and
 // ProcessGroup finds the error. Variables that are already set are kept, except for the launcher's default of
-// TORCH_NCCL_ASYNC_ERROR_HANDLING. `timeout` is that of a group, `elastic` whether the worker is to outlive
-// others. Call before the process has other threads, which may read the environment meanwhile; a second call changes
-// nothing.
-inline void SetNcclDefaults(std::chrono::milliseconds timeout, bool elastic = false) {
+// TORCH_NCCL_ASYNC_ERROR_HANDLING. No other thread may read the environment meanwhile; a second call changes nothing.
+inline void SetNcclDefaults() {
   const char* const policy = NcclErrorHandlingToSet(getenv(worker_contract::kNcclAsyncErrorHandling));
   if (policy != nullptr) setenv(worker_contract::kNcclAsyncErrorHandling, policy, /*overwrite=*/1);
   setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);    // a second watchdog, which would end the process anyway
@@ -38,8 +36,12 @@ inline void SetNcclDefaults(std::chrono::milliseconds timeout, bool elastic = fa
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
   // The watchdog sleeps four times this long (by default a minute) for dumps before it aborts a communicator.
   setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1", 0);
-  // Limits the creation of a communicator, which begins when all its ranks have met (NcclStore), and the launch of a
-  // collective. LibTorch has one such limit per process.
+}
+
+// Limits the creation of a communicator, which begins when all its ranks have met (NcclStore), and the launch of a
+// collective. LibTorch has one such limit per process, and reads it once: call before the first group. `timeout` is
+// that of the group, `elastic` whether the worker is to outlive others. Otherwise like SetNcclDefaults.
+inline void SetNcclLimit(std::chrono::milliseconds timeout, bool elastic) {
   const std::chrono::seconds limit = std::min<std::chrono::seconds>(
       std::chrono::ceil<std::chrono::seconds>(timeout), elastic ? kElasticNcclLimit : std::chrono::hours(24 * 365));
   setenv("TORCH_NCCL_NONBLOCKING_TIMEOUT", std::to_string(limit.count()).c_str(), 0);

@@ -1,0 +1,62 @@
+#ifndef DDPRUN_WORKER_RUNTIME_EXTRAS_METRICS_SUMMARY_WRITER_H_
+#define DDPRUN_WORKER_RUNTIME_EXTRAS_METRICS_SUMMARY_WRITER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ddprun {
+
+struct SummaryWriterOptions {
+  // Created if it does not exist. Use one folder per run.
+  std::string folder;
+
+  // The first step that a resumed training repeats: TensorBoard then drops the entries of earlier files in the folder
+  // for this step and later ones.
+  std::optional<int64_t> purge_step = std::nullopt;
+};
+
+// Scalars in TensorBoard's event files, as torch.utils.tensorboard.SummaryWriter writes them: a file
+// `events.out.tfevents.<time>.<host>.<pid>` per process, beside those of earlier attempts.
+//
+//   DDPRUN_ASSIGN_OR_RETURN(auto writer, ddprun::SummaryWriter::Create(worker.env().rank, {.folder = "runs/7",
+//                                                                                        .purge_step = step + 1}));
+//   DDPRUN_RETURN_IF_ERROR(writer->AddScalars(*metrics.Reduce(*worker.group()), step));
+//
+// Rank 0 writes; calls on other ranks do nothing. Thread-compatible.
+class SummaryWriter {
+ public:
+  // Errors: those of the file system, with the path: the folder or the file can't be created.
+  static absl::StatusOr<std::unique_ptr<SummaryWriter>> Create(int rank, const SummaryWriterOptions& options);
+
+  ~SummaryWriter();
+  SummaryWriter(const SummaryWriter&) = delete;
+  SummaryWriter& operator=(const SummaryWriter&) = delete;
+
+  // Writes a value immediately, with one system call. It is rounded to a float; NaN and infinite values are shown as
+  // such. Errors: those of the file system, with the path.
+  absl::Status AddScalar(const std::string& tag, double value, int64_t step);
+
+  // One value per tag.
+  absl::Status AddScalars(const std::map<std::string, double>& values, int64_t step);
+
+  // Path of the file; empty on ranks other than 0.
+  const std::string& path() const { return path_; }
+
+ private:
+  SummaryWriter() = default;
+
+  absl::Status Write(const std::string& event);
+
+  int fd_ = -1;  // -1 except on rank 0
+  std::string path_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_EXTRAS_METRICS_SUMMARY_WRITER_H_

@@ -1,0 +1,47 @@
+#ifndef DDPRUN_WORKER_RUNTIME_EXTRAS_NN_SYNC_BATCH_NORM_H_
+#define DDPRUN_WORKER_RUNTIME_EXTRAS_NN_SYNC_BATCH_NORM_H_
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/options/batchnorm.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+
+#include "worker_runtime/process_group/process_group.h"
+
+namespace ddprun {
+
+// Python's torch.nn.SyncBatchNorm: batch normalization (Ioffe & Szegedy, 2015) whose mean and variance are those of the
+// batches of all ranks of a group, so that n ranks with small batches train like one process with the whole batch.
+// Replaces torch::nn::BatchNorm1d, 2d and 3d, with the same options and names of parameters and buffers. Unlike
+// Python's, it also works on a CPU.
+//
+//   norm = register_module("norm", ddprun::SyncBatchNorm(torch::nn::BatchNormOptions(64), worker.group()));
+//
+// In training, forward gathers 2 x channels + 1 numbers from each rank and backward all-reduces 2 x channels: all ranks
+// must make the same calls, each with any number of samples, zero included. The gradients of weight and bias are those
+// of this rank's samples; DistributedDataParallel averages them. In evaluation, and with a group of one, it does not
+// communicate and equals torch::nn::BatchNorm; in evaluation with track_running_stats(false), statistics are those of
+// this rank.
+//
+// Forward and backward throw like LibTorch: run them inside ProcessGroup::Try. Threads: same rules as ProcessGroup.
+class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
+ public:
+  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::shared_ptr<ProcessGroup> group);
+
+  // input: [samples, num_features, ...], floating-point. Returns the same shape and dtype; half and bfloat16 are summed
+  // in float.
+  at::Tensor forward(const at::Tensor& input);
+
+ protected:
+  void _check_input_dim(const at::Tensor& input) override;
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;
+};
+TORCH_MODULE(SyncBatchNorm);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_EXTRAS_NN_SYNC_BATCH_NORM_H_
