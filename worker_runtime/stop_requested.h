@@ -27,8 +27,8 @@ absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group);
 // other ranks may not know yet, so agree before acting on it.
 absl::Duration TimeUntilStop();
 
-// Ignores the warning signals (SIGUSR1, SIGUSR2) unless a handler is set: they announce the end of the job's time, which
-// Training also learns from the launcher, and must not end the worker. RunWorker calls it.
+// Ignores the warning signals (SIGUSR1, SIGUSR2) unless a handler is set: they announce the end of the job's time, and
+// must not end the worker. RunWorker calls it.
 void IgnoreWarningSignals();
 
 }  // namespace ddprun

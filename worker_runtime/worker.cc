@@ -5,7 +5,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <iostream>
 #include <thread>
@@ -59,16 +58,18 @@ Worker::~Worker() {
 }
 
 absl::Status Worker::AnnounceRounds() {
-  // The process has one link to the launcher, whose thread uses the rounds until the process ends.
-  static std::atomic<bool> announced = false;
-  if (group_ != nullptr || announced.exchange(true)) {
-    return absl::FailedPreconditionError(absl::StrCat("rank ", env_.rank, ": NextRendezvous (or Training::Run) ",
-                                                      group_ != nullptr
-                                                          ? "must be called before InitProcessGroup"
-                                                          : "was called for another Worker of this process"));
+  if (group_ != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", env_.rank, ": NextRendezvous (or Training::Run) must be called before InitProcessGroup"));
   }
-  rounds_ = new ElasticRounds(env_.round);
-  rounds_->set_link(LauncherLink::OfElasticProcess(rounds_->listener()));
+  auto rounds = std::make_unique<ElasticRounds>(env_.round);
+  LauncherLink* const link = LauncherLink::OfElasticProcess(rounds->listener());
+  if (link == nullptr && LauncherLink::OfProcess().connected()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", env_.rank, ": another Worker of this process has called NextRendezvous (or Training::Run)"));
+  }
+  rounds->set_link(link);
+  rounds_ = rounds.release();  // the link's thread uses it until the process ends
   return absl::OkStatus();
 }
 

@@ -98,8 +98,8 @@ struct CommitOptions {
 // Threads: the training thread. Another thread receives the launcher's messages and aborts the current group.
 class Worker {
  public:
-  // For programs that do not call RunWorker. `device`: of the group. At most one worker of a process may call
-  // NextRendezvous.
+  // For programs that do not call RunWorker. `device`: of the group. Under a launcher, at most one worker of a process
+  // may call NextRendezvous.
   explicit Worker(WorkerEnv env, WorkerOptions options = {}, c10::Device device = c10::Device(c10::DeviceType::CPU));
   ~Worker();
   Worker(const Worker&) = delete;
@@ -129,8 +129,8 @@ class Worker {
   absl::Status NextRendezvous(TrainingState& state, DistributedModel& ddp);
 
   // Collective, the first of a round: all ranks get the state of the rank with the largest committed step and part, the
-  // lowest rank among equals, and `ddp` is connected, with its buckets. If all ranks hold that state, only its checksums
-  // are compared, and the state is not sent. If no rank holds a state, all call `resume`, as at a start: it loads the
+  // lowest rank among equals, and connect `ddp`, with that rank's buckets. If all ranks hold the state, only its
+  // checksums are compared, and it is not sent. If no rank holds a state, all call `resume`, as at a start: it loads the
   // newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
   // Returns the number of steps that the state contains, and commits it; see committed_part().
   // Errors: those of TrainingState::Broadcast and CheckSameOnAllRanks, of `resume` and of the group. DataLoss: no rank

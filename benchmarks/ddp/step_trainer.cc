@@ -23,6 +23,7 @@
 #include "benchmarks/ddp/batches.h"
 #include "benchmarks/ddp/benchmark_net.h"
 #include "benchmarks/ddp/clocks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
@@ -108,7 +109,7 @@ class Trainer {
   }
 
   double Step() {
-    const auto [x, y] = batches_.Get(done_++, worker_.env().rank, worker_.env().world_size);
+    const auto [x, y] = batches_.Get(done_++, worker_->env().rank, worker_->env().world_size);
     // With gradients as views, set_to_none would only make the reducer copy again.
     ddp_->zero_grad(/*set_to_none=*/!flags_.bucket_view);
     const at::Tensor loss = ForwardAndBackward(x, y);
@@ -134,11 +135,11 @@ class Trainer {
     const std::string folder = absl::StrCat(flags_.checkpoints, "/", kind);
     if (checkpointer == nullptr) {
       CheckpointerOptions options{.folder = folder, .keep = 1, .async = kind == "async"};
-      auto created = Checkpointer::Create(worker_.group(), *ddp_->module(), optimizer_.get(), std::move(options));
+      auto created = Checkpointer::Create(worker_->group(), *ddp_->module(), optimizer_.get(), std::move(options));
       if (!created.ok()) return created.status();
       checkpointer = *std::move(created);
     }
-    if (absl::Status status = worker_.group()->Barrier(); !status.ok()) return status;
+    if (absl::Status status = worker_->group()->Barrier(); !status.ok()) return status;
     const double began = Now();
     if (absl::Status status = checkpointer->Save({.step = done_}); !status.ok()) return status;
     const double held = Now() - began;
@@ -168,7 +169,7 @@ class Trainer {
 
  private:
   Trainer(const Flags& flags, const Worker& worker, Batches batches, std::shared_ptr<Ddp> ddp)
-      : flags_(flags), worker_(worker), batches_(std::move(batches)), ddp_(std::move(ddp)) {
+      : flags_(flags), worker_(&worker), batches_(std::move(batches)), ddp_(std::move(ddp)) {
     const std::vector<at::Tensor> parameters = ddp_->module()->parameters();
     const auto make = [&flags](const std::vector<torch::optim::OptimizerParamGroup>& groups) {
       const torch::optim::AdamWOptions options(1e-3);
@@ -206,7 +207,7 @@ class Trainer {
   }
 
   Flags flags_;
-  Worker worker_;
+  const Worker* worker_;
   Batches batches_;
   std::shared_ptr<Ddp> ddp_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

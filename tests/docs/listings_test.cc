@@ -1,5 +1,5 @@
-// The listings of docs/worker_runtime.md and README.md are the compiled code. Each is enclosed in ```LANGUAGE and ```, and the line
-// before it names its source:
+// The listings of docs/worker_runtime.md and README.md are the compiled code. Each is enclosed in ```LANGUAGE and ```,
+// and the line before it names its source:
 //   <!-- FILE -->        the whole file
 //   <!-- part of FILE -->  some lines of it, possibly with another indentation
 //   <!-- FILE -> FILE -->  a difference: the hunks between lines of @@ turn the first file into the second

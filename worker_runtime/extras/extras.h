@@ -1,7 +1,7 @@
 #ifndef DDPRUN_WORKER_RUNTIME_EXTRAS_EXTRAS_H_
 #define DDPRUN_WORKER_RUNTIME_EXTRAS_EXTRAS_H_
 
-// What Python's PyTorch has and LibTorch lacks. Including single headers instead compiles faster.
+// Parts of Python's PyTorch that LibTorch lacks. Including single headers instead compiles faster.
 #include "worker_runtime/extras/amp/autocast.h"
 #include "worker_runtime/extras/amp/grad_scaler.h"
 #include "worker_runtime/extras/data/token_file.h"

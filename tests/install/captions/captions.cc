@@ -1,5 +1,4 @@
-// An elastic trainer, built outside of ddprun's tree: learns captions of small pictures, and resumes in the middle of an
-// epoch.
+// An elastic trainer, built outside of ddprun's tree: learns captions of small pictures.
 //
 //   captions FOLDER             trains; checkpoints in FOLDER
 //   captions FOLDER lose STEP   rank 1 is killed in this step, in the first round

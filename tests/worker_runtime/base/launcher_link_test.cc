@@ -4,6 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/workers/link_server.h"
@@ -23,7 +28,10 @@ class LauncherLinkTest : public ::testing::Test {
   void SetUp() override {
     loop_ = *EventLoop::Create();
     LinkServer::Events events;
-    events.on_line = [](pid_t, const worker_contract::WorkerLinkMessage&) {};
+    events.on_line = [this](pid_t, const worker_contract::WorkerLinkMessage& line) {
+      const auto* hello = std::get_if<worker_contract::LinkHello>(&line);
+      if (hello != nullptr) capabilities_.push_back(absl::StrJoin(hello->capabilities, " "));
+    };
     events.on_closed = [](pid_t) {};
     events.on_progress = [](pid_t, const launcher::ReportedProgress&) {};
     server_ = *LinkServer::Create(std::move(events), loop_.get());
@@ -45,7 +53,19 @@ class LauncherLinkTest : public ::testing::Test {
 
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<LinkServer> server_;
+  std::vector<std::string> capabilities_;  // of each hello
 };
+
+TEST_F(LauncherLinkTest, Section3_1_AListenerLater_AddsCapabilities) {
+  LauncherLink link(server_->address(), kRank, 0);
+  link.Report({.step = 1});
+  EXPECT_TRUE(link.Listen({.heard = [](const worker_contract::LauncherLinkMessage&) {}, .closed = [] {}}));
+  EXPECT_FALSE(link.Listen({}));
+  link.Report({.step = 2});
+  Turn();
+  EXPECT_EQ(capabilities_, (std::vector<std::string>{"progress stop", "progress stop re-form checkpoint"}));
+  EXPECT_EQ(Last()->step, 2);
+}
 
 TEST_F(LauncherLinkTest, Section3_2_TheLastReportArrives) {
   LauncherLink link(server_->address(), kRank, 0);

@@ -1,5 +1,5 @@
-// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets, an average of parameters.
-// Prints these lines:
+// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets, an average of
+// parameters. Prints these lines:
 //   rank R pid P begins                    the process has started
 //   step N rank R loss X                   N steps are committed; X has all bits
 //   from N                                 a later round of this process begins with N steps
@@ -7,6 +7,7 @@
 //   holding PLACE                          see --hold
 //   gate S round N rank R                  see --gate
 //   evaluation N rank R loss X             the mean over all ranks after N steps
+//   counted N                              with --count: steps of all ranks, as a Metrics has counted them
 //   batch S rank R of W round N epoch E: I ...  with --ledger: samples of step S, before the step
 //   commit S round N                       with --ledger: a rank has committed step S
 //
@@ -24,6 +25,7 @@
 //     --linger=S                 rank 0 exits S seconds after its training
 //     --die-connecting=ROUND:RANK ...  a process that starts in this round and rank kills itself when it first connects
 //                                to another rank
+//     --count                    counts the steps
 //     --scaler                   steps through a GradScaler, whose scale grows every second step
 //     --step-scheduler           the function given to Step::Commit steps the scheduler
 //     --diverge=RANK             from round 2 on, the rank has another learning rate
@@ -111,6 +113,7 @@ struct Flags {
   unsigned linger = 0;
   std::vector<std::string> die_connecting;
   bool step_scheduler = false;
+  bool count = false;
   bool scaler = false;
   int diverges = -1;
   std::string full_disk;
@@ -164,12 +167,15 @@ class Trainer {
                        .checkpoint_every = flags_.every});
     training.Add(scheduler, sampler);
     if (flags_.scaler) training.Add(scaler_);
+    Metrics metrics;
+    if (flags_.count) training.Add(metrics);
     average_ = at::zeros_like(net_->conv->weight);
     DDPRUN_RETURN_IF_ERROR(training.state().AddTensor("average", average_));
     DDPRUN_RETURN_IF_ERROR(
         training.state().AddText("hold", sending, [](const std::string&) { return absl::OkStatus(); }));
     if (flags_.evaluate > 0) training.EvaluateEvery(flags_.evaluate, [this](int64_t steps) { return Evaluate(steps); });
     DDPRUN_RETURN_IF_ERROR(training.Run([&](Step& step) -> absl::Status {
+      metrics.AddSum("steps", 1);
       DDPRUN_ASSIGN_OR_RETURN(const at::Tensor loss, Backward(step, sampler));
       if (worker_.env().round > 1 && worker_.env().rank == flags_.diverges) {
         optimizer.param_groups()[0].options().set_lr(0.02);
@@ -183,6 +189,9 @@ class Trainer {
       SendToLauncher(absl::StrFormat("step %d rank %d loss %.9g", saving_, worker_.env().rank, loss.item<float>()));
       if (flags_.ledger) SendToLauncher(absl::StrCat("commit ", step.number(), " round ", worker_.env().round));
       Hold("committed", step.number());
+      if (!flags_.count || saving_ < flags_.steps) return absl::OkStatus();
+      DDPRUN_ASSIGN_OR_RETURN(const auto counted, metrics.Reduce(*worker_.group()));
+      if (worker_.env().rank == 0) SendToLauncher(absl::StrCat("counted ", counted.at("steps")));
       return absl::OkStatus();
     }));
     SendToLauncher(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
@@ -306,6 +315,7 @@ int Main(int argc, char** argv) {
   app.add_option("--pause", flags.pause);
   app.add_option("--crash", flags.crashes);
   app.add_option("--linger", flags.linger);
+  app.add_flag("--count", flags.count);
   app.add_flag("--step-scheduler", flags.step_scheduler);
   app.add_flag("--scaler", flags.scaler);
   app.add_option("--diverge", flags.diverges);

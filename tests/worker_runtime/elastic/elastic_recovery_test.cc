@@ -206,6 +206,14 @@ TEST(Recovery, SchedulerIsSteppedInCommit_IsAnError) {
   EXPECT_THAT(job[0].Err(), HasSubstr("the function given to Step::Commit has stepped the scheduler"));
 }
 
+TEST(Recovery, Metrics_CountARepeatedStepOnce) {
+  ElasticJob job(2, Arguments({"--hold=1:2:forward", "--count"}));
+  job.KillHolding(1);
+  job.NextRound();
+  ExpectUnchanged(job, 2);
+  EXPECT_THAT(job[0].Out(), HasSubstr(absl::StrCat("counted ", kSteps + kSteps - 2, "\n"))) << "rank 1 has lost two";
+}
+
 TEST(Recovery, RanksDivergeAfterwards_IsAnErrorThatNamesWhatDiffers) {
   ElasticJob job(3, Arguments({"--hold=1:2:forward", "--diverge=1"}));
   job.KillHolding(1);
