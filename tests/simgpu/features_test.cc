@@ -23,11 +23,11 @@ std::vector<std::string> Flags(int ranks, const std::string& mode, const std::st
           backend,        argument};
 }
 
-// The lines that two ranks print, sorted.
-std::vector<std::string> Numbers(const std::string& device, const std::string& backend,
-                                 const Environment& environment) {
+// The lines that the ranks print, sorted.
+std::vector<std::string> Numbers(const std::string& device, const std::string& backend, const Environment& environment,
+                                 int ranks = 2) {
   const TempDir folder;
-  Finished launcher(0, Flags(2, "all", device, backend, folder.path()), environment);
+  Finished launcher(0, Flags(ranks, "all", device, backend, folder.path()), environment);
   std::vector<std::string> lines = absl::StrSplit(launcher.Out(), '\n');
   std::sort(lines.begin(), lines.end());
   return lines;
@@ -41,6 +41,15 @@ const std::vector<std::string>& NumbersOnCpu() {
 TEST(FeaturesTest, OverNccl_NumbersOfTheCpu) {
   EXPECT_GT(NumbersOnCpu().size(), 50);
   EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(2)), NumbersOnCpu());
+}
+
+// Gloo adds the numbers of four ranks in another order than NCCL does, so only Gloo's are those of the CPU.
+TEST(FeaturesTest, FourRanksOverGloo_NumbersOfTheCpu) {
+  EXPECT_EQ(Numbers("cuda", "cuda:gloo", SimulatedGpus(4), 4), Numbers("cpu", "gloo", {{"OMP_NUM_THREADS", "1"}}, 4));
+}
+
+TEST(FeaturesTest, FourRanksOverNccl_AsManyNumbers) {
+  EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(4), 4).size(), 2 * NumbersOnCpu().size() - 1);
 }
 
 TEST(FeaturesTest, OverTheMixedGroup_NumbersOfTheCpu) {

@@ -5,4 +5,5 @@ set -euo pipefail
 FOLDER=$PWD/tests/simgpu
 export SIMCUDA_OPS=$FOLDER/aten/libsimops.so
 export LD_PRELOAD=$FOLDER/cuda/libcudart.so.13:$FOLDER/cuda/libcuda.so.1:$FOLDER/nccl/libnccl.so.2
+export DDPRUN_NCCL_LIBRARY=$PWD/worker_runtime/process_group/nccl_plugin/libddprun_nccl.so
 exec "$@"

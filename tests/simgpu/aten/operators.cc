@@ -91,6 +91,8 @@ class Operation {
       ForEachTensor(arguments_[i], [this](const at::Tensor& tensor) { resizes_ |= tensor.numel() == 0; });
     }
     must_wait_ |= resizes_ || op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+    // A trial run would draw random numbers too, before those of the work in progress.
+    must_wait_ |= has_new_results_ && op.hasTag(at::Tag::nondeterministic_seeded);
   }
 
   std::vector<IValue> Run() {

@@ -38,6 +38,7 @@ absl::Status OverlapAllReduce(Worker& worker) {
 }
 
 absl::Status SendToRankOne(Worker& worker) {
+  if (worker.group()->backend() == "cuda:gloo") return absl::OkStatus();  // Gloo sends from the host only
   at::Tensor tensor = Full(worker, worker.env().rank);
   if (worker.env().rank == 0) {
     DDPRUN_ASSIGN_OR_RETURN(auto send, AsyncSend(*worker.group(), tensor, 1));

@@ -125,6 +125,15 @@ INSTANTIATE_TEST_SUITE_P(All, NcclFails,
                          ::testing::Values(Fault{"1:before:30", 2, "", "SIMNCCL_FAIL"},
                                            Fault{"0:before:30", 4, "", "SIMNCCL_FAIL"}));
 
+TEST(ElasticGpu, Preload_RankDies_OnlyItIsForkedAgain) {
+  const TempDir folder;
+  const Environment environment = {
+      {"SIMCUDA_DIE", "1:middle:30"}, {"SIMCUDA_DIE_ONCE", folder.File("once")}, {"LOGLEVEL", "INFO"}};
+  Launcher launcher(Flags(2, "", {}, {"--preload"}), SimulatedGpus(2, environment));
+  ExpectRecovery(launcher, 2, "", 1);
+  EXPECT_THAT(launcher.Err(), ::testing::HasSubstr("reached RunWorker"));
+}
+
 // The others time out, and the launcher kills the stopped process after --shutdown-timeout.
 TEST(ElasticGpu, StoppedRank_IsReplacedAfterTheTimeout) {
   Launcher launcher(Flags(2, "", {"--timeout=3", "--hold=1:3:forward"}, {"--shutdown-timeout=2"}), SimulatedGpus(2));

@@ -195,7 +195,11 @@ class Job:
         command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python"]
         steps, folder = str(self.steps), str(self.folder)
         command += [word.replace("{folder}", folder).replace("{steps}", steps) for word in self.arguments.command]
-        return Process(f"node {number}", command, self.env, self.lines)
+        env = dict(self.env)
+        if "SIMCUDA_DEVICES" in env:  # tests/simgpu: each node has GPUs of its own
+            first = number * self.arguments.nproc
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in range(first, first + self.arguments.nproc))
+        return Process(f"node {number}", command, env, self.lines)
 
     def take(self, deadline):
         """Processes one line. Returns False if there is none until `deadline`."""
