@@ -20,7 +20,7 @@
 #include "worker_runtime/ddp/model_agreement.h"
 #include "worker_runtime/ddp/output_sink.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
-#include "worker_runtime/extras/nn/zero_gradients.h"
+#include "worker_runtime/ddp/zero_gradients.h"
 #include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {

@@ -14,7 +14,6 @@
 #include "worker_runtime/extras/nn/nan_in_forward.h"
 #include "worker_runtime/extras/nn/parameters.h"
 #include "worker_runtime/extras/nn/sync_batch_norm.h"
-#include "worker_runtime/extras/nn/zero_gradients.h"
 #include "worker_runtime/extras/optim/adamw.h"
 #include "worker_runtime/extras/optim/lambda_lr.h"
 #include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"

@@ -77,10 +77,11 @@ absl::Status StoreNotReached(const WorkerEnv& env, absl::Duration timeout, const
                                       : absl::StrCat(": ", thrown.message());
   const std::string what =
       late ? absl::StrCat("timed out after ", absl::FormatDuration(timeout), " connecting") : "can't connect";
-  return absl::Status(thrown.code(),
-                      absl::StrCat("rank ", env.rank, ": ", what, " to the store at ", address, why,
-                                   "; check MASTER_ADDR and MASTER_PORT, and that ",
-                                   env.agent_store ? "the launcher of node 0" : "rank 0", " is running"));
+  return absl::Status(
+      thrown.code(),
+      absl::StrCat("rank ", env.rank, ": ", what, " to the store at ", address, why,
+                   "; check MASTER_ADDR and MASTER_PORT, and that ",
+                   env.agent_store ? "the launcher of node 0 (under MPI: rank 0)" : "rank 0", " is running"));
 }
 
 bool IsConnectedTo(int port, const TcpSocket& socket) {

@@ -22,7 +22,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "worker_runtime/extras/nn/zero_gradients.h"
+#include "worker_runtime/ddp/zero_gradients.h"
 #include "worker_runtime/extras/optim/parameter_groups.h"
 
 namespace ddprun {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/ddp/model_agreement.h"
-#include "worker_runtime/extras/nn/zero_gradients.h"
+#include "worker_runtime/ddp/zero_gradients.h"
 #include "worker_runtime/extras/optim/parameter_groups.h"
 
 namespace ddprun {

@@ -14,8 +14,8 @@
 #include <sstream>
 #include <vector>
 
+#include "worker_runtime/ddp/zero_gradients.h"
 #include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/nn/zero_gradients.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_runtime/extras/nn/zero_gradients.h"
+#include "worker_runtime/ddp/zero_gradients.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_EXTRAS_NN_ZERO_GRADIENTS_H_
-#define DDPRUN_WORKER_RUNTIME_EXTRAS_NN_ZERO_GRADIENTS_H_
+#ifndef DDPRUN_WORKER_RUNTIME_DDP_ZERO_GRADIENTS_H_
+#define DDPRUN_WORKER_RUNTIME_DDP_ZERO_GRADIENTS_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -14,4 +14,4 @@ void ZeroGradients(const std::vector<at::Tensor>& parameters, bool set_to_none =
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_EXTRAS_NN_ZERO_GRADIENTS_H_
+#endif  // DDPRUN_WORKER_RUNTIME_DDP_ZERO_GRADIENTS_H_
