@@ -63,8 +63,6 @@ def _install_tree_impl(ctx):
         "LIBTORCH": _libtorch_folder(libtorch.linking_context),
         "DEFINES_LIST": ";".join(defines),
         "DEFINE_FLAGS": " ".join(["-D" + d for d in defines]),
-        "ABSL_TARGETS": ";".join(["absl::" + name for name in ctx.attr.absl]),
-        "ABSL_PACKAGES": " ".join(["absl_" + name for name in ctx.attr.absl]),
     }.items():
         arguments.add_all(["set", name, value])
     arguments.add_all(["version", ctx.file.version])
@@ -105,7 +103,6 @@ install_tree = rule(
             doc = "Installed with all that it includes, and nothing else is.",
         ),
         "libtorch": attr.label(mandatory = True, providers = [CcInfo]),
-        "absl": attr.string_list(mandatory = True, doc = "The parts of Abseil that the library needs."),
         "version": attr.label(mandatory = True, allow_single_file = True, doc = "The header that holds kVersion."),
         "files": attr.label_keyed_string_dict(allow_files = True, doc = "File to the folder it goes to."),
         "templates": attr.label_keyed_string_dict(allow_files = True, doc = "The same; @NAME@ is filled in."),

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -128,6 +129,12 @@ class InstallTest : public ::testing::Test {
         dir_->path());
   }
 
+  static std::string LibTorch() {
+    const End torch =
+        Well(Shell("pkg-config --variable=libtorch ddprun", ".", {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}}));
+    return std::string(absl::StripAsciiWhitespace(torch.out));
+  }
+
  private:
   static TempDir* dir_;
 };
@@ -236,6 +243,48 @@ TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
   EXPECT_TRUE(absl::StrContains(OneLine(end.err), "is version 1.2.3, but ddprun was built with 2.")) << end.err;
 }
 
+// scripts/torch_versions --cpp compiles all of it, which takes many minutes.
+TEST_F(InstallTest, SourcePackage_HasTheInstalledLibrarysSources) {
+  Well(Shell(absl::StrCat(Quoted(SourceRoot() + "/scripts/install"),
+                          " --source=source.tar.gz && mkdir ddprun && "
+                          "tar -xzf source.tar.gz -C ddprun --strip-components=1"),
+             InDir("")));
+  std::ofstream(InDir("CMakeLists.txt")) << "cmake_minimum_required(VERSION 3.24)\n"
+                                            "project(trainer CXX)\n"
+                                            "add_subdirectory(ddprun)\n"
+                                            "find_package(ddprun 0.1 REQUIRED)\n"
+                                            "add_executable(trainer ddprun/base/ranks_text.cc)\n"
+                                            "target_link_libraries(trainer ddprun::worker_runtime)\n";
+  const auto configure = [](const std::string& more) {
+    return Shell("rm -rf source && cmake -G Ninja -S . -B source " + more, InDir(""),
+                 {{"DDPRUN_LIBTORCH", LibTorch()}});
+  };
+  Well(configure(""));
+  const End sources = Well(Shell(
+      "ninja -t query ddprun/lib/libddprun_worker.a | sed -n 's#.*/\\(.*\\)\\.cc\\.o$#\\1#p' | sort", InDir("source")));
+  const End objects = Well(Shell("ar t lib/libddprun_worker.a | sed 's/\\(\\.pic\\)*\\.o$//' | sort", Prefix()));
+  EXPECT_EQ(sources.out, objects.out);
+  const End linked = Well(Shell("ninja -t query trainer", InDir("source")));
+  EXPECT_TRUE(absl::StrContains(linked.out, "ddprun/lib/libddprun_worker.a\n")) << linked.out;
+  Well(Shell("ninja ddprun/CMakeFiles/ddprun_worker.dir/worker_contract/error_file_json.cc.o", InDir("source")));
+
+  const std::string old = InDir("old_torch");
+  fs::create_directories(old + "/include/torch/headeronly");
+  std::ofstream(old + "/include/torch/headeronly/version.h") << "  \"2.10.1\"\n";
+  const std::vector<std::pair<std::string, std::string>> errors = {
+      {"-DDDPRUN_LIBTORCH=/nonexistent", "ddprun needs LibTorch 2.11 or newer, and /nonexistent has none: set "},
+      {"-DDDPRUN_LIBTORCH=" + old, "old_torch has 2.10.1: set DDPRUN_LIBTORCH to "},
+      {"-DCMAKE_DISABLE_FIND_PACKAGE_absl=ON", "a library is missing (absl_DIR="},
+      {"-DCMAKE_CXX_FLAGS=-D_GLIBCXX_USE_CXX11_ABI=0",
+       "/lib/libc10.so: build for its architecture and with its C++ ABI"},
+  };
+  for (const auto& [setting, message] : errors) {
+    const End end = configure(setting);
+    EXPECT_NE(end.code, 0) << setting;
+    EXPECT_TRUE(absl::StrContains(OneLine(end.err), message)) << end.err;
+  }
+}
+
 TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
   // Links all objects, to detect a missing library that only some of them need.
   const End built = Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ",
@@ -280,10 +329,7 @@ TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
 
 TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
   // A copy of LibTorch without its CUDA libraries.
-  const End torch =
-      Shell("pkg-config --variable=libtorch ddprun", ".", {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
-  ASSERT_EQ(torch.code, 0) << torch.err;
-  const fs::path real(std::string(absl::StripAsciiWhitespace(torch.out))), cpu(InDir("cpu_torch"));
+  const fs::path real(LibTorch()), cpu(InDir("cpu_torch"));
   fs::create_directories(cpu / "lib");
   fs::create_symlink(real / "include", cpu / "include");
   for (const char* name : {"lib/libtorch_cpu.so", "lib/libc10.so"}) fs::create_symlink(real / name, cpu / name);

@@ -9,6 +9,15 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <vector>
 
+// Since 2.14, LibTorch calls these operations of a backend by new names, and the old ones forward to them.
+#ifndef C10D_BACKEND_FORWARDING_GUARD
+#define all_gather_single _allgather_base
+#define all_gather_single_coalesced allgather_into_tensor_coalesced
+#define reduce_scatter_single _reduce_scatter_base
+#define reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced
+#define all_to_all_single alltoall_base
+#endif
+
 namespace ddprun {
 
 // A ProcessGroupNCCL whose abort does not hit a collective that another thread is launching.
@@ -58,37 +67,37 @@ class NcclBackend : public c10d::ProcessGroupNCCL {
     const Launch launch(*this);
     return ProcessGroupNCCL::allgather(outputs, inputs, options);
   }
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     const Launch launch(*this);
-    return ProcessGroupNCCL::_allgather_base(output, input, options);
+    return ProcessGroupNCCL::all_gather_single(output, input, options);
   }
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) override {
+  WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options) override {
     const Launch launch(*this);
-    return ProcessGroupNCCL::allgather_into_tensor_coalesced(outputs, inputs, options);
+    return ProcessGroupNCCL::all_gather_single_coalesced(outputs, inputs, options);
   }
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
     const Launch launch(*this);
     return ProcessGroupNCCL::reduce_scatter(outputs, inputs, options);
   }
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) override {
+  WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                const c10d::ReduceScatterOptions& options) override {
     const Launch launch(*this);
-    return ProcessGroupNCCL::_reduce_scatter_base(output, input, options);
+    return ProcessGroupNCCL::reduce_scatter_single(output, input, options);
   }
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+  WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override {
     const Launch launch(*this);
-    return ProcessGroupNCCL::reduce_scatter_tensor_coalesced(outputs, inputs, options);
+    return ProcessGroupNCCL::reduce_scatter_single_coalesced(outputs, inputs, options);
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
     const Launch launch(*this);
     return ProcessGroupNCCL::barrier(options);
   }
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
-                        std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& options) override {
+  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                            std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& options) override {
     const Launch launch(*this);
-    return ProcessGroupNCCL::alltoall_base(output, input, output_sizes, input_sizes, options);
+    return ProcessGroupNCCL::all_to_all_single(output, input, output_sizes, input_sizes, options);
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     const Launch launch(*this);
