@@ -71,7 +71,7 @@ absl::Status Run(Worker& worker, absl::FunctionRef<absl::Status(Worker&)> body) 
     returned = body(worker);
     return absl::OkStatus();
   });
-  if (worker.group() == nullptr) return status.ok() ? returned : status;
+  if (!worker.has_group()) return status.ok() ? returned : status;
   status = status.ok() ? returned : worker.group()->Explain("training", status);
   return status.ok() ? worker.group()->Shutdown() : status;
 }
@@ -113,7 +113,8 @@ void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Work
   absl::Status status = device.ok() ? Seed(options.seed) : device.status();
   std::optional<Worker> worker;
   if (status.ok()) status = Run(worker.emplace(*env, options, *device), body);
-  if (!status.ok()) ReportFailure(worker ? worker->env() : *env, worker ? worker->group() : nullptr, status);
+  if (!status.ok())
+    ReportFailure(worker ? worker->env() : *env, worker && worker->has_group() ? worker->group() : nullptr, status);
   End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kExitNonRestartable : worker_contract::kExitFailed);
 }
 

@@ -73,7 +73,12 @@ class EvaluationMode {
 
 }  // namespace
 
+void Step::CheckNotCommitted(const char* call) const {
+  if (committed_) ThrowIfError(absl::InvalidArgumentError(absl::StrCat("Step::", call, " was called after Commit")));
+}
+
 std::vector<size_t> Step::Next(BatchSampler& sampler) {
+  CheckNotCommitted("Next");
   const std::vector<BatchSampler*>& added = training_.samplers_;
   if (std::find(added.begin(), added.end(), &sampler) == added.end()) {
     ThrowIfError(
@@ -85,6 +90,11 @@ std::vector<size_t> Step::Next(BatchSampler& sampler) {
 }
 
 void Step::Backward(const at::Tensor& loss) {
+  CheckNotCommitted("Backward");
+  if (clipped_) {
+    ThrowIfError(absl::InvalidArgumentError(
+        "Step::Backward was called after ClipGradNorm, which must follow the last Backward of the step"));
+  }
   // As Python's documentation recommends, backward runs outside of the Autocast that may be alive here.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   if (!std::exchange(has_gradients_, true)) training_.model_.zero_grad();
@@ -95,6 +105,11 @@ void Step::Backward(const at::Tensor& loss) {
 }
 
 at::Tensor Step::ClipGradNorm(double max_norm) {
+  CheckNotCommitted("ClipGradNorm");
+  if (!has_gradients_ || std::exchange(clipped_, true)) {
+    ThrowIfError(
+        absl::InvalidArgumentError("Step::ClipGradNorm must be called once in a step, after its last Step::Backward"));
+  }
   if (training_.scaler_ != nullptr) training_.scaler_->Unscale(training_.optimizer_);
   return ddprun::ClipGradNorm(Parameters(training_.model_.base_module()), max_norm);
 }
@@ -103,6 +118,10 @@ void Step::Commit(const std::function<void()>& also) {
   Training& training = training_;
   Worker& worker = training.worker_;
   if (committed_) ThrowIfError(absl::InvalidArgumentError("Step::Commit was called twice in one step"));
+  if (!has_gradients_) {
+    ThrowIfError(
+        absl::InvalidArgumentError("the step has no gradients: call step.Backward(loss), instead of loss.backward()"));
+  }
   training.model_.FinishBackward();
   // NCCL's collectives may still be running, and fail. The optimizer must not use their gradients then.
   if (absl::Status status = worker.AwaitDevices(training.state_); !status.ok()) throw CommitFailed{std::move(status)};
@@ -159,9 +178,14 @@ void Training::EvaluateEvery(int64_t steps, std::function<absl::Status(int64_t)>
 }
 
 absl::Status Training::Check() const {
-  if (options_.steps < 0 || options_.checkpoint_every < 1 || options_.agree_every < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(
-        "TrainingOptions: steps and agree_every must not be negative, checkpoint_every must be at least 1");
+  if (options_.steps < 1 || options_.checkpoint_every < 1 || options_.agree_every < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "TrainingOptions: steps=", options_.steps, " and checkpoint_every=", options_.checkpoint_every,
+        " must be at least 1, agree_every=", absl::FormatDuration(options_.agree_every), " must not be negative"));
+  }
+  if (worker_.committed_step().has_value()) {
+    return absl::FailedPreconditionError(
+        "a Training has run in this process before: a process can run one Training, once");
   }
   return added_;
 }
@@ -246,6 +270,10 @@ absl::StatusOr<std::optional<Training::End>> Training::BetweenSteps(int64_t step
   if (due || wishes.stop || wishes.checkpoint) DDPRUN_RETURN_IF_ERROR(Save(step, /*must=*/last || wishes.stop));
   if (wishes.stop) {
     DDPRUN_RETURN_IF_ERROR(ReportFinished(step));
+    if (worker_.env().rank == 0) {
+      std::fprintf(stderr, "ddprun: training was stopped after step %d of %d%s\n", static_cast<int>(step),
+                   static_cast<int>(options_.steps), checkpointer_ == nullptr ? ", without a checkpoint" : "");
+    }
     DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
     stopped_ = true;
     return TimeUntilStop() < absl::InfiniteDuration() ? End::kStopped : End::kNextRound;
@@ -283,6 +311,7 @@ absl::Status Training::TrainStep(StepFunction function, int64_t number) {
   ReportPhase(number, kForwardPhase);
   step_loss_ = at::Tensor();
   own_failure_ = absl::OkStatus();
+  if (scheduler_ != nullptr) scheduler_steps_ = StepsOf(*scheduler_);
   std::vector<Metrics> before;
   for (const Metrics* metrics : metrics_) before.push_back(*metrics);
   Step step(*this, number);
@@ -309,14 +338,12 @@ void Training::Update(const std::function<void()>& also) {
   } else {
     optimizer_.step();
   }
-  const unsigned steps = scheduler_ == nullptr ? 0 : StepsOf(*scheduler_);
   if (also != nullptr) also();
   if (scaler_ != nullptr) scaler_->Update();
   if (scheduler_ == nullptr) return;
-  if (StepsOf(*scheduler_) != steps) {
-    ThrowIfError(
-        absl::InvalidArgumentError("the function given to Step::Commit has stepped the scheduler, which Training steps "
-                                   "as well: remove one of them"));
+  if (StepsOf(*scheduler_) != scheduler_steps_) {
+    ThrowIfError(absl::InvalidArgumentError(
+        "the step has stepped the scheduler, which Training steps as well: remove that call"));
   }
   scheduler_->step();
 }
@@ -412,12 +439,20 @@ absl::StatusOr<Training::Wishes> Training::Agree(int64_t step) {
   // A request is kept until all ranks know of it: the step in which they agree may fail.
   checkpoint_wanted_ |= worker_.TakeCheckpointRequest();
   const bool stop = TimeUntilStop() < absl::InfiniteDuration();
-  at::Tensor values = at::tensor(
-      {int64_t{stop}, int64_t{checkpoint_wanted_}, absl::ToInt64Nanoseconds(training_time_), phases_}, at::kLong);
+  int64_t position = 0;
+  for (const BatchSampler* sampler : samplers_) position += sampler->epoch() * sampler->length() + sampler->position();
+  at::Tensor values = at::tensor({int64_t{stop}, int64_t{checkpoint_wanted_}, absl::ToInt64Nanoseconds(training_time_),
+                                  phases_, position, -position},
+                                 at::kLong);
   values = values.to(worker_.group()->device());
   DDPRUN_RETURN_IF_ERROR(worker_.group()->AllReduce(values, ReduceOp::kMax));
   values = values.cpu();
   const auto* const agreed = values.const_data_ptr<int64_t>();
+  if (agreed[4] != -agreed[5]) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", worker_.env().rank,
+                                                   ": the ranks have drawn different numbers of samples before step ",
+                                                   step, ": all ranks must call Step::Next equally often"));
+  }
   schedule_.Agreed(step, absl::Nanoseconds(agreed[2]), agreed[3]);
   training_time_ = absl::ZeroDuration();
   phases_ = 0;

@@ -34,7 +34,7 @@ class GradScaler;
 class Training;
 
 struct TrainingOptions {
-  int64_t steps = 0;  // total optimizer steps, including those of the checkpoint that is resumed
+  int64_t steps = 0;  // required: total optimizer steps, including those of the checkpoint that is resumed
 
   CheckpointerOptions checkpoint = {};  // folder "": no checkpoints
   int64_t checkpoint_every = 100;       // steps; the last one is always saved
@@ -51,24 +51,25 @@ class Step {
   // Number of this step, from 0 on. After a rollback the function is called again for the same step.
   int64_t number() const { return number_; }
 
-  // This rank's samples of the step: sampler.Next().indices, never empty. The following Backward weights its loss so
-  // that the ranks' gradients average to the gradient of the mean over all samples of the step. All ranks must call it
-  // equally often. `sampler` must have been added to the Training.
+  // This rank's next samples: sampler.Next().indices, never empty. The following Backward weights its loss so that the
+  // ranks' gradients average to the gradient of the mean over the samples of all ranks. All ranks must call it equally
+  // often: once in a step, or once for each Backward. `sampler` must have been added to the Training.
   std::vector<size_t> Next(BatchSampler& sampler);
 
-  // Backward of a mean loss (one element) over the samples of the last Next, times the gradient scaler's scale. The
-  // first call in a step sets the gradients to zero before it, after forward; later ones add to them. After the last
-  // call the gradients are averaged over the ranks (DistributedDataParallel::no_sync).
+  // Backward of a mean loss (one element) over the samples of the last Next, times the gradient scaler's scale, and
+  // outside of an Autocast that may be alive. The first call in a step sets the gradients to zero before it, after
+  // forward; later ones add to them, so divide the loss by their number. To average the sum over the ranks once, call
+  // forward and Backward of all but the last under DistributedDataParallel::no_sync.
   void Backward(const at::Tensor& loss);
 
   // Scales this step's gradients down to a total norm of at most `max_norm`, as ClipGradNorm, after dividing them by
-  // the gradient scaler's scale. Call it after the last Backward. Returns the total norm before, one element.
+  // the gradient scaler's scale. Call it once, after the last Backward. Returns the total norm before, one element.
   at::Tensor ClipGradNorm(double max_norm);
 
   // Completes the step: buffers are set to rank 0's, the optimizer, the gradient scaler and the scheduler step, and the
   // state is committed: if a rank dies from here on, this step is not repeated. Runs at the end of the function if it
   // was not called; call it for work that must not be repeated, such as output: all ranks do that work, except those
-  // that received the step's result from another rank, so it may communicate only if all do.
+  // that received the step's result from another rank, or fail during it, so it may communicate only if all do.
   // `also` is called after the optimizer's step and before the scheduler's, for all other changes of the state that
   // follow from it, such as an average of the parameters or the step of a second optimizer. It must not communicate.
   void Commit() { Commit(nullptr); }
@@ -78,10 +79,13 @@ class Step {
   friend class Training;
   Step(Training& training, int64_t number) : training_(training), number_(number) {}
 
+  void CheckNotCommitted(const char* call) const;
+
   Training& training_;
   const int64_t number_;
   double weight_ = 1;
   bool has_gradients_ = false;
+  bool clipped_ = false;
   bool committed_ = false;
 };
 
@@ -146,9 +150,9 @@ class Training {
   void EvaluateEvery(int64_t steps, std::function<absl::Status(int64_t steps)> evaluate);
 
   // Calls `step`, which returns nothing or an absl::Status, for each step. Returns OK after the last one, or after the
-  // save before a stop. Call it once.
-  // Errors: InvalidArgument: an option is invalid, or see Add; FailedPrecondition: after a recovery, the ranks' states
-  // differ (TrainingState::CheckSameOnAllRanks); errors and exceptions of `step` and `evaluate`; those of Checkpointer;
+  // save before a stop: see finished(). A process can run one Training, once.
+  // Errors: InvalidArgument: an option is invalid, see Add, or the ranks call Step::Next unequally; FailedPrecondition:
+  // after a recovery, the ranks' states differ (TrainingState::CheckSameOnAllRanks); errors and exceptions of `step` and `evaluate`; those of Checkpointer;
   // those of the process group if there is no launcher to start another round.
   template <class StepFunction>
   absl::Status Run(StepFunction&& step) {
@@ -161,6 +165,10 @@ class Training {
       return RunSteps(step);
     }
   }
+
+  // True if all steps are made. After Run has returned OK, false means that the job was stopped, and the newest
+  // checkpoint has the state.
+  bool finished() const { return worker_.committed_step().value_or(0) >= options_.steps; }
 
  private:
   friend class Step;
@@ -226,10 +234,11 @@ class Training {
   // The current step.
   SteadyTime step_began_;
   int64_t step_ = 0;
-  const char* phase_ = "";      // phase begun last
-  absl::Status own_failure_;    // an error of Step::Commit that the group does not explain
-  at::Tensor step_loss_;        // undefined: no Backward
-  std::optional<double> loss_;  // of the last step
+  const char* phase_ = "";        // phase begun last
+  unsigned scheduler_steps_ = 0;  // of the scheduler, when it began
+  absl::Status own_failure_;      // an error of Step::Commit that the group does not explain
+  at::Tensor step_loss_;          // undefined: no Backward
+  std::optional<double> loss_;    // of the last step
 };
 
 }  // namespace ddprun

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
@@ -57,10 +58,19 @@ Worker::~Worker() {
   if (rounds_ != nullptr) rounds_->EndGroup();
 }
 
+const std::shared_ptr<ProcessGroup>& Worker::group() const {
+  TORCH_CHECK_VALUE(group_ != nullptr, "rank ", env_.rank,
+                    " has no process group yet: use it in the functions that Training calls, or call InitProcessGroup "
+                    "in a program without Training");
+  return group_;
+}
+
 absl::Status Worker::AnnounceRounds() {
   if (group_ != nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", env_.rank, ": NextRendezvous (or Training::Run) must be called before InitProcessGroup"));
+        absl::StrCat("rank ", env_.rank,
+                     ": Training (or a loop with NextRendezvous) makes the process groups itself: remove the call of "
+                     "InitProcessGroup before it"));
   }
   auto rounds = std::make_unique<ElasticRounds>(env_.round);
   LauncherLink* const link = LauncherLink::OfElasticProcess(rounds->listener());

@@ -108,8 +108,11 @@ class Worker {
   // Values of this round. Rank and world size change from round to round; the environment variables do not.
   const WorkerEnv& env() const { return env_; }
   const WorkerOptions& options() const { return options_; }
-  const c10::Device& device() const { return device_; }                  // for the module and the batches
-  const std::shared_ptr<ProcessGroup>& group() const { return group_; }  // nullptr before InitProcessGroup
+  const c10::Device& device() const { return device_; }  // for the module and the batches
+  // The group of InitProcessGroup or, in the functions that Training calls, of this round. Throws c10::ValueError if
+  // there is none.
+  const std::shared_ptr<ProcessGroup>& group() const;
+  bool has_group() const { return group_ != nullptr; }
 
   // Creates the process group (of the round), with the options given to RunWorker; see group().
   // Errors: those of ProcessGroup::Create; Cancelled if the round ends meanwhile.

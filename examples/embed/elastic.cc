@@ -50,7 +50,7 @@ absl::Status Train(int epochs, ddprun::Worker& worker) {
     if (step.number() % steps_per_epoch == steps_per_epoch - 1 && worker.env().rank == 0)
       std::printf("epoch %d: loss %.4f\n", int(step.number() / steps_per_epoch), loss.item<double>());
   }));
-  if (worker.env().rank == 0) torch::save(net, "spirals.pt");
+  if (training.finished() && worker.env().rank == 0) torch::save(net, "spirals.pt");
   return absl::OkStatus();
 }
 

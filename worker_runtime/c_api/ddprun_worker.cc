@@ -58,7 +58,7 @@ absl::StatusOr<WorkerOptions> Options(const char* backend, double timeout_second
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> Group(const ddprun_worker* worker) {
   if (worker == nullptr) return absl::InvalidArgumentError("worker is NULL");
-  if (worker->worker.group() == nullptr) {
+  if (!worker->worker.has_group()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", worker->worker.env().rank, ": this worker has no group: it was shut down, or no round has begun"));
   }
@@ -143,9 +143,9 @@ void ddprun_fail(ddprun_worker* worker, const char* text) {
     }
     const ddprun::WorkerEnv& env = worker->worker.env();
     ddprun::ReportWorkerError(env.rank, env.error_file, status);
-    if (const auto& group = worker->worker.group(); group != nullptr) {
-      group->Abort(message);
-      group->AwaitReaders();
+    if (worker->worker.has_group()) {
+      worker->worker.group()->Abort(message);
+      worker->worker.group()->AwaitReaders();
     }
     return absl::OkStatus();
   });

@@ -106,7 +106,6 @@ absl::Status Train(ddprun::Worker& worker, const std::string& folder, const std:
     metrics.Add("loss", loss);
   };
   bool began = false;
-  int64_t made = 0;
   DDPRUN_RETURN_IF_ERROR(training.Run([&](ddprun::Step& step) -> absl::Status {
     if (!std::exchange(began, true) && worker.env().rank == 0) {
       std::printf("begins at step %lld, epoch %lld, position %lld\n", static_cast<long long>(step.number()),
@@ -126,14 +125,13 @@ absl::Status Train(ddprun::Worker& worker, const std::string& folder, const std:
       const torch::NoGradGuard no_grad;
       average.lerp_(net->mix->weight, 0.1);
     });
-    made = step.number() + 1;
     if (worker.env().rank != 0) return absl::OkStatus();
-    std::printf("step %lld loss %a best %a rate %a\n", static_cast<long long>(made), values.at("loss"), best_loss,
-                scheduler.get_last_lr()[0]);
+    std::printf("step %lld loss %a best %a rate %a\n", static_cast<long long>(step.number() + 1), values.at("loss"),
+                best_loss, scheduler.get_last_lr()[0]);
     std::fflush(stdout);
     return absl::OkStatus();
   }));
-  if (made < kSteps || worker.env().rank != 0) return absl::OkStatus();
+  if (!training.finished() || worker.env().rank != 0) return absl::OkStatus();
   for (const auto& item : net->named_parameters()) PrintBits(item.key(), item.value());
   for (const auto& item : net->named_buffers()) PrintBits(item.key(), item.value());
   PrintBits("average", average);

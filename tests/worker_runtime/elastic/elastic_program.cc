@@ -29,6 +29,7 @@
 //     --scaler                   steps through a GradScaler, whose scale grows every second step
 //     --step-scheduler           the function given to Step::Commit steps the scheduler
 //     --diverge=RANK             from round 2 on, the rank has another learning rate
+//     --draws-more=RANK          the rank draws samples twice in step 2
 //     --full-disk=FROM:TO        checkpoints of these steps can't be written
 //     --device=DEVICE --backend=BACKEND --timeout=S    as in WorkerOptions
 #include <ATen/Functions.h>
@@ -116,6 +117,7 @@ struct Flags {
   bool count = false;
   bool scaler = false;
   int diverges = -1;
+  int draws_more = -1;
   std::string full_disk;
   bool require_checkpoint = false;
   std::string device = "cpu";
@@ -231,6 +233,7 @@ class Trainer {
     const int64_t left =
         sampler.position() == sampler.length() ? sampler.length() : sampler.length() - sampler.position();
     const std::vector<size_t> indices = of.Next(sampler);
+    if (step == 2 && worker_.env().rank == flags_.draws_more) of.Next(sampler);
     const auto [images, targets] = Samples(indices);
     if (flags_.ledger) {
       SendToLauncher(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size,
@@ -319,6 +322,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--step-scheduler", flags.step_scheduler);
   app.add_flag("--scaler", flags.scaler);
   app.add_option("--diverge", flags.diverges);
+  app.add_option("--draws-more", flags.draws_more);
   app.add_option("--full-disk", flags.full_disk);
   app.add_option("--device", flags.device);
   app.add_option("--backend", flags.backend);

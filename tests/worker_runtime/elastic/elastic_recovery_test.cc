@@ -203,7 +203,7 @@ TEST(Recovery, GradScaler_IsRolledBackAndSent) {
 TEST(Recovery, SchedulerIsSteppedInCommit_IsAnError) {
   ElasticJob job(2, Arguments({"--step-scheduler"}));
   EXPECT_EQ(job[0].Wait(), 1);
-  EXPECT_THAT(job[0].Err(), HasSubstr("the function given to Step::Commit has stepped the scheduler"));
+  EXPECT_THAT(job[0].Err(), HasSubstr("the step has stepped the scheduler"));
 }
 
 TEST(Recovery, Metrics_CountARepeatedStepOnce) {
@@ -222,6 +222,14 @@ TEST(Recovery, RanksDivergeAfterwards_IsAnErrorThatNamesWhatDiffers) {
     EXPECT_EQ(job[rank].Wait(), 1);
     EXPECT_THAT(job[rank].Err(),
                 HasSubstr("the ranks' training states differ: the parameters of rank 1 (compared with rank 0)"));
+  }
+}
+
+TEST(Recovery, RanksDrawUnequally_IsAnErrorBeforeAnyRankDies) {
+  ElasticJob job(2, Arguments({"--draws-more=1"}));
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(job[rank].Wait(), 1);
+    EXPECT_THAT(job[rank].Err(), HasSubstr("all ranks must call Step::Next equally often"));
   }
 }
 

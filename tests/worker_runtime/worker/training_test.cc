@@ -21,6 +21,7 @@
 #include "worker_runtime/extras/metrics/metrics.h"
 #include "worker_runtime/extras/nn/clip_grad_norm.h"
 #include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/nn/sync_batch_norm.h"
 #include "worker_runtime/extras/optim/lambda_lr.h"
 #include "worker_runtime/worker.h"
 
@@ -100,6 +101,16 @@ TEST(Training, SeveralBackwards_Accumulate) {
     EXPECT_TRUE(at::allclose(same->weight.grad(), job.net->weight.grad()));
   }),
             absl::OkStatus());
+}
+
+TEST(Training, SyncBatchNorm_GetsTheGroupOfTheRound) {
+  Worker worker{WorkerEnv(), {.seed = 1}};
+  SyncBatchNorm norm(torch::nn::BatchNormOptions(4), [&worker] { return worker.group(); });
+  DistributedDataParallel<SyncBatchNormImpl> ddp(norm);
+  torch::optim::SGD optimizer(Parameters(norm), torch::optim::SGDOptions(0.1));
+  EXPECT_THROW(norm(Inputs({0, 1})), c10::ValueError) << "there is no group yet";
+  Training training(worker, ddp, optimizer, {.steps = 2});
+  EXPECT_EQ(training.Run([&](Step& step) { step.Backward(ddp(Inputs({0, 1})).square().sum()); }), absl::OkStatus());
 }
 
 TEST(Training, Scaler_ScalesTheLossAndStepsTheOptimizer) {
@@ -196,13 +207,51 @@ TEST(Training, Errors) {
                     }),
               HasSubstr("Step::Commit was called twice in one step"));
   EXPECT_THAT(error(add, [](Job&, Step&) { at::zeros({2}).view({3}); }), HasSubstr("shape '[3]' is invalid"));
+  const auto after = [&](auto second) {
+    return [&make, second](Job& job, Step& step) {
+      make(job, step);
+      second(job, step);
+    };
+  };
+  EXPECT_THAT(error(add,
+                    [](Job& job, Step& step) {
+                      job.optimizer.zero_grad();
+                      job.Loss(step.Next(job.sampler)).backward();
+                    }),
+              HasSubstr("call step.Backward(loss), instead of loss.backward()"));
+  EXPECT_THAT(error(add, [](Job&, Step& step) { step.ClipGradNorm(1); }),
+              HasSubstr("once in a step, after its last Step::Backward"));
+  EXPECT_THAT(error(add, after([&](Job& job, Step& step) {
+                      step.ClipGradNorm(1);
+                      make(job, step);
+                    })),
+              HasSubstr("Step::Backward was called after ClipGradNorm"));
+  EXPECT_THAT(error(add, after([&](Job& job, Step& step) {
+                      step.Commit();
+                      step.Next(job.sampler);
+                    })),
+              HasSubstr("Step::Next was called after Commit"));
   GradScaler one, two;
   EXPECT_EQ(error([&](Job&, Training& training) { training.Add(one, two); }, make),
             "Training::Add: a second gradient scaler");
   EXPECT_THAT(error([](Job&, Training& training) { training.EvaluateEvery(0, nullptr); }, make),
               HasSubstr("steps=0: must be at least 1"));
   EXPECT_THAT(error([](Job& job, Training&) { ASSERT_EQ(job.worker.InitProcessGroup(), absl::OkStatus()); }, make),
-              HasSubstr("must be called before InitProcessGroup"));
+              HasSubstr("remove the call of InitProcessGroup"));
+}
+
+TEST(Training, SecondRun_IsAnError) {
+  Job job;
+  EXPECT_THROW(job.worker.group(), c10::ValueError);
+  Training training = job.Train(2), other = job.Train(2);
+  training.Add(job.sampler);
+  const auto make = [&](Step& step) { step.Backward(job.Loss(step.Next(job.sampler))); };
+  EXPECT_FALSE(training.finished());
+  EXPECT_EQ(training.Run(make), absl::OkStatus());
+  EXPECT_TRUE(training.finished());
+  for (Training* second : {&training, &other}) {
+    EXPECT_THAT(std::string(second->Run(make).message()), HasSubstr("a process can run one Training, once"));
+  }
 }
 
 }  // namespace

@@ -122,6 +122,10 @@ class Normalize : public torch::autograd::Function<Normalize> {
 }  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::shared_ptr<ProcessGroup> group)
+    : SyncBatchNormImpl(options, [group = std::move(group)] { return group; }) {}
+
+SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options,
+                                     std::function<std::shared_ptr<ProcessGroup>()> group)
     : NormImplBase(options), group_(std::move(group)) {}
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
@@ -139,13 +143,17 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     // Cumulative average.
     if (!options.momentum().has_value()) momentum = 1.0 / num_batches_tracked.item<double>();
   }
-  if (!is_training() || group_->size() == 1) {
+  const std::shared_ptr<ProcessGroup> group = is_training() ? group_() : nullptr;
+  TORCH_CHECK_VALUE(!is_training() || group != nullptr,
+                    "SyncBatchNorm has no process group: with ddprun::Training, make "
+                    "it with a function that returns worker.group()");
+  if (!is_training() || group->size() == 1) {
     return at::batch_norm(input, weight, bias, running_mean, running_var, is_training() || !running_mean.defined(),
                           momentum, options.eps(), /*cudnn_enabled=*/true);
   }
   using MaybeTensor = Normalize::MaybeTensor;
   return Normalize::apply(input, MaybeTensor(weight), MaybeTensor(bias), MaybeTensor(running_mean),
-                          MaybeTensor(running_var), momentum, options.eps(), group_);
+                          MaybeTensor(running_var), momentum, options.eps(), group);
 }
 
 }  // namespace ddprun

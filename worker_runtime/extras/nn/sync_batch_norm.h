@@ -6,6 +6,7 @@
 #include <torch/nn/options/batchnorm.h>
 #include <torch/nn/pimpl.h>
 
+#include <functional>
 #include <memory>
 
 #include "worker_runtime/process_group/process_group.h"
@@ -19,6 +20,9 @@ namespace ddprun {
 //
 //   norm = register_module("norm", ddprun::SyncBatchNorm(torch::nn::BatchNormOptions(64), worker.group()));
 //
+// With Training, whose group changes from round to round and does not exist yet when the model is made, give a function
+// instead: [&worker] { return worker.group(); }.
+//
 // In training, forward gathers 2 x channels + 1 numbers from each rank and backward all-reduces 2 x channels: all ranks
 // must make the same calls, each with any number of samples, zero included. The gradients of weight and bias are those
 // of this rank's samples; DistributedDataParallel averages them. In evaluation, and with a group of one, it does not
@@ -29,6 +33,8 @@ namespace ddprun {
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::shared_ptr<ProcessGroup> group);
+  // `group` returns the current group, and is called in each forward of training.
+  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::function<std::shared_ptr<ProcessGroup>()> group);
 
   // input: [samples, num_features, ...], floating-point. Returns the same shape and dtype; half and bfloat16 are summed
   // in float.
@@ -38,7 +44,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, t
   void _check_input_dim(const at::Tensor& input) override;
 
  private:
-  std::shared_ptr<ProcessGroup> group_;
+  std::function<std::shared_ptr<ProcessGroup>()> group_;
 };
 TORCH_MODULE(SyncBatchNorm);
 
