@@ -440,6 +440,7 @@ def report(error):
     arguments = type(error), error, error.__traceback__
     sys.last_type, sys.last_value, sys.last_traceback = arguments
     sys.last_exc = error  # Python 3.12 and later
+    sys.audit("ddprun.uncaught_exception", *arguments)  # libddprun_crash.so writes the error file
     try:
         sys.excepthook(*arguments)
         return 1
