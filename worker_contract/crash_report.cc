@@ -267,20 +267,26 @@ void WriteErrorFile(int fd, const char* message, int stack) {
   WriteText(fd, end.c_str());
 }
 
-void Report(const char* message, const void* crashed_at) {
+// Opens the error file of this process. Negative: it has none, or has written one already, or is not a worker.
+int OpenErrorFile() {
   const char* const path = getenv(kErrorFile);
   // A worker leads a process group; a process that it forked has inherited the handler but leads none.
-  if (path == nullptr || *path == '\0' || (getpid() != installed_in && getpid() != getpgrp())) return;
+  if (path == nullptr || *path == '\0' || (getpid() != installed_in && getpid() != getpgrp())) return -1;
   const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (file < 0) return;
   struct stat status = {};
-  if (fstat(file, &status) == 0 && status.st_size == 0) {
-    const int stack = memfd_create("stack", MFD_CLOEXEC);
-    InCopy([stack] { PrintPythonStack(stack); });
-    InCopy([stack, crashed_at] { PrintNativeStack(stack, crashed_at); });
-    WriteErrorFile(file, message, stack);
-    close(stack);
-  }
+  if (file < 0 || (fstat(file, &status) == 0 && status.st_size == 0)) return file;
+  close(file);
+  return -1;
+}
+
+void Report(const char* message, const void* crashed_at) {
+  const int file = OpenErrorFile();
+  if (file < 0) return;
+  const int stack = memfd_create("stack", MFD_CLOEXEC);
+  InCopy([stack] { PrintPythonStack(stack); });
+  InCopy([stack, crashed_at] { PrintNativeStack(stack, crashed_at); });
+  WriteErrorFile(file, message, stack);
+  close(stack);
   close(file);
 }
 
@@ -391,5 +397,15 @@ void ReportCrashes(Symbolizer symbolizer) {
 }
 
 void WriteCrashReport(const char* message) { Report(message, nullptr); }
+
+void WriteExceptionReport(const char* message, const char* traceback) {
+  const int file = OpenErrorFile();
+  if (file < 0) return;
+  const int stack = memfd_create("traceback", MFD_CLOEXEC);
+  WriteText(stack, traceback);
+  WriteErrorFile(file, message, stack);
+  close(stack);
+  close(file);
+}
 
 }  // namespace ddprun::worker_contract

@@ -1,6 +1,6 @@
-// libddprun_crash.so: makes a Python worker that crashes in native code leave an error file with its stack. The
-// launcher preloads this library into workers that run Python. C++ programs call worker_contract/crash_report
-// themselves.
+// libddprun_crash.so: makes a Python worker that crashes in native code, or ends with an uncaught exception, leave an
+// error file with its stack. The launcher preloads this library into workers that run Python. C++ programs call
+// worker_contract/crash_report themselves.
 //
 // It also keeps a Python worker from hanging in pthread_join (see below).
 //
@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "launcher/crash_report/uncaught_exception.h"
 #include "worker_contract/crash_report.h"
 
 namespace {
@@ -62,6 +63,7 @@ __attribute__((constructor)) void Load() {
   if (dlsym(RTLD_DEFAULT, "Py_IsInitialized") == nullptr) return;
   LeavePreload();
   ddprun::worker_contract::ReportCrashes(nullptr);
+  ddprun::launcher::ReportUncaughtExceptions();
 }
 
 }  // namespace

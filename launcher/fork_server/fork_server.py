@@ -441,6 +441,10 @@ def report(error):
     sys.last_type, sys.last_value, sys.last_traceback = arguments
     sys.last_exc = error  # Python 3.12 and later
     try:
+        sys.audit("ddprun.uncaught_exception", *arguments)  # libddprun_crash.so writes the error file
+    except BaseException:
+        pass  # an audit hook of the script
+    try:
         sys.excepthook(*arguments)
         return 1
     except SystemExit as exit_request:

@@ -1,0 +1,121 @@
+#include "launcher/crash_report/uncaught_exception.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker_contract/crash_report.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Object = void*;
+
+// The interpreter raises the first event before it calls sys.excepthook, with (hook, type, exception, traceback); the
+// fork server raises the second one, with the last three, because it calls sys.excepthook itself.
+constexpr char kInterpreterEvent[] = "sys.excepthook";
+constexpr char kForkServerEvent[] = "ddprun.uncaught_exception";
+
+// Sets `message` and `stack`. The message has the form of torch's @record. The modules come from the standard library,
+// because a file beside the script may have the name of one (tokenize.py) and must not run now. The launcher reads at
+// most 1 MiB; a character takes at most 7 bytes of JSON.
+constexpr char kFormat[] = R"(
+import sys
+
+def encode(text):
+    if len(text) > 65536:
+        text = f"{text[:32768]}\n... {len(text) - 65536} characters not shown ...\n{text[-32768:]}"
+    return text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")
+
+try:
+    text = str(error)
+except BaseException:
+    text = "<exception str() failed>"
+message = stack = encode(f"{kind.__name__}: {text}"[:16384])
+path = sys.path
+library = sys.modules["encodings"].__path__[0].rpartition("/")[0]
+sys.path = [library, f"{library}/lib-dynload"]
+try:
+    import ast, linecache, tokenize, traceback
+finally:
+    sys.path = path
+stack = encode("".join(traceback.format_exception(kind, error, trace)))
+)";
+constexpr int kStatements = 257;  // Py_file_input
+
+template <typename Function>
+bool Find(const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  return *function != nullptr;
+}
+
+// Public functions and an object of the interpreter, which require its lock.
+struct Python {
+  Object (*current_frame)();
+  Object (*builtins)();
+  Object (*new_dict)();
+  int (*set_item)(Object dict, const char* name, Object value);
+  Object (*item)(Object dict, const char* name);      // borrowed
+  Object (*tuple_item)(Object tuple, ssize_t index);  // borrowed
+  Object (*run)(const char* source, int kind, Object globals, Object locals);
+  char* (*bytes_of)(Object bytes);
+  const char* (*class_name)(Object type);
+  int (*matches)(Object type, Object base);
+  void (*release)(Object object);
+  void (*clear_error)();
+  Object* keyboard_interrupt;
+
+  bool FindAll() {
+    return Find("PyEval_GetFrame", &current_frame) && Find("PyEval_GetBuiltins", &builtins) &&
+           Find("PyDict_New", &new_dict) && Find("PyDict_SetItemString", &set_item) &&
+           Find("PyDict_GetItemString", &item) && Find("PyTuple_GetItem", &tuple_item) && Find("PyRun_String", &run) &&
+           Find("PyBytes_AsString", &bytes_of) && Find("PyExceptionClass_Name", &class_name) &&
+           Find("PyErr_GivenExceptionMatches", &matches) && Find("Py_DecRef", &release) &&
+           Find("PyErr_Clear", &clear_error) && Find("PyExc_KeyboardInterrupt", &keyboard_interrupt);
+  }
+};
+Python python;
+
+const char* Text(Object globals, const char* name, const char* otherwise) {
+  const Object bytes = python.item(globals, name);
+  const char* const text = bytes == nullptr ? nullptr : python.bytes_of(bytes);
+  return text == nullptr ? otherwise : text;
+}
+
+// `arguments`: the type, the exception and its traceback from index `first` on.
+void Report(Object arguments, ssize_t first) {
+  const Object type = python.tuple_item(arguments, first);
+  if (type == nullptr || python.matches(type, *python.keyboard_interrupt)) return python.clear_error();
+  const Object globals = python.new_dict();
+  if (globals == nullptr) return python.clear_error();
+  python.set_item(globals, "__builtins__", python.builtins());
+  python.set_item(globals, "kind", type);
+  python.set_item(globals, "error", python.tuple_item(arguments, first + 1));
+  python.set_item(globals, "trace", python.tuple_item(arguments, first + 2));
+  if (const Object none = python.run(kFormat, kStatements, globals, globals)) python.release(none);
+  python.clear_error();
+  // Without memory the type alone is known.
+  worker_contract::WriteExceptionReport(Text(globals, "message", python.class_name(type)), Text(globals, "stack", ""));
+  python.clear_error();
+  python.release(globals);
+}
+
+int OnAuditEvent(const char* event, Object arguments, void*) {
+  if (strcmp(event, kForkServerEvent) == 0) {
+    Report(arguments, 0);
+  } else if (strcmp(event, kInterpreterEvent) == 0) {
+    // Native code that prints an exception runs in a thread of its own, or was called by Python code.
+    if (gettid() == getpid() && python.current_frame() == nullptr) Report(arguments, 1);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void ReportUncaughtExceptions() {
+  int (*add_hook)(int (*)(const char*, Object, void*), void*);
+  if (!Find("PySys_AddAuditHook", &add_hook) || !python.FindAll()) return;
+  add_hook(OnAuditEvent, nullptr);
+}
+
+}  // namespace ddprun::launcher
