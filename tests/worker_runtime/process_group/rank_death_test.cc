@@ -67,10 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
         Death{"KilledAsync", 3, "async", 2, SIGKILL, kKilledInAllReduce,
               "second: rank R: all_reduce: the group failed"},
         Death{"KilledAndReFormed", 3, "reform", 1, SIGKILL, "", "V exited or was killed|new sum 2", 0},
-        Death{"Stopped", 4, "loop", 1, SIGSTOP, kMissing, "", 1, 5},
+        Death{"Stopped", 4, "loop", 1, SIGSTOP, kMissing, "", 1, 12},
         Death{"StoppedHostOfTheStore", 3, "loop", 0, SIGSTOP, "V is not responding|the store is not reachable either",
               "", 1, 2},
-        Death{"InAnotherPlace", 4, "loop_alone", 2, 0, kMissing, "", 1, 5}),  // rank 2 sleeps outside the loop
+        Death{"InAnotherPlace", 4, "loop_alone", 2, 0, kMissing, "", 1, 12}),  // rank 2 sleeps outside the loop
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(RankDeath, ErrorOfOneRank_ReachesTheOthersWords) {
