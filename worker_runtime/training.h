@@ -152,8 +152,8 @@ class Training {
   // Calls `step`, which returns nothing or an absl::Status, for each step. Returns OK after the last one, or after the
   // save before a stop: see finished(). A process can run one Training, once.
   // Errors: InvalidArgument: an option is invalid, see Add, or the ranks call Step::Next unequally; FailedPrecondition:
-  // after a recovery, the ranks' states differ (TrainingState::CheckSameOnAllRanks); errors and exceptions of `step` and `evaluate`; those of Checkpointer;
-  // those of the process group if there is no launcher to start another round.
+  // after a recovery, the ranks' states differ (TrainingState::CheckSameOnAllRanks); errors and exceptions of `step`
+  // and `evaluate`; those of Checkpointer; those of the process group if there is no launcher to start another round.
   template <class StepFunction>
   absl::Status Run(StepFunction&& step) {
     if constexpr (std::is_void_v<std::invoke_result_t<StepFunction, Step&>>) {

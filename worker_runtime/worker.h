@@ -133,8 +133,8 @@ class Worker {
 
   // Collective, the first of a round: all ranks get the state of the rank with the largest committed step and part, the
   // lowest rank among equals, and connect `ddp`, with that rank's buckets. If all ranks hold the state, only its
-  // checksums are compared, and it is not sent. If no rank holds a state, all call `resume`, as at a start: it loads the
-  // newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
+  // checksums are compared, and it is not sent. If no rank holds a state, all call `resume`, as at a start: it loads
+  // the newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
   // Returns the number of steps that the state contains, and commits it; see committed_part().
   // Errors: those of TrainingState::Broadcast and CheckSameOnAllRanks, of `resume` and of the group. DataLoss: no rank
   // holds a state, there is no checkpoint, and a rank has lost its initial state in an earlier attempt.
