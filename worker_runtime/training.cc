@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -74,16 +75,14 @@ class EvaluationMode {
 }  // namespace
 
 void Step::CheckNotCommitted(const char* call) const {
-  if (committed_) ThrowIfError(absl::InvalidArgumentError(absl::StrCat("Step::", call, " was called after Commit")));
+  TORCH_CHECK_VALUE(!committed_, "Step::", call, " was called after Commit");
 }
 
 std::vector<size_t> Step::Next(BatchSampler& sampler) {
   CheckNotCommitted("Next");
   const std::vector<BatchSampler*>& added = training_.samplers_;
-  if (std::find(added.begin(), added.end(), &sampler) == added.end()) {
-    ThrowIfError(
-        absl::InvalidArgumentError("Step::Next: the sampler is unknown: call Training::Add(sampler) before Run"));
-  }
+  TORCH_CHECK_VALUE(std::find(added.begin(), added.end(), &sampler) != added.end(),
+                    "Step::Next: the sampler is unknown: call Training::Add(sampler) before Run");
   const Batch batch = sampler.Next();
   weight_ = batch.loss_weight;
   return batch.indices;
@@ -91,10 +90,8 @@ std::vector<size_t> Step::Next(BatchSampler& sampler) {
 
 void Step::Backward(const at::Tensor& loss) {
   CheckNotCommitted("Backward");
-  if (clipped_) {
-    ThrowIfError(absl::InvalidArgumentError(
-        "Step::Backward was called after ClipGradNorm, which must follow the last Backward of the step"));
-  }
+  TORCH_CHECK_VALUE(!clipped_,
+                    "Step::Backward was called after ClipGradNorm, which must follow the last Backward of the step");
   // As Python's documentation recommends, backward runs outside of the Autocast that may be alive here.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   if (!std::exchange(has_gradients_, true)) training_.model_.zero_grad();
@@ -106,10 +103,8 @@ void Step::Backward(const at::Tensor& loss) {
 
 at::Tensor Step::ClipGradNorm(double max_norm) {
   CheckNotCommitted("ClipGradNorm");
-  if (!has_gradients_ || std::exchange(clipped_, true)) {
-    ThrowIfError(
-        absl::InvalidArgumentError("Step::ClipGradNorm must be called once in a step, after its last Step::Backward"));
-  }
+  TORCH_CHECK_VALUE(has_gradients_ && !std::exchange(clipped_, true),
+                    "Step::ClipGradNorm must be called once in a step, after its last Step::Backward");
   if (training_.scaler_ != nullptr) training_.scaler_->Unscale(training_.optimizer_);
   return ddprun::ClipGradNorm(Parameters(training_.model_.base_module()), max_norm);
 }
@@ -117,11 +112,8 @@ at::Tensor Step::ClipGradNorm(double max_norm) {
 void Step::Commit(const std::function<void()>& also) {
   Training& training = training_;
   Worker& worker = training.worker_;
-  if (committed_) ThrowIfError(absl::InvalidArgumentError("Step::Commit was called twice in one step"));
-  if (!has_gradients_) {
-    ThrowIfError(
-        absl::InvalidArgumentError("the step has no gradients: call step.Backward(loss), instead of loss.backward()"));
-  }
+  TORCH_CHECK_VALUE(!committed_, "Step::Commit was called twice in one step");
+  TORCH_CHECK_VALUE(has_gradients_, "the step has no gradients: call step.Backward(loss), instead of loss.backward()");
   training.model_.FinishBackward();
   // NCCL's collectives may still be running, and fail. The optimizer must not use their gradients then.
   if (absl::Status status = worker.AwaitDevices(training.state_); !status.ok()) throw CommitFailed{std::move(status)};
@@ -147,22 +139,21 @@ Training::Training(Worker& worker, DistributedModel& model, torch::optim::Optimi
       state_(model.base_module(), &optimizer),
       schedule_(options_.agree_every) {}
 
-void Training::NoteAdded(absl::Status status) { added_.Update(std::move(status)); }
-
 void Training::AddOne(torch::optim::LRScheduler& scheduler) {
-  if (scheduler_ != nullptr) return NoteAdded(absl::InvalidArgumentError("Training::Add: a second scheduler"));
+  if (scheduler_ != nullptr) return added_.Update(absl::InvalidArgumentError("Training::Add: a second scheduler"));
   scheduler_ = &scheduler;
-  NoteAdded(state_.AddScheduler(scheduler));
+  added_.Update(state_.AddScheduler(scheduler));
 }
 
 void Training::AddOne(GradScaler& scaler) {
-  if (scaler_ != nullptr) return NoteAdded(absl::InvalidArgumentError("Training::Add: a second gradient scaler"));
+  if (scaler_ != nullptr) return added_.Update(absl::InvalidArgumentError("Training::Add: a second gradient scaler"));
   scaler_ = &scaler;
-  NoteAdded(state_.AddScaler(scaler));
+  added_.Update(state_.AddScaler(scaler));
 }
 
 void Training::AddOne(BatchSampler& sampler) {
-  NoteAdded(state_.AddSampler(sampler, samplers_.empty() ? "sampler" : absl::StrCat("sampler", samplers_.size() + 1)));
+  added_.Update(
+      state_.AddSampler(sampler, samplers_.empty() ? "sampler" : absl::StrCat("sampler", samplers_.size() + 1)));
   samplers_.push_back(&sampler);
 }
 
@@ -170,7 +161,7 @@ void Training::AddOne(Metrics& metrics) { metrics_.push_back(&metrics); }
 
 void Training::EvaluateEvery(int64_t steps, std::function<absl::Status(int64_t)> evaluate) {
   if (steps < 1) {
-    NoteAdded(
+    added_.Update(
         absl::InvalidArgumentError(absl::StrCat("Training::EvaluateEvery: steps=", steps, ": must be at least 1")));
   }
   evaluate_every_ = std::max<int64_t>(steps, 1);
@@ -341,10 +332,8 @@ void Training::Update(const std::function<void()>& also) {
   if (also != nullptr) also();
   if (scaler_ != nullptr) scaler_->Update();
   if (scheduler_ == nullptr) return;
-  if (StepsOf(*scheduler_) != scheduler_steps_) {
-    ThrowIfError(absl::InvalidArgumentError(
-        "the step has stepped the scheduler, which Training steps as well: remove that call"));
-  }
+  TORCH_CHECK_VALUE(StepsOf(*scheduler_) == scheduler_steps_,
+                    "the step has stepped the scheduler, which Training steps as well: remove that call");
   scheduler_->step();
 }
 

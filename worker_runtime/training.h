@@ -179,7 +179,6 @@ class Training {
   void AddOne(GradScaler& scaler);
   void AddOne(BatchSampler& sampler);
   void AddOne(Metrics& metrics);
-  void NoteAdded(absl::Status status);
 
   absl::Status RunSteps(StepFunction step);
   absl::Status Check() const;

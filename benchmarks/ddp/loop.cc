@@ -78,7 +78,8 @@ absl::Status Compare(const Flags& flags, Worker& worker) {
     step.Backward(job.net->Loss(ddp(x), y));
     step.Commit();
     // From the end of one step to that of the next, so that all work between them counts.
-    seconds.push_back(Now() - std::exchange(last, Now()));
+    const double now = Now();
+    seconds.push_back(now - std::exchange(last, now));
     if ((step.number() + 1) % flags.steps != 0) return absl::OkStatus();
     const double ours = Median(std::exchange(seconds, {}));
     DDPRUN_ASSIGN_OR_RETURN(const double theirs, PlainSteps(plain, worker, flags.steps));
