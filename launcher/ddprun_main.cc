@@ -25,6 +25,9 @@
 #include "launcher/config/merge_environment.h"
 #include "launcher/config/parse_options.h"
 #include "launcher/config/show_config.h"
+#include "launcher/hosts/host_agent.h"
+#include "launcher/hosts/hosts_launcher.h"
+#include "launcher/hosts/remote_start.h"
 #include "launcher/interpreter.h"
 #include "launcher/os/cpu_topology.h"
 #include "launcher/os/guard.h"
@@ -101,6 +104,20 @@ absl::Status CheckCredentialsOf(const LaunchConfig& config) {
   return status;
 }
 
+// --hosts: this process starts the job's launchers and is none of them.
+int StartOnHosts(const ParsedOptions& parsed, const HostFacts& facts) {
+  Options here = parsed.options;  // without what depends on a node
+  here.nnodes = {};
+  here.nproc_per_node = {};
+  here.virtual_local_rank = false;
+  here.cpu_binding = CpuBinding::kNone;
+  const absl::StatusOr<LaunchConfig> config = Resolve(here, facts);
+  if (!config.ok()) return Fail(config.status(), kExitUsage);
+  absl::StatusOr<HostsPlan> plan = PlanHosts(parsed, *config, FindInterpreter(*config));
+  if (!plan.ok()) return Fail(plan.status(), kExitUsage);
+  return RunOnHosts(*std::move(plan));
+}
+
 int Main(const std::string& command, const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
   // Neither a closed reader of our output nor a log file beyond `ulimit -f` may kill the launcher.
@@ -108,15 +125,17 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   signal(SIGXFSZ, SIG_IGN);
   SetLogLevel();
   InstallCrashReport("ddprun");
+  if (arguments == std::vector<std::string>{kAgentArgument}) return RunHostAgent();
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
   if (!parsed.ok()) return Fail(parsed.status(), kExitUsage);
   if (const auto* info = std::get_if<InfoText>(&*parsed)) {
     fputs(info->text.c_str(), stdout);
     return 0;
   }
-  auto& [options, origins] = std::get<ParsedOptions>(*parsed);
+  auto& [options, origins, given] = std::get<ParsedOptions>(*parsed);
   ReadTokenVariables(&options, &origins);
   const HostFacts facts = InspectHost(command, options);
+  if (options.has_hosts() && !options.show_config) return StartOnHosts(std::get<ParsedOptions>(*parsed), facts);
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
   if (!cluster.ok()) return Fail(cluster.status(), kExitUsage);

@@ -118,6 +118,20 @@ absl::Status StoreLineFilters(string_view text, std::vector<std::string>* filter
   return absl::OkStatus();
 }
 
+absl::Status StoreHosts(string_view text, Options* options) {
+  if (absl::ConsumePrefix(&text, "@")) return StorePath(text, &options->hosts_file);
+  return Store(ParseHosts(text), &options->hosts);
+}
+
+// The comma separates, so that a value may have an '=' but no comma.
+absl::Status StoreVariables(string_view text, Options* options) {
+  if (absl::Status status = StoreNames(text, &options->passed_variables); !status.ok()) return status;
+  for (const std::string& word : options->passed_variables) {
+    if (word.front() == '=') return absl::InvalidArgumentError(absl::StrCat(Quoted(word), " has no name"));
+  }
+  return absl::OkStatus();
+}
+
 bool IsProgressMode(string_view text) { return text == "auto" || text == "on" || text == "off"; }
 
 absl::Status StoreProgress(string_view text, Options* options) {
@@ -131,6 +145,7 @@ absl::Status StoreProgress(string_view text, Options* options) {
 }
 
 constexpr char kJob[] = "Job";
+constexpr char kHosts[] = "Hosts";
 constexpr char kRendezvous[] = "Rendezvous";
 constexpr char kCredentials[] = "Credentials";
 constexpr char kWorkers[] = "Workers";
@@ -149,6 +164,13 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
     {"role", "", "NAME", kJob, "role of this node's workers (default)",
      [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }, EmptyValue::kNotGiven},
+    {"hosts", "", "HOST[:N],...|@FILE", kHosts,
+     "start the job on these hosts over ssh, with N workers\non each; @FILE: a hostfile, as of MPI and DeepSpeed",
+     StoreHosts},
+    {"env", "", "NAME[=VALUE],...", kHosts, "pass these variables to the hosts too; NAME*: all that\nbegin so",
+     StoreVariables, EmptyValue::kError, nullptr, nullptr, /*joins=*/true},
+    {"detach", "", "", kHosts, "return once the job runs; ddprunctl shows and stops it",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->detach); }},
     {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
     {"rdzv-endpoint", "", "HOST[:PORT],...", kRendezvous,

@@ -31,6 +31,7 @@ struct Flag {
   // word is the flag's value rather than the script. Null: the value is mandatory.
   const char* bare_value = nullptr;
   bool (*is_value)(absl::string_view word) = nullptr;
+  bool joins = false;  // a repeated flag adds to a list, instead of replacing the value
 
   bool is_switch() const { return placeholder[0] == '\0'; }
 };

@@ -23,6 +23,10 @@ absl::Status CheckOptions(const Options& options) {
     return absl::InvalidArgumentError(absl::StrCat("--standalone is for one node, but --nnodes=",
                                                    NnodesText(options.nnodes), " is given: leave out one of the two"));
   }
+  if (!options.has_hosts() && (options.detach || !options.passed_variables.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.detach ? "--detach" : "--env", " is for --hosts, which is not given"));
+  }
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "base/endpoint.h"
 #include "launcher/config/cpu_binding.h"
 #include "launcher/config/hang_policy.h"
+#include "launcher/config/host_spec.h"
 #include "launcher/config/line_prefix.h"
 #include "launcher/config/node_count.h"
 #include "launcher/config/output_settings.h"
@@ -31,6 +32,14 @@ struct Options {
   ProcessCount nproc_per_node;
   int max_restarts = 0;
   std::string role = "default";
+
+  // Hosts on which this program starts the job over ssh (launcher/hosts); none: it is the launcher of one node.
+  std::vector<HostSpec> hosts;
+  std::string hosts_file;                     // or the file that names them
+  std::vector<std::string> passed_variables;  // "NAME", "NAME*" or "NAME=VALUE"
+  bool detach = false;
+
+  bool has_hosts() const { return !hosts.empty() || !hosts_file.empty(); }
 
   // Rendezvous.
   bool standalone = false;

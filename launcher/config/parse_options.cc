@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/command_line.h"
@@ -74,6 +75,7 @@ constexpr char kFooter[] =
     "Values given by neither are taken from SLURM, MPI or Kubernetes if one of them started ddprun. Examples:\n"
     "  srun --ntasks-per-node=1 ddprun ./train\n"
     "  ddprun --standalone --nproc-per-node=4 train.py --lr 0.1\n"
+    "  ddprun --hosts=node1:8,node2:8 train.py\n"
     "  ddprun --nnodes=1:4 --nproc-per-node=gpu --max-restarts=3 --rdzv-id=job7 --rdzv-endpoint=node1:29400 train.py";
 
 // CLI11's layout, but with one spelling and one placeholder per flag.
@@ -141,7 +143,7 @@ class Parser {
     return option->description(flag.help)
         ->group(flag.group)
         ->option_text(flag.placeholder)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+        ->multi_option_policy(flag.joins ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
   }
 
   // CLI11 parses "--preload VALUE SCRIPT" as "--preload" followed by the script VALUE; this rewrites it to
@@ -201,7 +203,7 @@ class Parser {
       std::string source = absl::StrCat("--", flag->name);
       std::optional<std::string> value;
       if (option->count() > 0) {
-        value = option->results().back();
+        value = flag->joins ? absl::StrJoin(option->results(), ",") : option->results().back();
         if (*value == kNothing) value->clear();
         if (value->empty() && flag->empty_value == EmptyValue::kNotGiven) continue;
         if (value->empty()) {
@@ -224,6 +226,7 @@ class Parser {
       if (absl::Status status = SetFlag(*flag, *value, &parsed->options); !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
       }
+      parsed->given.emplace_back(flag->name, *value);
       const bool bare = flag->is_switch() && source[0] == '-' && *value == "true";
       parsed->origins.Give(flag->name, bare ? source : absl::StrCat(source, "=", OneLine(*value, kMaxOriginBytes)));
     }

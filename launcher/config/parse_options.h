@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_CONFIG_PARSE_OPTIONS_H_
 
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct InfoText {
 struct ParsedOptions {
   Options options;
   Origins origins;
+  // Flags given on the command line or by a PET_ variable, with their values, in the order of the flag table.
+  std::vector<std::pair<std::string, std::string>> given;
 };
 
 using ParseResult = std::variant<ParsedOptions, InfoText>;

@@ -54,6 +54,8 @@ const Sample kSamples[] = {
     {"nnodes", "2:3", [](const Options& o) { return o.nnodes.min == 2 && o.nnodes.max == 3; }},
     {"nproc-per-node", "gpu", [](const Options& o) { return o.nproc_per_node.kind == ProcessCount::Kind::kGpu; }},
     {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
+    {"hosts", "a,b:2", [](const Options& o) { return o.hosts.size() == 2 && o.hosts[1].slots == 2; }},
+    {"env", "A,B=1", [](const Options& o) { return absl::StrJoin(o.passed_variables, "|") == "A|B=1"; }},
     {"preload", "json,torch.nn", [](const Options& o) { return o.preload == "json,torch.nn"; }},
     {"role", "trainer", [](const Options& o) { return o.role == "trainer"; }},
     {"rdzv-endpoint", "[::1]:5",
@@ -107,6 +109,7 @@ const Sample kSamples[] = {
      [](const Options& o) { return absl::StrJoin(o.credentials.tls_allowed_names, "|") == "a|b"; }},
 };
 const Sample kSwitches[] = {
+    {"detach", "1", [](const Options& o) { return o.detach; }},
     {"standalone", "1", [](const Options& o) { return o.standalone; }},
     {"module", "1", [](const Options& o) { return o.module; }},
     {"no-python", "1", [](const Options& o) { return o.no_python; }},
@@ -134,6 +137,14 @@ TEST(ParseOptions, EveryFlagInEverySpellingAndForm_IsTaken) {
     }
   }
 }
+
+TEST(ParseOptions, RepeatedFlag_ReplacesTheValue_ExceptOfAList) {
+  const Options options = MustParse({"--role=a", "--env=A", "--role=b", "--env", "B,C=1", "x.py"});
+  EXPECT_EQ(options.role, "b");
+  EXPECT_EQ(absl::StrJoin(options.passed_variables, "|"), "A|B|C=1");
+}
+
+TEST(ParseOptions, Hostfile_IsNamedNotRead) { EXPECT_EQ(MustParse({"--hosts=@/x", "x.py"}).hosts_file, "/x"); }
 
 TEST(ParseOptions, EverySwitch_IsTaken) {
   for (const Sample& sample : kSwitches) {

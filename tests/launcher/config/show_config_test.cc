@@ -24,7 +24,7 @@ std::string Show(const Words& arguments, const ClusterEnvironment& found = {}, H
         return std::nullopt;
       });
   if (!parsed.ok()) return parsed.status().ToString();
-  auto& [options, origins] = std::get<ParsedOptions>(*parsed);
+  auto& [options, origins, given] = std::get<ParsedOptions>(*parsed);
   absl::StatusOr<ClusterEnvironment> merged = MergeEnvironment(found, &options, &origins);
   if (!merged.ok()) return merged.status().ToString();
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *merged);

@@ -1,0 +1,32 @@
+#ifndef DDPRUN_LAUNCHER_CONFIG_HOST_SPEC_H_
+#define DDPRUN_LAUNCHER_CONFIG_HOST_SPEC_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+// PURE. The hosts of --hosts.
+namespace ddprun::launcher {
+
+// A host on which ssh starts a launcher.
+struct HostSpec {
+  std::string name;          // as ssh takes it: a name, an alias of ~/.ssh/config, an address, or USER@ one of them
+  std::optional<int> slots;  // number of workers; absent: as --nproc-per-node says
+
+  friend bool operator==(const HostSpec&, const HostSpec&) = default;
+};
+
+// Parses "a,b:8,[fd00::1]:2,user@c". InvalidArgument: one line, without the flag's name.
+absl::StatusOr<std::vector<HostSpec>> ParseHosts(absl::string_view text);
+
+// Parses a hostfile of Open MPI or DeepSpeed ("a slots=8", further words are ignored), of MPICH ("a:8"), or a list of
+// names (PBS's), in which a host that is repeated has a worker for each of its lines. "#" starts a comment.
+// InvalidArgument: one line with the number of the wrong line.
+absl::StatusOr<std::vector<HostSpec>> ParseHostFile(absl::string_view text);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CONFIG_HOST_SPEC_H_

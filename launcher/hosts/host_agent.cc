@@ -1,0 +1,319 @@
+#include "launcher/hosts/host_agent.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/hostname.h"
+#include "base/log.h"
+#include "base/steady_time.h"
+#include "launcher/hosts/frames.h"
+#include "launcher/hosts/job_folder.h"
+#include "launcher/hosts/node_facts.h"
+#include "launcher/hosts/pipe_writer.h"
+#include "launcher/hosts/reach_probe.h"
+#include "launcher/os/background_call.h"
+#include "launcher/os/child_watch.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/spawn_process.h"
+#include "launcher/os/unique_fd.h"
+#include "proto/hosts.pb.h"
+#include "worker_contract/exit_codes.h"
+
+extern char** environ;
+
+namespace ddprun::launcher {
+namespace {
+
+using hosts::v1::HostCommand;
+using hosts::v1::HostReport;
+
+constexpr absl::Duration kSilence = absl::Seconds(60);     // of the other side, which is then lost
+constexpr absl::Duration kStopLimit = absl::Seconds(120);  // for the launcher, after SIGTERM
+constexpr size_t kMaxWaitingBytes = 4 << 20;               // of output; the launcher waits meanwhile
+
+class HostAgent {
+ public:
+  explicit HostAgent(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
+  ~HostAgent() {
+    loop_->RemoveFd(STDIN_FILENO);
+    for (const UniqueFd& stream : streams_) {
+      if (stream.valid()) loop_->RemoveFd(stream.get());
+    }
+  }
+
+  int Run() {
+    absl::Status status = SetUp();
+    if (!status.ok()) {
+      Log(LogLevel::kError, status.message());
+      return worker_contract::kExitFailed;
+    }
+    loop_->Run();
+    return 0;
+  }
+
+ private:
+  absl::Status SetUp() {
+    absl::StatusOr<std::unique_ptr<PipeWriter>> writer =
+        PipeWriter::Create(loop_.get(), UniqueFd(dup(STDOUT_FILENO)), [this] { OnOutputTaken(); });
+    if (!writer.ok()) return writer.status();
+    writer_ = *std::move(writer);
+    absl::StatusOr<std::unique_ptr<ChildWatch>> children = ChildWatch::Create(loop_.get(), [this](auto ends) {
+      for (const ProcessEnd& end : ends) OnLauncherEnd(end);
+    });
+    if (!children.ok()) return children.status();
+    children_ = *std::move(children);
+    heard_ = SteadyNow();
+    loop_->SetTimer([this] { return NextDeadline(); }, [this](SteadyTime now) { OnDeadline(now); });
+    if (fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "fcntl");
+    return loop_->AddFd(STDIN_FILENO, EPOLLIN, [this](uint32_t) { OnInput(); });
+  }
+
+  SteadyTime NextDeadline() const {
+    if (kill_at_) return *kill_at_;
+    return is_lost_ ? SteadyTime::InfiniteFuture() : heard_ + kSilence;
+  }
+
+  void OnDeadline(SteadyTime now) {
+    if (kill_at_ && *kill_at_ <= now) {
+      kill_at_.reset();
+      children_->SignalGroup(launcher_, SIGKILL);
+    } else if (!is_lost_ && heard_ + kSilence <= now) {
+      OnLost();
+    }
+  }
+
+  void OnInput() {
+    char buffer[64 << 10];
+    const ssize_t got = read(STDIN_FILENO, buffer, sizeof(buffer));
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return OnLost();
+    heard_ = SteadyNow();
+    input_.append(buffer, got);
+    bool error = false;
+    while (std::optional<std::string> frame = TakeFrame(&input_, &error)) {
+      HostCommand command;
+      if (!command.ParseFromString(*frame)) error = true;
+      if (error) break;
+      Handle(command);
+    }
+    if (error) OnLost();
+  }
+
+  void Handle(const HostCommand& command) {
+    switch (command.kind_case()) {
+      case HostCommand::kPrepare: return Prepare(command.prepare());
+      case HostCommand::kListen: return Listen(command.listen());
+      case HostCommand::kReach: return Reach(command.reach());
+      case HostCommand::kStart: return Start(command.start());
+      case HostCommand::kSignal: children_->Signal(launcher_, command.signal().number()); return;
+      case HostCommand::kPing:
+      case HostCommand::KIND_NOT_SET: return;
+    }
+  }
+
+  void Prepare(const HostCommand::Prepare& prepare) {
+    if (const absl::Status status = PrepareHost(prepare); !status.ok()) return Fail(status);
+    absl::StatusOr<std::unique_ptr<Command>> collecting =
+        CollectFacts(loop_.get(), prepare, [this](absl::StatusOr<HostReport::Facts> facts) {
+          if (!facts.ok()) return Fail(facts.status());
+          HostReport report;
+          *report.mutable_facts() = *std::move(facts);
+          Send(report);
+        });
+    if (!collecting.ok()) return Fail(collecting.status());
+    collecting_ = *std::move(collecting);
+  }
+
+  void Listen(const HostCommand::Listen& request) {
+    absl::StatusOr<std::unique_ptr<ReachListener>> listener = ReachListener::Open(loop_.get(), request);
+    if (!listener.ok()) return Fail(listener.status());
+    listener_ = *std::move(listener);
+    HostReport report;
+    *report.mutable_listening() = listener_->Describe();
+    Send(report);
+  }
+
+  void Reach(const HostCommand::Reach& request) {
+    reaching_ = std::make_unique<BackgroundCall<std::vector<std::string>>>(
+        loop_.get(), [request] { return TryToReach(request); },
+        [this](std::vector<std::string> errors) {
+          HostReport report;
+          report.mutable_reached()->mutable_errors()->Add(errors.begin(), errors.end());
+          Send(report);
+        });
+  }
+
+  void Start(const HostCommand::Start& start) {
+    listener_.reset();  // its port is the launcher's now
+    SpawnRequest request;
+    request.program = "/proc/self/exe";
+    request.argv = {"ddprun"};
+    request.argv.insert(request.argv.end(), start.arguments().begin(), start.arguments().end());
+    for (char** variable = environ; *variable != nullptr; ++variable) request.environment.push_back(*variable);
+    request.dies_with_parent = !start.detach();
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    request.stdin_fd = null.get();
+    const absl::Status status = start.detach() ? StartDetached(start.job(), &request) : StartAttached(&request);
+    if (!status.ok()) Fail(status);
+  }
+
+  absl::Status Spawn(const SpawnRequest& request) {
+    absl::StatusOr<Child> child = CreateChild(request);
+    if (!child.ok()) return child.status();
+    launcher_ = child->pid;
+    child->gate.Open();
+    return children_->Watch(*std::move(child));
+  }
+
+  absl::Status StartAttached(SpawnRequest* request) {
+    std::array<UniqueFd, 2> theirs;
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      int ends[2];
+      if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
+      streams_[i].reset(ends[0]);
+      theirs[i].reset(ends[1]);
+      if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "fcntl");
+      const absl::Status added = loop_->AddFd(ends[0], EPOLLIN, [this, i](uint32_t) { Forward(i); });
+      if (!added.ok()) return added;
+    }
+    request->stdout_fd = theirs[0].get();
+    request->stderr_fd = theirs[1].get();
+    return Spawn(*request);
+  }
+
+  absl::Status StartDetached(const std::string& job, SpawnRequest* request) {
+    absl::StatusOr<std::string> folder = MakeJobFolder(job);
+    if (!folder.ok()) return folder.status();
+    // A shared home has the files of all hosts.
+    const std::string path = absl::StrCat(*folder, "/", Hostname(), ".log");
+    const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (!file.valid()) return ErrnoStatus(errno, path);
+    request->stdout_fd = request->stderr_fd = file.get();
+    if (absl::Status status = Spawn(*request); !status.ok()) return status;
+    HostReport report;
+    report.mutable_detached()->set_pid(launcher_);
+    report.mutable_detached()->set_output(path);
+    Send(report);
+    is_detached_ = is_ending_ = true;
+    return absl::OkStatus();
+  }
+
+  // False: nothing more comes, for now or ever.
+  bool Forward(size_t stream) {
+    char buffer[64 << 10];
+    const ssize_t got = read(streams_[stream].get(), buffer, sizeof(buffer));
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got <= 0) {
+      loop_->RemoveFd(streams_[stream].get());
+      streams_[stream].reset();
+      return false;
+    }
+    HostReport report;
+    report.mutable_output()->set_is_stderr(stream == 1);
+    report.mutable_output()->set_data(buffer, got);
+    Send(report);
+    if (writer_->waiting_bytes() > kMaxWaitingBytes) PauseStreams(0);
+    return true;
+  }
+
+  void PauseStreams(uint32_t events) {
+    is_paused_ = events == 0;
+    for (const UniqueFd& stream : streams_) {
+      if (stream.valid()) (void)loop_->ModifyFd(stream.get(), events);
+    }
+  }
+
+  void OnOutputTaken() {
+    if (is_paused_ && writer_->waiting_bytes() < kMaxWaitingBytes / 2) PauseStreams(EPOLLIN);
+    if (is_ending_ && writer_->idle()) loop_->Quit();
+  }
+
+  void OnLauncherEnd(const ProcessEnd& end) {
+    kill_at_.reset();
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      while (streams_[i].valid() && Forward(i)) {
+      }
+    }
+    HostReport report;
+    report.mutable_ended()->set_code(end.ExitCode());
+    End(report);
+  }
+
+  void Fail(const absl::Status& status) {
+    HostReport report;
+    report.mutable_failed()->set_reason(std::string(status.message()));
+    End(report);
+  }
+
+  // The last report.
+  void End(const HostReport& report) {
+    launcher_ = -1;
+    is_ending_ = true;
+    if (is_lost_) return loop_->Quit();
+    Send(report);
+  }
+
+  void Send(const HostReport& report) {
+    std::string frame;
+    AppendFrame(report, &frame);
+    writer_->Write(std::move(frame));
+  }
+
+  // Nobody listens any more.
+  void OnLost() {
+    if (is_lost_) return;
+    is_lost_ = true;
+    loop_->RemoveFd(STDIN_FILENO);
+    writer_->Close();
+    PauseStreams(EPOLLIN);
+    if (launcher_ < 0 || is_detached_) return loop_->Quit();
+    children_->Signal(launcher_, SIGTERM);
+    kill_at_ = SteadyNow() + kStopLimit;
+  }
+
+  const std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<PipeWriter> writer_;
+  std::unique_ptr<ChildWatch> children_;
+  std::unique_ptr<Command> collecting_;
+  std::unique_ptr<ReachListener> listener_;
+  std::unique_ptr<BackgroundCall<std::vector<std::string>>> reaching_;
+  std::array<UniqueFd, 2> streams_;  // the launcher's stdout and stderr
+  std::string input_;
+  pid_t launcher_ = -1;
+  SteadyTime heard_;
+  std::optional<SteadyTime> kill_at_;
+  bool is_lost_ = false;
+  bool is_detached_ = false;
+  bool is_paused_ = false;
+  bool is_ending_ = false;  // quits once everything is written
+};
+
+}  // namespace
+
+int RunHostAgent() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);  // the end of the connection, which the input tells too
+  absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
+  if (!loop.ok()) {
+    Log(LogLevel::kError, loop.status().message());
+    return worker_contract::kExitFailed;
+  }
+  return HostAgent(*std::move(loop)).Run();
+}
+
+}  // namespace ddprun::launcher

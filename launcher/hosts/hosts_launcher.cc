@@ -1,0 +1,364 @@
+#include "launcher/hosts/hosts_launcher.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/random_id.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "base/write_all.h"
+#include "launcher/hosts/host_link.h"
+#include "launcher/hosts/job_folder.h"
+#include "launcher/os/child_watch.h"
+#include "launcher/os/companion_file.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/signal_source.h"
+#include "launcher/os/unique_fd.h"
+#include "rendezvous/core/credentials.h"
+#include "worker_contract/exit_codes.h"
+
+extern char** environ;
+
+namespace ddprun::launcher {
+namespace {
+
+using worker_contract::kExitFailed;
+
+// Flags of --hosts itself, which the launchers on the hosts don't get.
+constexpr absl::string_view kOwnFlags[] = {"hosts", "env", "detach", "show-config"};
+// Flags that say which node a launcher is: every host gets its own.
+constexpr absl::string_view kNodeFlags[] = {"standalone", "node-rank", "master-addr", "local-addr"};
+constexpr char kLinePrefix[] = "[${rank}]: ";
+
+template <typename Words>
+bool Has(const Words& words, absl::string_view word) {
+  return std::find(std::begin(words), std::end(words), word) != std::end(words);
+}
+
+absl::StatusOr<std::vector<HostSpec>> HostsOf(const Options& options) {
+  if (options.hosts_file.empty()) return options.hosts;
+  std::ifstream file(options.hosts_file);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--hosts: can't read ", Quoted(options.hosts_file), ": ", strerror(errno)));
+  }
+  absl::StatusOr<std::vector<HostSpec>> hosts = ParseHostFile(text);
+  if (hosts.ok()) return hosts;
+  return absl::InvalidArgumentError(absl::StrCat("--hosts: ", options.hosts_file, ": ", hosts.status().message()));
+}
+
+// $PWD where it is the working folder: other hosts may know it only by this name (an automounter's).
+std::string WorkingFolder() {
+  char physical[PATH_MAX];
+  if (getcwd(physical, sizeof(physical)) == nullptr) return "/";
+  const char* const logical = getenv("PWD");
+  struct stat a, b;
+  if (logical != nullptr && logical[0] == '/' && stat(logical, &a) == 0 && stat(physical, &b) == 0 &&
+      a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
+    return logical;
+  }
+  return physical;
+}
+
+bool Matches(absl::string_view name, absl::string_view pattern) {
+  return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(name, pattern) : name == pattern;
+}
+
+// The variables to pass, by name. `asked`: "NAME", "NAME*" or "NAME=VALUE" of --env.
+absl::StatusOr<std::map<std::string, std::string>> PassedVariables(const std::vector<std::string>& asked) {
+  std::map<std::string, std::string> passed;
+  const auto take = [&](absl::string_view pattern) {
+    bool found = false;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      const std::pair<std::string, std::string> variable = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+      if (!Matches(variable.first, pattern)) continue;
+      passed.insert(variable);
+      found = true;
+    }
+    return found;
+  };
+  for (const char* pattern : kPassedVariables) take(pattern);
+  for (const std::string& word : asked) {
+    if (const size_t equals = word.find('='); equals != std::string::npos) {
+      passed[word.substr(0, equals)] = word.substr(equals + 1);
+    } else if (!take(word) && !absl::EndsWith(word, "*")) {
+      return absl::InvalidArgumentError(absl::StrCat("--env: ", Quoted(word), " is not set here"));
+    }
+  }
+  return passed;
+}
+
+absl::Status CheckFlags(const ParsedOptions& parsed, int hosts) {
+  const auto& [options, origins, given] = parsed;
+  for (const absl::string_view flag : kNodeFlags) {
+    if (!origins.IsGiven(std::string(flag))) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        origins.Of(std::string(flag)), " with --hosts: leave it out, --hosts tells each launcher which node it is"));
+  }
+  if (origins.IsGiven("nnodes") && options.nnodes.max != hosts) {
+    return absl::InvalidArgumentError(absl::StrCat(origins.Of("nnodes"), ", but --hosts names ", hosts,
+                                                   ": leave --nnodes out, or make its maximum ", hosts));
+  }
+  if (options.script.front() == "-") {
+    return absl::InvalidArgumentError("--hosts can't send a script from standard input: give a file");
+  }
+  return absl::OkStatus();
+}
+
+class HostsLauncher {
+ public:
+  HostsLauncher(HostsPlan plan, std::vector<ProgramFile> files, std::string digest)
+      : names_(plan.hosts),
+        files_(std::move(files)),
+        digest_(std::move(digest)),
+        machine_(std::move(plan), SteadyNow()) {}
+  ~HostsLauncher() {
+    links_.clear();
+    signals_.reset();
+  }
+
+  int Run() {
+    if (absl::Status status = SetUp(); !status.ok()) {
+      Log(LogLevel::kError, status.message());
+      return kExitFailed;
+    }
+    loop_->Run();
+    CloseLinks();
+    return exit_code_;
+  }
+
+ private:
+  absl::Status SetUp() {
+    absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
+    if (!loop.ok()) return loop.status();
+    loop_ = *std::move(loop);
+    absl::StatusOr<std::unique_ptr<SignalSource>> signals =
+        SignalSource::Create({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2});
+    if (!signals.ok()) return signals.status();
+    signals_ = *std::move(signals);
+    StartLogThread();
+    absl::StatusOr<std::unique_ptr<ChildWatch>> children =
+        ChildWatch::Create(loop_.get(), [this](const std::vector<ProcessEnd>& ends) {
+          for (const ProcessEnd& end : ends) OnExit(end);
+        });
+    if (!children.ok()) return children.status();
+    children_ = *std::move(children);
+    absl::Status status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& signal) {
+      Step([&](HostsEffects* effects) { machine_.OnSignal(signal.number, SteadyNow(), effects); });
+    });
+    if (!status.ok()) return status;
+    loop_->SetTimer(
+        [this] { return machine_.NextDeadline(); },
+        [this](SteadyTime now) { Step([&](HostsEffects* effects) { machine_.OnDeadline(now, effects); }); });
+    for (size_t i = 0; i < names_.size(); ++i) {
+      absl::StatusOr<std::unique_ptr<HostLink>> link =
+          HostLink::Open(loop_.get(), children_.get(), names_[i].name, digest_, files_, CallbacksOf(i));
+      if (!link.ok()) return link.status();
+      links_.push_back(*std::move(link));
+    }
+    return absl::OkStatus();
+  }
+
+  HostLink::Callbacks CallbacksOf(size_t i) {
+    HostLink::Callbacks callbacks;
+    callbacks.on_connected = [this, i] {
+      Step([&](HostsEffects* effects) { machine_.OnConnected(i, SteadyNow(), effects); });
+    };
+    callbacks.on_sign_of_life = [this, i] { machine_.OnSignOfLife(i, SteadyNow()); };
+    callbacks.on_report = [this, i](const hosts::v1::HostReport& report) {
+      Step([&](HostsEffects* effects) { machine_.OnReport(i, report, SteadyNow(), absl::Now(), effects); });
+    };
+    callbacks.on_stderr = [this, i](const std::string& text) {
+      hosts::v1::HostReport report;
+      report.mutable_output()->set_is_stderr(true);
+      report.mutable_output()->set_data(text);
+      Step([&](HostsEffects* effects) { machine_.OnReport(i, report, SteadyNow(), absl::Now(), effects); });
+    };
+    callbacks.on_end = [this, i](const std::string& reason) {
+      Step([&](HostsEffects* effects) { machine_.OnLost(i, reason, SteadyNow(), effects); });
+    };
+    return callbacks;
+  }
+
+  void OnExit(const ProcessEnd& end) {
+    for (const std::unique_ptr<HostLink>& link : links_) {
+      if (link->pid() == end.pid) link->OnExit(end);
+    }
+    if (is_closing_ && children_->empty()) loop_->Quit();
+  }
+
+  template <typename Call>
+  void Step(Call call) {
+    if (exited_) return;
+    HostsEffects effects;
+    call(&effects);
+    for (const HostsEffect& effect : effects) {
+      if (exited_) return;
+      std::visit([this](const auto& e) { Do(e); }, effect);
+    }
+  }
+
+  void Do(const hosts_effect::Send& send) { links_[send.host]->Send(send.command); }
+  void Do(const hosts_effect::Print& print) { Log(print.level, print.text); }
+  void Do(const hosts_effect::Show& show) {
+    if (show.is_stderr) {
+      LogVerbatim(show.text);
+    } else {
+      // May block, as a worker's own output would: what the hosts send then waits there.
+      WriteAll(STDOUT_FILENO, show.text);
+    }
+  }
+  void Do(const hosts_effect::Exit& exit) {
+    exited_ = true;
+    exit_code_ = exit.code;
+    loop_->Quit();
+  }
+
+  // Lets the agents end, and so ssh; what does not end soon is killed.
+  void CloseLinks() {
+    exited_ = is_closing_ = true;
+    for (const std::unique_ptr<HostLink>& link : links_) link->Close();
+    if (children_ == nullptr || children_->empty()) return;
+    const SteadyTime deadline = SteadyNow() + absl::Seconds(5);
+    bool killed = false;
+    loop_->SetTimer([&] { return killed ? SteadyTime::InfiniteFuture() : deadline; },
+                    [&](SteadyTime) {
+                      killed = true;
+                      for (const pid_t pid : children_->pids()) children_->SignalGroup(pid, SIGKILL);
+                    });
+    loop_->Run();
+  }
+
+  const std::vector<HostSpec> names_;
+  const std::vector<ProgramFile> files_;
+  const std::string digest_;
+  HostsMachine machine_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<SignalSource> signals_;
+  std::unique_ptr<ChildWatch> children_;
+  std::vector<std::unique_ptr<HostLink>> links_;
+  bool exited_ = false;
+  bool is_closing_ = false;
+  int exit_code_ = kExitFailed;
+};
+
+// This program and the libraries beside it, and a name for their contents.
+absl::StatusOr<std::vector<ProgramFile>> FilesOfProgram(std::string* digest) {
+  std::vector<ProgramFile> files;
+  for (const char* name : {"libddprun_crash.so", "libddprun_ports.so"}) {
+    if (const absl::StatusOr<std::string> path = CompanionFile(name); path.ok()) files.push_back({name, *path});
+  }
+  files.push_back({"ddprun", "/proc/self/exe"});
+  std::string all;
+  for (ProgramFile& file : files) {
+    std::ifstream in(file.path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    if (bytes.empty()) return absl::InternalError(absl::StrCat("can't read ", file.path, ", which is to be copied"));
+    file.bytes = static_cast<int64_t>(bytes.size());
+    absl::StrAppend(&all, file.name, " ", std::hash<std::string>()(bytes), "\n");
+  }
+  *digest = absl::StrFormat("%s-%016x", kVersion, std::hash<std::string>()(all));
+  return files;
+}
+
+// Returns the file.
+absl::StatusOr<std::string> KeepToken(const HostsPlan& plan) {
+  absl::StatusOr<std::string> path = MakeJobFolder(plan.job_id);
+  if (!path.ok()) return path;
+  absl::StrAppend(&*path, "/token");
+  const UniqueFd file(open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const int error = file.valid() ? WriteAll(file.get(), absl::StrCat(plan.token, "\n")) : errno;
+  if (error != 0) return ErrnoStatus(error, *path);
+  return path;
+}
+
+}  // namespace
+
+absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchConfig& config,
+                                    const std::string& python) {
+  const auto& [options, origins, given] = parsed;
+  HostsPlan plan;
+  absl::StatusOr<std::vector<HostSpec>> hosts = HostsOf(options);
+  if (!hosts.ok()) return hosts.status();
+  plan.hosts = *std::move(hosts);
+  const int count = static_cast<int>(plan.hosts.size());
+  if (absl::Status status = CheckFlags(parsed, count); !status.ok()) return status;
+  plan.has_node_count = origins.IsGiven("nnodes");
+  plan.min_nodes = plan.has_node_count ? options.nnodes.min : count;
+  plan.has_endpoint = options.rdzv_endpoint.has_value();
+  plan.ports = options.port_range;
+  plan.job_id = options.rdzv_id.value_or(RandomId());
+  plan.detach = options.detach;
+  plan.stop_patience = config.shutdown_timeout + absl::Seconds(15);
+  for (const auto& [flag, value] : given) {
+    if (!Has(kOwnFlags, flag) && flag != "rdzv-id") plan.flags.push_back(absl::StrCat("--", flag, "=", value));
+  }
+  if (!options.output.tee.any() && !options.output.redirects.any()) plan.flags.push_back("--tee=3");
+  if (!origins.IsGiven("log-line-prefix-template")) {
+    plan.flags.push_back(absl::StrCat("--log-line-prefix-template=", kLinePrefix));
+  }
+  plan.script = options.script;
+
+  hosts::v1::HostCommand::Prepare& prepare = plan.prepare;
+  prepare.set_folder(WorkingFolder());
+  prepare.set_python(python);
+  prepare.set_program(!config.runs_python);
+  if (!options.module)
+    prepare.set_script(config.runs_python ? options.script.front() : config.command.programs.front());
+  absl::StatusOr<std::map<std::string, std::string>> variables = PassedVariables(options.passed_variables);
+  if (!variables.ok()) return variables.status();
+  if (!python.empty()) variables->insert({"PYTHON_EXEC", python});
+  plan.token = options.credentials.token;
+  const bool has_own_server = !plan.has_endpoint && !options.credentials.has_token() && !options.credentials.has_tls();
+  if (has_own_server) plan.token = RandomId();  // nobody else may join the job or stop it
+  if (!plan.token.empty()) (*variables)[rendezvous::kTokenVariable] = plan.token;
+  for (const auto& [name, value] : *variables) prepare.add_environment(absl::StrCat(name, "=", value));
+  return plan;
+}
+
+int RunOnHosts(HostsPlan plan) {
+  // A stopped process would not tell the hosts that it is alive, and they would end the job.
+  signal(SIGTSTP, SIG_IGN);
+  if (plan.detach && !plan.token.empty()) {
+    absl::StatusOr<std::string> file = KeepToken(plan);
+    if (!file.ok()) {
+      Log(LogLevel::kError, file.status().message());
+      return kExitFailed;
+    }
+    plan.token_file = *std::move(file);
+  }
+  std::string digest;
+  absl::StatusOr<std::vector<ProgramFile>> files = FilesOfProgram(&digest);
+  if (!files.ok()) {
+    Log(LogLevel::kError, files.status().message());
+    return kExitFailed;
+  }
+  return HostsLauncher(std::move(plan), *std::move(files), std::move(digest)).Run();
+}
+
+}  // namespace ddprun::launcher

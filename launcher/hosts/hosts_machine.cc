@@ -1,0 +1,345 @@
+#include "launcher/hosts/hosts_machine.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "base/counted.h"
+#include "base/endpoint.h"
+#include "base/text.h"
+#include "worker_contract/exit_codes.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using hosts::v1::HostCommand;
+using hosts::v1::HostReport;
+
+constexpr absl::Duration kPingInterval = absl::Seconds(5);
+constexpr absl::Duration kStuck = absl::Seconds(60);  // without a sign of life while something is expected
+constexpr size_t kMaxLineBytes = 64 << 10;
+constexpr size_t kMaxReasonBytes = 1000;
+
+}  // namespace
+
+HostsMachine::HostsMachine(HostsPlan plan, SteadyTime now) : plan_(std::move(plan)), next_ping_(now + kPingInterval) {
+  for (const HostSpec& spec : plan_.hosts) {
+    Host host;
+    host.spec = spec;
+    host.heard = now;
+    hosts_.push_back(std::move(host));
+  }
+}
+
+size_t HostsMachine::Count(State state) const {
+  return std::count_if(hosts_.begin(), hosts_.end(), [&](const Host& host) { return host.state == state; });
+}
+
+// An answer is expected.
+bool HostsMachine::IsWaiting(const Host& host) const {
+  return host.state == State::kConnecting || host.state == State::kPreparing || host.state == State::kListening ||
+         host.state == State::kReaching;
+}
+
+std::vector<size_t> HostsMachine::TakingPart() const {
+  std::vector<size_t> all;
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].state != State::kGone) all.push_back(i);
+  }
+  return all;
+}
+
+void HostsMachine::OnConnected(size_t host, SteadyTime now, HostsEffects* effects) {
+  if (hosts_[host].state != State::kConnecting) return;
+  hosts_[host].state = State::kPreparing;
+  hosts_[host].heard = hosts_[host].asked = now;
+  HostCommand command;
+  *command.mutable_prepare() = plan_.prepare;
+  effects->push_back(hosts_effect::Send{host, std::move(command)});
+}
+
+void HostsMachine::OnReport(size_t index, const HostReport& report, SteadyTime now, absl::Time wall_time,
+                            HostsEffects* effects) {
+  Host& host = hosts_[index];
+  if (host.state == State::kGone) return;
+  host.heard = now;
+  switch (report.kind_case()) {
+    case HostReport::kFacts:
+      host.reading.name = host.spec.name;
+      host.reading.facts = report.facts();
+      host.reading.clock_ahead = absl::FromUnixNanos(report.facts().clock_nanos()) - wall_time;
+      host.reading.clock_error = now - host.asked;
+      host.state = State::kReady;
+      return Proceed(now, effects);
+    case HostReport::kListening: return AskToReach(report.listening(), now, effects);
+    case HostReport::kReached:
+      host.errors.assign(report.reached().errors().begin(), report.reached().errors().end());
+      host.state = State::kReady;
+      return ChooseAddress(effects);
+    case HostReport::kOutput: return Show(host, report.output().is_stderr(), report.output().data(), effects);
+    case HostReport::kEnded:
+      for (const bool is_stderr : {false, true}) {
+        if (!host.partial[is_stderr].empty()) Show(host, is_stderr, "\n", effects);
+      }
+      host.state = State::kEnded;
+      host.code = report.ended().code();
+      return CheckEnd(now, effects);
+    case HostReport::kDetached:
+      host.state = State::kEnded;
+      host.code = 0;
+      host.output = report.detached().output();
+      return CheckEnd(now, effects);
+    case HostReport::kFailed: return Fail(index, report.failed().reason(), now, effects);
+    case HostReport::KIND_NOT_SET: return;
+  }
+}
+
+void HostsMachine::OnLost(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects) {
+  if (hosts_[host].state == State::kGone || hosts_[host].state == State::kEnded) return;
+  Fail(host, reason, now, effects);
+}
+
+void HostsMachine::Fail(size_t index, const std::string& reason, SteadyTime now, HostsEffects* effects) {
+  Host& host = hosts_[index];
+  host.state = State::kGone;
+  effects->push_back(
+      hosts_effect::Print{LogLevel::kError, absl::StrCat(host.spec.name, ": ", OneLine(reason, kMaxReasonBytes))});
+  if (started_) return CheckEnd(now, effects);
+  if (Count(State::kListening) + Count(State::kReaching) == 0 && listening_.port() == 0) return Proceed(now, effects);
+  GiveUp("a host was lost during the start", effects);
+}
+
+// Goes on when all hosts have answered, so that all faults are shown at once.
+void HostsMachine::Proceed(SteadyTime now, HostsEffects* effects) {
+  if (std::any_of(hosts_.begin(), hosts_.end(), [&](const Host& host) { return IsWaiting(host); })) return;
+  const size_t gone = Count(State::kGone);
+  if (static_cast<int>(hosts_.size() - gone) < std::max(plan_.min_nodes, 1)) {
+    return GiveUp(absl::StrCat(gone, " of ", Counted(static_cast<int>(hosts_.size()), "host"), " can't take part"),
+                  effects);
+  }
+  if (gone > 0) {
+    effects->push_back(hosts_effect::Print{
+        LogLevel::kWarning, absl::StrCat("starting on ", hosts_.size() - gone, " of ", hosts_.size(), " hosts")});
+  }
+  Compare(now, effects);
+}
+
+void HostsMachine::Compare(SteadyTime now, HostsEffects* effects) {
+  std::vector<HostReading> readings;
+  const std::vector<size_t> taking_part = TakingPart();
+  for (const size_t i : taking_part) readings.push_back(hosts_[i].reading);
+  const NodeComparison comparison = CompareNodes(readings);
+  if (!comparison.table.empty()) {
+    effects->push_back(hosts_effect::Show{true, absl::StrCat("The hosts differ:\n", comparison.table)});
+  }
+  for (const std::string& text : comparison.warnings) effects->push_back(hosts_effect::Print{LogLevel::kWarning, text});
+  for (const std::string& text : comparison.errors) effects->push_back(hosts_effect::Print{LogLevel::kError, text});
+  if (!comparison.errors.empty()) return GiveUp("the hosts differ", effects);
+  if (hosts_.size() == 1 || plan_.has_endpoint) return StartAll("", effects);
+  Host& first = hosts_[taking_part.front()];
+  first.state = State::kListening;
+  first.heard = now;
+  HostCommand command;
+  command.mutable_listen()->set_word(plan_.job_id);
+  if (plan_.ports) {
+    command.mutable_listen()->set_first_port(plan_.ports->first);
+    command.mutable_listen()->set_last_port(plan_.ports->last);
+  }
+  effects->push_back(hosts_effect::Send{taking_part.front(), std::move(command)});
+}
+
+void HostsMachine::AskToReach(const HostReport::Listening& listening, SteadyTime now, HostsEffects* effects) {
+  listening_ = listening;
+  const std::vector<size_t> taking_part = TakingPart();
+  hosts_[taking_part.front()].state = State::kReady;
+  HostCommand command;
+  HostCommand::Reach* const reach = command.mutable_reach();
+  for (const HostReport::Address& address : listening.addresses()) reach->add_addresses(address.address());
+  reach->set_port(listening.port());
+  reach->set_word(plan_.job_id);
+  for (size_t i = 1; i < taking_part.size(); ++i) {
+    hosts_[taking_part[i]].state = State::kReaching;
+    hosts_[taking_part[i]].heard = now;
+    effects->push_back(hosts_effect::Send{taking_part[i], command});
+  }
+  ChooseAddress(effects);
+}
+
+// Once all hosts have tried.
+void HostsMachine::ChooseAddress(HostsEffects* effects) {
+  if (Count(State::kReaching) > 0) return;
+  const std::vector<size_t> taking_part = TakingPart();
+  const std::string& first = hosts_[taking_part.front()].spec.name;
+  const auto reaches = [&](size_t host, int address) {
+    return address < static_cast<int>(hosts_[host].errors.size()) && hosts_[host].errors[address].empty();
+  };
+  for (int address = 0; address < listening_.addresses_size(); ++address) {
+    if (!std::all_of(taking_part.begin() + 1, taking_part.end(), [&](size_t i) { return reaches(i, address); })) {
+      continue;
+    }
+    const HostReport::Address& chosen = listening_.addresses(address);
+    if (address > 0) {
+      effects->push_back(hosts_effect::Print{
+          LogLevel::kInfo, absl::StrCat("the other hosts reach ", first, " at ", chosen.address(), " (",
+                                        chosen.interface(), "), not at ", listening_.addresses(0).address())});
+    }
+    return StartAll(Endpoint{chosen.address(), listening_.port()}.ToString(), effects);
+  }
+  for (size_t k = 1; k < taking_part.size(); ++k) {
+    std::vector<std::string> attempts;
+    for (int address = 0; address < listening_.addresses_size(); ++address) {
+      const HostReport::Address& tried = listening_.addresses(address);
+      attempts.push_back(
+          absl::StrCat(tried.address(), " (", tried.interface(),
+                       "): ", reaches(taking_part[k], address) ? "works" : hosts_[taking_part[k]].errors[address]));
+    }
+    effects->push_back(hosts_effect::Print{
+        LogLevel::kError,
+        absl::StrCat(hosts_[taking_part[k]].spec.name, " from port to port ", listening_.port(), " of ", first, ": ",
+                     attempts.empty() ? "it has no address" : absl::StrJoin(attempts, ", "))});
+  }
+  GiveUp(absl::StrCat("no address of ", first,
+                      " can be reached from all other hosts: open the firewall between them (--port-range=FIRST-LAST "
+                      "names the ports that are open), or start with another host"),
+         effects);
+}
+
+void HostsMachine::StartAll(const std::string& endpoint, HostsEffects* effects) {
+  started_ = true;
+  endpoint_ = endpoint;
+  const std::vector<size_t> taking_part = TakingPart();
+  for (size_t rank = 0; rank < taking_part.size(); ++rank) {
+    Host& host = hosts_[taking_part[rank]];
+    host.state = State::kRunning;
+    HostCommand command;
+    HostCommand::Start* const start = command.mutable_start();
+    start->set_detach(plan_.detach);
+    start->set_job(plan_.job_id);
+    const auto add = [&](const std::string& argument) { start->add_arguments(argument); };
+    for (const std::string& flag : plan_.flags) add(flag);
+    if (!plan_.has_node_count) add(absl::StrCat("--nnodes=", hosts_.size()));
+    if (hosts_.size() > 1) add(absl::StrCat("--node-rank=", rank));
+    if (!endpoint.empty()) add(absl::StrCat("--rdzv-endpoint=", endpoint));
+    add(absl::StrCat("--rdzv-id=", plan_.job_id));
+    if (host.spec.slots) add(absl::StrCat("--nproc-per-node=", *host.spec.slots));
+    add("--");
+    for (const std::string& word : plan_.script) add(word);
+    effects->push_back(hosts_effect::Send{taking_part[rank], std::move(command)});
+  }
+}
+
+void HostsMachine::Show(Host& host, bool is_stderr, const std::string& data, HostsEffects* effects) {
+  std::string& partial = host.partial[is_stderr];
+  absl::StrAppend(&partial, data);
+  std::string text;
+  size_t begin = 0;
+  while (true) {
+    size_t end = partial.find('\n', begin);
+    if (end == std::string::npos && partial.size() - begin < kMaxLineBytes) break;
+    const size_t length = std::min(end, partial.size()) - begin;
+    absl::StrAppend(&text, "[", host.spec.name, "] ", absl::string_view(partial).substr(begin, length), "\n");
+    begin += length + (end == std::string::npos ? 0 : 1);
+  }
+  partial.erase(0, begin);
+  if (!text.empty()) effects->push_back(hosts_effect::Show{is_stderr, std::move(text)});
+}
+
+// The job ends by itself when one of its launchers has failed; unless that happened before the launchers met, or it is
+// the server's.
+void HostsMachine::CheckEnd(SteadyTime now, HostsEffects* effects) {
+  const size_t running = Count(State::kRunning);
+  int code = 0;
+  bool any_ended = false;
+  for (const Host& host : hosts_) {
+    any_ended |= host.state == State::kEnded;
+    code = std::max(code, host.code.value_or(0));
+  }
+  if (running == 0) {
+    if (plan_.detach && any_ended) TellDetached(effects);
+    effects->push_back(hosts_effect::Exit{any_ended ? code : worker_contract::kExitFailed});
+    return;
+  }
+  const bool has_lost = Count(State::kGone) > 0;
+  if ((code != 0 || has_lost) && static_cast<int>(running) < plan_.min_nodes) {
+    stop_rest_at_ = std::min(stop_rest_at_, now + plan_.stop_patience);
+  }
+}
+
+void HostsMachine::TellDetached(HostsEffects* effects) const {
+  std::string text = absl::StrCat("Job ", plan_.job_id, " runs on ",
+                                  Counted(static_cast<int>(Count(State::kEnded)), "host"), ". Output:\n");
+  for (const Host& host : hosts_) {
+    if (host.state == State::kEnded) absl::StrAppend(&text, "  ", host.spec.name, ":", host.output, "\n");
+  }
+  if (!endpoint_.empty()) {
+    const std::string ddprunctl =
+        absl::StrCat("ddprunctl --server=", endpoint_,
+                     plan_.token_file.empty() ? "" : absl::StrCat(" --token-file=", plan_.token_file));
+    absl::StrAppend(&text, "To see it: ", ddprunctl, " show ", plan_.job_id, "\nTo end it: ", ddprunctl, " stop ",
+                    plan_.job_id, "\n");
+  }
+  effects->push_back(hosts_effect::Show{false, text});
+}
+
+void HostsMachine::GiveUp(const std::string& why, HostsEffects* effects) const {
+  effects->push_back(hosts_effect::Print{LogLevel::kError, absl::StrCat("no worker was started: ", why)});
+  effects->push_back(hosts_effect::Exit{worker_contract::kExitFailed});
+}
+
+// The first signal lets the launchers stop their workers, the second kills them, the third ends this process too.
+void HostsMachine::OnSignal(int number, SteadyTime, HostsEffects* effects) {
+  if (!started_ || ++signals_ > 2) {
+    effects->push_back(hosts_effect::Exit{worker_contract::ExitCodeOfSignal(number)});
+    return;
+  }
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].state != State::kRunning) continue;
+    HostCommand command;
+    command.mutable_signal()->set_number(number);
+    effects->push_back(hosts_effect::Send{i, std::move(command)});
+  }
+}
+
+SteadyTime HostsMachine::NextDeadline() const {
+  SteadyTime next = std::min(next_ping_, stop_rest_at_);
+  for (const Host& host : hosts_) {
+    if (IsWaiting(host)) next = std::min(next, host.heard + kStuck);
+  }
+  return next;
+}
+
+void HostsMachine::OnDeadline(SteadyTime now, HostsEffects* effects) {
+  if (next_ping_ <= now) {
+    next_ping_ = now + kPingInterval;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      const State state = hosts_[i].state;
+      if (state == State::kConnecting || state == State::kEnded || state == State::kGone) continue;
+      HostCommand command;
+      command.mutable_ping();
+      effects->push_back(hosts_effect::Send{i, std::move(command)});
+    }
+  }
+  if (stop_rest_at_ <= now) {
+    stop_rest_at_ = SteadyTime::InfiniteFuture();
+    effects->push_back(hosts_effect::Print{LogLevel::kError, "the other hosts have lost their job: stopping it there"});
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      if (hosts_[i].state != State::kRunning) continue;
+      HostCommand command;
+      command.mutable_signal()->set_number(SIGTERM);
+      effects->push_back(hosts_effect::Send{i, std::move(command)});
+    }
+  }
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    if (!IsWaiting(hosts_[i]) || now < hosts_[i].heard + kStuck) continue;
+    const char* const what = hosts_[i].state == State::kConnecting ? "ssh and the copy of the program make no progress"
+                                                                   : "it does not answer";
+    Fail(i, absl::StrCat(what, " for ", absl::ToInt64Seconds(kStuck), " s (a file system that hangs?)"), now, effects);
+    if (!effects->empty() && std::holds_alternative<hosts_effect::Exit>(effects->back())) return;
+  }
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,131 @@
+#ifndef DDPRUN_LAUNCHER_HOSTS_HOSTS_MACHINE_H_
+#define DDPRUN_LAUNCHER_HOSTS_HOSTS_MACHINE_H_
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/steady_time.h"
+#include "launcher/config/host_spec.h"
+#include "launcher/config/port_range.h"
+#include "launcher/hosts/node_comparison.h"
+#include "proto/hosts.pb.h"
+
+namespace ddprun::launcher {
+
+// What `ddprun --hosts` is to do.
+struct HostsPlan {
+  std::vector<HostSpec> hosts;
+  int min_nodes = 1;                        // with fewer hosts the job can't run
+  hosts::v1::HostCommand::Prepare prepare;  // the same for all hosts
+  std::vector<std::string> flags;           // of the launcher on each host
+  std::vector<std::string> script;          // with its arguments
+  bool has_endpoint = false;                // `flags` name the rendezvous server
+  bool has_node_count = false;              // `flags` have --nnodes
+  std::optional<PortRange> ports;
+  std::string job_id;
+  bool detach = false;
+  std::string token;                                 // of the rendezvous server
+  std::string token_file;                            // with `detach`: which has it, for ddprunctl
+  absl::Duration stop_patience = absl::Seconds(45);  // until the rest of a job that has failed is stopped
+};
+
+// Actions that a HostsMachine requests from its shell.
+namespace hosts_effect {
+struct Send {
+  size_t host;
+  hosts::v1::HostCommand command;
+};
+struct Print {
+  LogLevel level;
+  std::string text;
+};
+// Whole lines for this process's own standard output or error.
+struct Show {
+  bool is_stderr;
+  std::string text;
+};
+// End this process. The agents end with their connections, and stop what they have started (unless it is detached).
+struct Exit {
+  int code;
+};
+}  // namespace hosts_effect
+
+using HostsEffect = std::variant<hosts_effect::Send, hosts_effect::Print, hosts_effect::Show, hosts_effect::Exit>;
+using HostsEffects = std::vector<HostsEffect>;
+
+// PURE. Starts a job on several hosts and follows it to its end: prepares the hosts, compares them, finds an address of
+// the first at which all others reach it, and starts a launcher on each. Every function appends to `effects`; after an
+// Exit nothing else may be called.
+class HostsMachine {
+ public:
+  HostsMachine(HostsPlan plan, SteadyTime now);
+
+  // The agent of a host runs.
+  void OnConnected(size_t host, SteadyTime now, HostsEffects* effects);
+  // Bytes went to the host or came from it; it is not stuck.
+  void OnSignOfLife(size_t host, SteadyTime now) { hosts_[host].heard = now; }
+  void OnReport(size_t host, const hosts::v1::HostReport& report, SteadyTime now, absl::Time wall_time,
+                HostsEffects* effects);
+  // The connection has ended, `reason` says why in one line.
+  void OnLost(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
+  void OnSignal(int number, SteadyTime now, HostsEffects* effects);
+
+  SteadyTime NextDeadline() const;
+  void OnDeadline(SteadyTime now, HostsEffects* effects);
+
+ private:
+  enum class State {
+    kConnecting,
+    kPreparing,
+    kReady,
+    kListening,  // asked to listen
+    kReaching,   // asked to connect to the first host
+    kRunning,
+    kEnded,
+    kGone,  // can't take part, or was lost
+  };
+  struct Host {
+    HostSpec spec;
+    State state = State::kConnecting;
+    SteadyTime heard;
+    SteadyTime asked;  // Prepare was sent
+    HostReading reading;
+    std::vector<std::string> errors;     // of Reached
+    std::array<std::string, 2> partial;  // the unfinished lines of stdout and stderr
+    std::optional<int> code;
+    std::string output;  // of a detached launcher
+  };
+
+  size_t Count(State state) const;
+  bool IsWaiting(const Host& host) const;
+  std::vector<size_t> TakingPart() const;
+  void Fail(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
+  void Proceed(SteadyTime now, HostsEffects* effects);
+  void Compare(SteadyTime now, HostsEffects* effects);
+  void AskToReach(const hosts::v1::HostReport::Listening& listening, SteadyTime now, HostsEffects* effects);
+  void ChooseAddress(HostsEffects* effects);
+  void StartAll(const std::string& endpoint, HostsEffects* effects);
+  void Show(Host& host, bool is_stderr, const std::string& data, HostsEffects* effects);
+  void CheckEnd(SteadyTime now, HostsEffects* effects);
+  void TellDetached(HostsEffects* effects) const;
+  void GiveUp(const std::string& why, HostsEffects* effects) const;
+
+  const HostsPlan plan_;
+  std::vector<Host> hosts_;
+  hosts::v1::HostReport::Listening listening_;
+  std::string endpoint_;
+  bool started_ = false;
+  int signals_ = 0;
+  SteadyTime next_ping_;
+  SteadyTime stop_rest_at_ = SteadyTime::InfiniteFuture();
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_HOSTS_HOSTS_MACHINE_H_

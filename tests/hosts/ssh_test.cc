@@ -1,0 +1,416 @@
+// `ddprun --hosts` over a real ssh to hosts with a real sshd each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/e2e/launch.h"
+#include "tests/hosts/hosts.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr char kPath[] = "/usr/sbin:/usr/bin:/sbin:/bin";
+constexpr char kSshd[] = "/usr/sbin/sshd";
+constexpr int kHosts = 3;
+
+class SshTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_HOSTS();
+    if (access(kSshd, X_OK) != 0) GTEST_SKIP() << "sshd is not installed";
+    // In a user namespace sshd can't change to the user that logs in.
+    if (!absl::StrContains(ReadFile("/proc/self/uid_map"), "4294967295")) GTEST_SKIP() << "sshd needs root";
+    hosts_ = std::make_unique<Hosts>(kHosts, Hosts::Addresses::kIpv4);
+    mkdir("/run/sshd", 0755);  // of the test's own /run
+    std::filesystem::create_directory(dir_.File("bin"));
+    std::filesystem::create_directory(dir_.File("work"));
+    Shell(absl::StrCat("ssh-keygen -q -t ed25519 -N '' -f ", dir_.File("key")));
+    Shell(absl::StrCat("ssh-keygen -q -t ed25519 -N '' -f ", dir_.File("hostkey")));
+    std::ofstream(dir_.File("ssh_config"))
+        << "Host *\n  User root\n  IdentitiesOnly yes\n  IdentityFile " << dir_.File("key") << "\n  UserKnownHostsFile "
+        << dir_.File("known_hosts") << "\n  GlobalKnownHostsFile /dev/null\n";
+    // ssh finds its configuration in the home of the user's entry in passwd only.
+    std::ofstream(dir_.File("bin/ssh")) << "#!/bin/sh\nexec /usr/bin/ssh -F " << dir_.File("ssh_config") << " \"$@\"\n";
+    chmod(dir_.File("bin/ssh").c_str(), 0755);
+    std::ofstream known(dir_.File("known_hosts"));
+    for (int i = 1; i <= kHosts; ++i) known << Hosts::Name(i) << " " << ReadFile(dir_.File("hostkey.pub"));
+  }
+
+  // Starts the sshd of a host, with an empty cache folder. `before` is a shell command in the host's mount namespace,
+  // `wrapper` a program that runs sshd, `variables` are set in its sessions.
+  void Serve(int host, const std::string& before = ":", const std::string& wrapper = "",
+             const std::string& variables = "") {
+    const std::string config = dir_.File(absl::StrCat("sshd_config", host));
+    std::filesystem::create_directory(Cache(host));
+    std::ofstream(config)
+        << "Port 22\nHostKey " << dir_.File("hostkey") << "\nAuthorizedKeysFile " << dir_.File("key.pub")
+        << "\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n"
+        << "KbdInteractiveAuthentication no\n"
+        << "SetEnv XDG_CACHE_HOME=" << Cache(host) << " " << variables << "\n";
+    sshds_[host] = std::make_unique<Process>(
+        hosts_->On(host, {"sh", "-c", absl::StrCat(before, " && exec ", wrapper, " ", kSshd, " -D -e -f ", config)}),
+        std::map<std::string, std::string>{{"PATH", kPath}});
+    ASSERT_TRUE(sshds_[host]->WaitForErr("Server listening")) << sshds_[host]->Err();
+  }
+
+  // ddprun on the first host.
+  std::unique_ptr<Process> Start(std::vector<std::string> arguments,
+                                 std::map<std::string, std::string> environment = {}) {
+    arguments.insert(arguments.begin(), "launcher/ddprun");
+    environment.insert({"PATH", absl::StrCat(dir_.File("bin"), ":", kPath)});
+    environment.insert({"XDG_CACHE_HOME", dir_.File("cache1")});
+    return std::make_unique<Process>(hosts_->On(1, std::move(arguments)), std::move(environment));
+  }
+
+  // Runs a job that can't start and returns what the user sees.
+  std::string Fault(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
+    std::unique_ptr<Process> ddprun = Start(std::move(arguments), std::move(environment));
+    EXPECT_EQ(ddprun->Wait(), 1) << ddprun->Out() << ddprun->Err();
+    EXPECT_EQ(ddprun->Out(), "");
+    EXPECT_THAT(ddprun->Err(), HasSubstr("no worker was started: "));
+    return ddprun->Err();
+  }
+
+  // A job of one worker on each of two hosts, which ends once the gate is there.
+  std::vector<std::string> TickJob(std::vector<std::string> flags = {}) {
+    std::vector<std::string> arguments = {"--hosts=node1,node2", "--shutdown-timeout=5"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    for (const std::string& word :
+         {std::string("--no-python"), std::string("tests/testbin/tick"), dir_.File("ticks"), dir_.File("gate")}) {
+      arguments.push_back(word);
+    }
+    return arguments;
+  }
+  // Waits for two workers that run at the same time.
+  bool BothTick() {
+    return Eventually([&] { return ReadFile(dir_.File("ticks")).size() > 100 && Ticking() == 2; });
+  }
+  static int Ticking() {
+    Process pgrep({"/bin/sh", "-c", "pgrep -c -x tick"}, {{"PATH", kPath}});
+    pgrep.Wait();
+    return std::stoi(pgrep.Out());
+  }
+  static int Launchers() {
+    Process pgrep({"/bin/sh", "-c", "pgrep -c -x ddprun"}, {{"PATH", kPath}});
+    pgrep.Wait();
+    return std::stoi(pgrep.Out());
+  }
+  // Nothing of a job is left, on any host.
+  static ::testing::AssertionResult AllIsGone() {
+    if (Eventually([] { return Ticking() == 0 && Launchers() == 0; })) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << Ticking() << " workers and " << Launchers() << " ddpruns are left";
+  }
+
+  static void Shell(const std::string& command) {
+    Process shell({"/bin/sh", "-ec", command}, {{"PATH", kPath}});
+    EXPECT_EQ(shell.Wait(), 0) << command << "\n" << shell.Err();
+  }
+  std::string Cache(int host) const { return dir_.File(absl::StrCat("cache", host)); }
+  std::string Gate() const { return dir_.File("gate"); }
+
+  TempDir dir_;
+  std::unique_ptr<Hosts> hosts_;
+  std::map<int, std::unique_ptr<Process>> sshds_;
+};
+
+const std::vector<std::string> kSay = {"--no-python", "sh", "-c", kSayRank};
+
+std::vector<std::string> With(std::vector<std::string> flags, const std::vector<std::string>& script = kSay) {
+  flags.insert(flags.end(), script.begin(), script.end());
+  return flags;
+}
+
+TEST_F(SshTest, ThreeHosts_AreOneJob_AndTheProgramIsCopiedOnce) {
+  Serve(2);
+  Serve(3);
+  for (int run = 0; run < 2; ++run) {
+    const std::unique_ptr<Process> ddprun = Start(With({"--hosts=node1:2,node2:3,node3:1"}));
+    EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+    EXPECT_THAT(ddprun->Err(), Not(HasSubstr("ERROR")));
+    for (const char* line :
+         {"[node1] [0]: rank=0/6 local=0/2 group=0/3", "[node1] [1]: rank=1/6 local=1/2 group=0/3",
+          "[node2] [2]: rank=2/6 local=0/3 group=1/3", "[node2] [3]: rank=3/6 local=1/3 group=1/3",
+          "[node2] [4]: rank=4/6 local=2/3 group=1/3", "[node3] [5]: rank=5/6 local=0/1 group=2/3"}) {
+      EXPECT_EQ(Count(ddprun->Out(), line), 1) << line << "\n" << ddprun->Out();
+    }
+    EXPECT_EQ(Count(ddprun->Out(), "\n"), 6);
+  }
+  for (const int host : {2, 3}) {
+    const std::filesystem::directory_iterator copies(Cache(host) + "/ddprun");
+    EXPECT_EQ(std::distance(begin(copies), end(copies)), 1);
+  }
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, Hostfile_FolderAndVariables_AreThoseOfTheUser) {
+  Serve(2);
+  std::ofstream(dir_.File("hosts")) << "# two\nnode1 slots=1\nnode2 slots=1\n";
+  const std::unique_ptr<Process> ddprun =
+      Start({"--hosts", absl::StrCat("@", dir_.File("hosts")), "--env=COLOR,SIZE=8", "--env=KIND*", "--no-python", "sh",
+             "-c", "echo \"$COLOR $SIZE $KIND_A $NCCL_DEBUG ${OTHER:-none} $(pwd)\""},
+            {{"COLOR", "blue"}, {"KIND_A", "k"}, {"NCCL_DEBUG", "WARN"}, {"OTHER", "o"}});
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  const std::string folder = std::filesystem::current_path().string();
+  // The first host runs in this process's environment.
+  EXPECT_THAT(ddprun->Out(), HasSubstr(absl::StrCat("[node1] [0]: blue 8 k WARN o ", folder, "\n")));
+  EXPECT_THAT(ddprun->Out(), HasSubstr(absl::StrCat("[node2] [1]: blue 8 k WARN none ", folder, "\n")));
+}
+
+TEST_F(SshTest, CtrlC_EndsAllHosts) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun = Start(TickJob());
+  ASSERT_TRUE(BothTick()) << ddprun->Err();
+  ddprun->Signal(SIGINT);
+  EXPECT_EQ(ddprun->Wait(), 130) << ddprun->Err();
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, KillOfTheFirstProcess_EndsAllHosts) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun = Start(TickJob());
+  ASSERT_TRUE(BothTick()) << ddprun->Err();
+  ddprun->Signal(SIGKILL);
+  EXPECT_EQ(ddprun->Wait(), 137);
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, FailureOfAWorker_IsTheJobs) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun =
+      Start({"--hosts=node1,node2", "--no-python", "sh", "-c", "test $RANK = 0 || exit 7; sleep 1000"});
+  EXPECT_EQ(ddprun->Wait(), 7);
+  EXPECT_THAT(ddprun->Err(), AllOf(HasSubstr("[node1] "), HasSubstr("[node2] "), HasSubstr("exitcode  : 7")));
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, Detached_GoesOnAlone_AndCanBeStopped) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun = Start(TickJob({"--detach", "--rdzv-id=night"}));
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_THAT(ddprun->Out(), HasSubstr("Job night runs on 2 hosts"));
+  ASSERT_TRUE(BothTick());
+  const auto command = [&](const std::string& verb) {
+    const size_t begin = ddprun->Out().find("ddprunctl --server", ddprun->Out().find(verb));
+    return ddprun->Out().substr(begin, ddprun->Out().find('\n', begin) - begin);
+  };
+  // From another host of the user, with the token.
+  EXPECT_THAT(hosts_->Shell(3, absl::StrCat("ddprunctl/", command("To see it"))), HasSubstr("night"));
+  hosts_->Shell(3, absl::StrCat("ddprunctl/", command("To end it")));
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, CutConnection_IsNamed_AndNothingIsLeft) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun = Start(TickJob());
+  ASSERT_TRUE(BothTick()) << ddprun->Err();
+  Shell("pkill -9 -f '^sshd: root@notty'");
+  EXPECT_NE(ddprun->Wait(), 0);
+  EXPECT_THAT(ddprun->Err(), HasSubstr("node2: its ssh connection was lost: "));
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, LostHost_OfAnElasticJob_TheOtherGoesOn) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun =
+      Start(TickJob({"--nnodes=1:2", "--max-restarts=3", "--rdzv-conf=last_call_timeout=1"}));
+  ASSERT_TRUE(BothTick()) << ddprun->Err();
+  Shell("kill -9 $(ip netns pids node2)");
+  EXPECT_TRUE(ddprun->WaitForErr("node2: its ssh connection was lost")) << ddprun->Err();
+  std::filesystem::remove(dir_.File("ticks"));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(ReadFile(dir_.File("ticks")), " 1 "); })) << ddprun->Err();
+  std::ofstream{Gate()};
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+}
+
+// ---- faults: one line each -----------------------------------------------------------------------------------------
+
+TEST_F(SshTest, UnknownHost) {
+  Serve(2);
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2,nowhere"})), HasSubstr("nowhere: no such host: "));
+}
+
+TEST_F(SshTest, NoKey) {
+  Serve(2);
+  std::ofstream{dir_.File("key.pub")};  // nobody is let in
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: ssh was not let in (publickey)"));
+}
+
+TEST_F(SshTest, HostKeyChanged) {
+  Serve(2);
+  std::ofstream(dir_.File("known_hosts")) << "node2 " << ReadFile(dir_.File("key.pub"));
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: its host key has changed"));
+}
+
+TEST_F(SshTest, HostKeyUnknown) {
+  Serve(2);
+  std::ofstream{dir_.File("known_hosts")};
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: its host key is not known here"));
+}
+
+TEST_F(SshTest, NoSshd) {
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: nothing answers to ssh there"));
+}
+
+class PythonSshTest : public SshTest {
+ protected:
+  void SetUp() override {
+    SshTest::SetUp();
+    if (IsSkipped()) return;
+    if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "there is no /usr/bin/python3";
+    for (const char* folder : {"env", "packages"}) std::filesystem::create_directory(dir_.File(folder));
+    std::filesystem::create_symlink("/usr/bin/python3", dir_.File("env/python"));
+    std::ofstream(dir_.File("work/train.py")) << "print('trained')\n";
+    Package("2.11.0");
+  }
+  void Package(const std::string& version) {
+    std::filesystem::remove_all(dir_.File("packages"));
+    const std::string info = dir_.File(absl::StrCat("packages/torch-", version, ".dist-info"));
+    std::filesystem::create_directories(info);
+    std::ofstream(info + "/METADATA") << "Metadata-Version: 2.1\nName: torch\nVersion: " << version << "\n";
+  }
+  std::map<std::string, std::string> Environment() const {
+    return {{"PYTHON_EXEC", dir_.File("env/python")}, {"PYTHONPATH", dir_.File("packages")}};
+  }
+  // A folder that is empty on a host.
+  std::string Hide(const std::string& folder) const { return absl::StrCat("mount -t tmpfs tmpfs ", dir_.File(folder)); }
+  std::vector<std::string> Train() const { return {"--hosts=node1,node2", dir_.File("work/train.py")}; }
+};
+
+TEST_F(PythonSshTest, EqualHosts_Train) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun = Start(Train(), Environment());
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_EQ(Count(ddprun->Out(), "]: trained\n"), 2) << ddprun->Out();
+}
+
+TEST_F(PythonSshTest, NoPython) {
+  Serve(2, Hide("env"));
+  EXPECT_THAT(Fault(Train(), Environment()),
+              HasSubstr(absl::StrCat("node2: there is no Python at ", dir_.File("env/python"))));
+}
+
+TEST_F(PythonSshTest, OtherTorch) {
+  const std::string there = absl::StrCat(dir_.path(), "/packages/torch-2.11.0.dist-info/METADATA");
+  const std::string other = dir_.File("METADATA");
+  std::ofstream(other) << absl::StrReplaceAll(ReadFile(there), {{"2.11.0", "2.10.0"}});
+  Serve(2, absl::StrCat("mount --bind ", other, " ", there));
+  EXPECT_THAT(Fault(Train(), Environment()),
+              AllOf(HasSubstr("  torch  2.11.0  2.10.0\n"), HasSubstr("node2 has torch 2.10.0, node1 has 2.11.0: ")));
+}
+
+TEST_F(PythonSshTest, ScriptMissing) {
+  Serve(2, Hide("work"));
+  EXPECT_THAT(Fault(Train(), Environment()),
+              HasSubstr(absl::StrCat("node2: there is no script ", dir_.File("work/train.py"))));
+}
+
+TEST_F(PythonSshTest, ScriptOfAnotherVersion_IsAWarning) {
+  const std::string other = dir_.File("old.py");
+  std::ofstream(other) << "print('trained long ago')\n";
+  Serve(2, absl::StrCat("mount --bind ", other, " ", dir_.File("work/train.py")));
+  const std::unique_ptr<Process> ddprun = Start(Train(), Environment());
+  EXPECT_EQ(ddprun->Wait(), 0);
+  EXPECT_THAT(ddprun->Err(), HasSubstr("the script on node2 is not that of node1"));
+}
+
+TEST_F(PythonSshTest, HostThatDiesDuringTheStart) {
+  // The interpreter of the second host hangs, and then the host is gone.
+  const std::string hanging = dir_.File("hanging");
+  std::ofstream(hanging) << "#!/bin/sh\n: >" << dir_.File("asked") << "\nexec sleep 1000\n";
+  chmod(hanging.c_str(), 0755);
+  std::filesystem::remove(dir_.File("env/python"));
+  std::filesystem::copy("/usr/bin/python3", dir_.File("env/python"));
+  Serve(2, absl::StrCat("mount --bind ", hanging, " ", dir_.File("env/python")));
+  const std::unique_ptr<Process> ddprun = Start(Train(), Environment());
+  ASSERT_TRUE(Eventually([&] { return access(dir_.File("asked").c_str(), F_OK) == 0; })) << ddprun->Err();
+  Shell("kill -9 $(ip netns pids node2)");
+  EXPECT_EQ(ddprun->Wait(), 1);
+  EXPECT_THAT(ddprun->Err(), HasSubstr("node2: its ssh connection was lost: "));
+}
+
+TEST_F(SshTest, FolderMissing) {
+  const std::string folder = std::filesystem::current_path().string();
+  Serve(2, absl::StrCat("mount -t tmpfs tmpfs ", std::filesystem::path(folder).parent_path().string()));
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
+              HasSubstr(absl::StrCat("node2: can't enter the working folder ", folder, ": No such file")));
+}
+
+TEST_F(SshTest, Firewall) {
+  Serve(2);
+  hosts_->AllowOnlyPorts(1, 22, 22);
+  EXPECT_THAT(
+      Fault(With({"--hosts=node1,node2"})),
+      AllOf(HasSubstr("node2 from port to port "), HasSubstr(absl::StrCat(Hosts::Ipv4(1), " (eth0): no answer")),
+            HasSubstr("no address of node1 can be reached from all other hosts: open the firewall")));
+}
+
+TEST_F(SshTest, SecondInterface_IsFound) {
+  const int second = hosts_->AddNetwork(Hosts::Addresses::kIpv4);
+  Serve(2);
+  hosts_->Firewall(1,
+                   "table inet first { chain in { type filter hook input priority 0; iifname \"eth0\" tcp flags & (syn "
+                   "| ack) == syn drop; }; }");
+  const std::unique_ptr<Process> ddprun =
+      Start({"--hosts=node1,node2", "--no-python", "sh", "-c", "echo \"master=$MASTER_ADDR\""});
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_EQ(Count(ddprun->Out(), absl::StrCat("master=", Hosts::Ipv4(1, second), "\n")), 2) << ddprun->Out();
+}
+
+TEST_F(SshTest, FullDisk_ForTheProgram) {
+  Serve(2, absl::StrCat("mount -t tmpfs -o size=1M tmpfs ", Cache(2)));
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
+              AllOf(HasSubstr("node2: the program could not be copied"), HasSubstr("No space left on device")));
+}
+
+TEST_F(SshTest, FullDisk_ForTheJob) {
+  Serve(2, absl::StrCat("mkdir -p ", dir_.File("tmp"), " && mount -t tmpfs -o size=64k tmpfs ", dir_.File("tmp")), "",
+        absl::StrCat("TMPDIR=", dir_.File("tmp")));
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
+              HasSubstr(absl::StrCat("node2: no space is left in ", dir_.File("tmp"))));
+}
+
+TEST_F(SshTest, OtherArchitecture) {
+  Serve(2, ":", "setarch i686");
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: it has Linux i686, this host Linux "));
+}
+
+TEST_F(SshTest, ProgramsMayNotRunThere) {
+  Serve(2, absl::StrCat("mount -t tmpfs -o noexec tmpfs ", Cache(2)));
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), AllOf(HasSubstr("node2: "), HasSubstr("folder without noexec")));
+}
+
+TEST_F(SshTest, CacheFolderIsNotWritable) {
+  Serve(2, absl::StrCat("mount -t tmpfs -o ro tmpfs ", Cache(2)));
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
+              AllOf(HasSubstr("node2: the program could not be copied"), HasSubstr("Read-only file system")));
+}
+
+TEST_F(SshTest, WrongFlags_AreOneLine) {
+  for (const auto& [flags, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--hosts=node1,node2", "--standalone"}, "--standalone with --hosts: leave it out"},
+           {{"--hosts=node1,node2", "--nnodes=3"}, "--nnodes=3, but --hosts names 2"},
+           {{"--hosts=@/nowhere"}, "--hosts: can't read '/nowhere': No such file or directory"},
+           {{"--hosts=node1", "--env=NO_SUCH_VARIABLE"}, "--env: 'NO_SUCH_VARIABLE' is not set here"},
+           {{"--detach"}, "--detach is for --hosts"},
+           {{"--hosts=node1,node1"}, "'node1' is given twice"}}) {
+    const std::unique_ptr<Process> ddprun = Start(With(flags));
+    EXPECT_EQ(ddprun->Wait(), 2);
+    EXPECT_THAT(ddprun->Err(), HasSubstr(text));
+    EXPECT_EQ(Count(ddprun->Err(), "\n"), 1) << ddprun->Err();
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::testing
