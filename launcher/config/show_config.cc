@@ -50,6 +50,9 @@ class Table {
 
   void AddJob() {
     Add("started by", cluster_.description.empty() ? "hand" : cluster_.description, "");
+    if (options_.has_hosts()) {
+      Add("hosts", "start a launcher on each over ssh; below: of this host", origins_.Of("hosts"));
+    }
     AddFlag(options_.standalone ? "standalone" : "nnodes", NnodesText(options_.nnodes));
     AddFlag("nproc-per-node", absl::StrCat(config_.slots));
     AddFlag("max-restarts", absl::StrCat(options_.max_restarts));
