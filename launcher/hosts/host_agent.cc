@@ -274,7 +274,7 @@ class HostAgent {
     writer_->Write(std::move(frame));
   }
 
-  // Nobody listens any more.
+  // The other side has gone.
   void OnLost() {
     if (is_lost_) return;
     is_lost_ = true;

@@ -7,7 +7,7 @@ namespace ddprun::launcher {
 
 // Runs the agent of `ddprun --hosts` on one of its hosts: reads HostCommands from standard input and writes HostReports
 // to standard output. It runs this program again as the host's launcher, and stops it when its input ends or is silent
-// for a minute; a detached launcher goes on. Returns the exit code. Call it from the main thread, before any other
+// for a minute; a detached launcher continues. Returns the exit code. Call it from the main thread, before any other
 // thread exists.
 int RunHostAgent();
 

@@ -335,7 +335,7 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   if (!python.empty()) variables->insert({"PYTHON_EXEC", python});
   plan.token = options.credentials.token;
   const bool has_own_server = !plan.has_endpoint && !options.credentials.has_token() && !options.credentials.has_tls();
-  if (has_own_server) plan.token = RandomId();  // nobody else may join the job or stop it
+  if (has_own_server) plan.token = RandomId();  // other users can neither join nor stop the job
   if (!plan.token.empty()) (*variables)[rendezvous::kTokenVariable] = plan.token;
   for (const auto& [name, value] : *variables) prepare.add_environment(absl::StrCat(name, "=", value));
   return plan;

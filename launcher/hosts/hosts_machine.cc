@@ -113,7 +113,7 @@ void HostsMachine::Fail(size_t index, const std::string& reason, SteadyTime now,
   GiveUp("a host was lost during the start", effects);
 }
 
-// Goes on when all hosts have answered, so that all faults are shown at once.
+// Continues when all hosts have answered, so that all faults are shown at once.
 void HostsMachine::Proceed(SteadyTime now, HostsEffects* effects) {
   if (std::any_of(hosts_.begin(), hosts_.end(), [&](const Host& host) { return IsWaiting(host); })) return;
   const size_t gone = Count(State::kGone);

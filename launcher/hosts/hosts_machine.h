@@ -18,7 +18,7 @@
 
 namespace ddprun::launcher {
 
-// What `ddprun --hosts` is to do.
+// The task of `ddprun --hosts`.
 struct HostsPlan {
   std::vector<HostSpec> hosts;
   int min_nodes = 1;                        // with fewer hosts the job can't run

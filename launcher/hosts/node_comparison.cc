@@ -31,7 +31,7 @@ std::string BytesText(int64_t bytes) {
 
 std::string CountText(int64_t count) { return count < 0 ? "unlimited" : absl::StrCat(count); }
 
-// What a row shows of a host; equal texts are equal facts.
+// A row of the table. Hosts with equal texts are equal in this respect.
 struct Row {
   const char* name;
   std::function<std::string(const HostReading&)> text;

@@ -14,7 +14,7 @@
 
 namespace ddprun::launcher {
 
-// Writes to a pipe from the loop without blocking it. What the other side doesn't take yet is kept. Belongs to the
+// Writes to a pipe from the loop without blocking it. Bytes that the other side does not read yet are kept. Belongs to the
 // loop's thread, and must be destroyed before the loop.
 class PipeWriter {
  public:
@@ -29,7 +29,7 @@ class PipeWriter {
   void Write(std::string bytes);
   // Writes the first `bytes` of a file; it is read while it is written.
   void WriteFile(UniqueFd file, int64_t bytes);
-  // What was not taken yet is dropped.
+  // Drops the bytes that were not written yet.
   void Close();
 
   // Bytes not taken yet, files excluded.

@@ -13,8 +13,8 @@
 // Finds out at which addresses one host can be reached from others, before the launchers rely on one.
 namespace ddprun::launcher {
 
-// Listens at all addresses of this host, and sends a word to everybody who connects: so nobody takes another program, or
-// a host of the same private address, for it. Belongs to the loop's thread.
+// Listens at all addresses of this host, and sends a word to each client, so that another program, or
+// another host with the same private address, is not mistaken for it. Belongs to the loop's thread.
 class ReachListener {
  public:
   // ResourceExhausted: no port of the range is free.

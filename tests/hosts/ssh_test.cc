@@ -243,7 +243,7 @@ TEST_F(SshTest, UnknownHost) {
 
 TEST_F(SshTest, NoKey) {
   Serve(2);
-  std::ofstream{dir_.File("key.pub")};  // nobody is let in
+  std::ofstream{dir_.File("key.pub")};  // no key is accepted
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: ssh was not let in (publickey)"));
 }
 
