@@ -17,9 +17,9 @@ namespace ddprun::launcher {
 // that says what is missing on this host: the folder, the script, the interpreter.
 absl::Status PrepareHost(const hosts::v1::HostCommand::Prepare& prepare);
 
-// Collects what `prepare` needs to know of this host, and calls `done` on the loop's thread: with the facts, or with why
-// its interpreter does not run. The versions of packages come from their metadata; nothing is imported. Returns the
-// running interpreter, if any, which is killed when it is destroyed. REQUIRES: PrepareHost has succeeded.
+// Collects the facts of this host and passes them to `done` on the loop's thread; or an error, if the interpreter does
+// not run. The versions of packages come from their metadata; nothing is imported. Returns the running interpreter, if
+// any, which is killed when it is destroyed. REQUIRES: PrepareHost has succeeded.
 absl::StatusOr<std::unique_ptr<Command>> CollectFacts(
     EventLoop* loop, const hosts::v1::HostCommand::Prepare& prepare,
     std::function<void(absl::StatusOr<hosts::v1::HostReport::Facts>)> done);

@@ -14,8 +14,8 @@
 
 namespace ddprun::launcher {
 
-// Writes to a pipe from the loop without blocking it. Bytes that the other side does not read yet are kept. Belongs to the
-// loop's thread, and must be destroyed before the loop.
+// Writes to a pipe from the loop without blocking it. Bytes that the other side does not read yet are kept. Belongs to
+// the loop's thread, and must be destroyed before the loop.
 class PipeWriter {
  public:
   // Makes `fd` non-blocking. `on_progress` is called when the other side has taken some bytes.
