@@ -2,6 +2,8 @@
 
 usage: count_tests.py EVENTS.json
 
+Names the failed cases on standard error.
+
 Cases are read from each test's XML. A test target that did not pass but has no failed case (it crashed, timed out or
 was not built) counts as one failed case; a target that passed without XML counts as one passed case.
 """
@@ -13,14 +15,15 @@ import xml.etree.ElementTree as ElementTree
 
 
 def count_cases(path):
-    """Returns (passed, failed, skipped) of one XML file, or None if it can't be read."""
+    """Returns ((passed, failed, skipped), names of failed cases) of one XML file, or None if it can't be read."""
     try:
         cases = list(ElementTree.parse(path).getroot().iter("testcase"))
     except (OSError, ElementTree.ParseError):
         return None
-    failed = sum(1 for case in cases if case.find("failure") is not None or case.find("error") is not None)
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = sum(1 for case in cases if case.find("skipped") is not None or case.get("status") == "notrun")
-    return len(cases) - failed - skipped, failed, skipped
+    names = [f"{case.get('classname', '')}.{case.get('name', '')}" for case in failed]
+    return (len(cases) - len(failed) - skipped, len(failed), skipped), names
 
 
 def read_events(path):
@@ -58,12 +61,14 @@ def main():
             skipped += 1
             continue
         failed_here = 0
+        names = []
         good = overall in ("PASSED", "FLAKY")
         for result in results.get(label, {}).values():
             files = {f["name"]: f.get("uri", "") for f in result.get("testActionOutput", [])}
             xml = urllib.parse.unquote(urllib.parse.urlparse(files.get("test.xml", "")).path)
-            cases = count_cases(xml)
-            if cases is None or sum(cases) == 0:
+            cases, failed_names = count_cases(xml) or ((0, 0, 0), [])
+            names += failed_names
+            if sum(cases) == 0:
                 cases = (1, 0, 0) if good else (0, 1, 0)
             passed += cases[0]
             failed_here += cases[1]
@@ -72,7 +77,7 @@ def main():
             failed_here = 1
         failed += failed_here
         if failed_here:
-            print(f"{label}: {overall}", file=sys.stderr)
+            print(f"{label}: {overall} {' '.join(names)}".rstrip(), file=sys.stderr)
     print(passed, failed, skipped)
 
 

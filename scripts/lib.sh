@@ -137,7 +137,8 @@ run_tests() {
   at_once=$(($(nproc) + 4))
   STEP_EVENTS=$events step "$name" run_bazel test --jobs=$at_once --local_cpu_resources=$at_once --keep_going \
     --build_event_json_file="$events" "$@" || status=$?
-  read -r PASSED FAILED SKIPPED < <("$ROOT/.venv/bin/python" "$ROOT/scripts/count_tests.py" "$events") || true
+  read -r PASSED FAILED SKIPPED < <("$ROOT/.venv/bin/python" "$ROOT/scripts/count_tests.py" "$events" \
+    2> >(tee -a "${DDPRUN_FAILURES_FILE:-/dev/null}" >&2)) || true
   : "${PASSED:=0}" "${FAILED:=0}" "${SKIPPED:=0}"
   "$ROOT/.venv/bin/python" -B "$ROOT/scripts/progress.py" --remember "$events" "$LOGS/$name.durations.json" || true
   # Bazel itself failed (3: a test failed, 4: there was no test), and no test reports it.
