@@ -386,6 +386,17 @@ TEST_F(SshTest, OtherArchitecture) {
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: it has Linux i686, this host Linux "));
 }
 
+TEST_F(SshTest, OldCLibrary) {
+  Serve(2);
+  EXPECT_EQ(Start({"--hosts=node2", "--no-python", "true"})->Wait(), 0);
+  // The copy there now wants a version that no C library has.
+  const std::string copy = std::filesystem::directory_iterator(Cache(2) + "/ddprun")->path().string() + "/ddprun";
+  const std::string program = absl::StrReplaceAll(ReadFile(copy), {{"GLIBC_2.34", "GLIBC_2.99"}});
+  std::ofstream(copy, std::ios::binary) << program;
+  EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
+              AllOf(HasSubstr("node2: its C library is too old for this program ("), HasSubstr("GLIBC_2.99")));
+}
+
 TEST_F(SshTest, ProgramsMayNotRunThere) {
   Serve(2, absl::StrCat("mount -t tmpfs -o noexec tmpfs ", Cache(2)));
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), AllOf(HasSubstr("node2: "), HasSubstr("folder without noexec")));
