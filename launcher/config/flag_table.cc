@@ -236,8 +236,9 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return StoreStreams(v, &o->output.redirects); }},
     {"tee", "t", "0|1|2|3|RANK:N,...", kOutput, "write to files and, with a prefix, to the terminal",
      [](string_view v, Options* o) { return StoreStreams(v, &o->output.tee); }},
-    {"local-ranks-filter", "", "RANK,...", kOutput, "show only these workers' output on the terminal (all)",
-     [](string_view v, Options* o) { return Store(ParseLocalRanks(v), &o->output.local_ranks_filter); },
+    {"local-ranks-filter", "", "[global:]RANK,...", kOutput,
+     "show only these workers' output on the terminal, by\nlocal rank, or with global: by rank of the job (all)",
+     [](string_view v, Options* o) { return Store(ParseRankFilter(v), &o->output.local_ranks_filter); },
      EmptyValue::kNotGiven},
     {"log-line-prefix-template", "", "TEXT", kOutput,
      "prefix of lines that --tee shows, with ${rank},\n${local_rank}, ${role_name}, ${hostname}, ${time}\n"

@@ -218,8 +218,8 @@ void SetOutput(const OutputSettings& output, LaunchConfig* config) {
     config->notes.push_back(absl::StrCat("--redirects or --tee names local rank ", named, ", but this node has only ",
                                          config->slots, " workers"));
   }
-  const std::set<int32_t>& shown = output.local_ranks_filter;
-  if (!shown.empty() && *shown.begin() >= config->slots) {
+  const RankFilter& shown = output.local_ranks_filter;
+  if (!shown.global && !shown.ranks.empty() && *shown.ranks.begin() >= config->slots) {
     config->notes.push_back(absl::StrCat("no output is shown: --local-ranks-filter names no local rank below ",
                                          config->slots, ", the number of workers on this node"));
   }

@@ -2,24 +2,40 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/node_count.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
+namespace {
 
-absl::StatusOr<std::set<int32_t>> ParseLocalRanks(absl::string_view text) {
-  std::set<int32_t> ranks;
-  for (const absl::string_view word : absl::StrSplit(text, ',')) {
-    const absl::StatusOr<int64_t> rank = ParseInteger(absl::StripAsciiWhitespace(word), 0, kMaxProcesses - 1);
+constexpr char kGlobal[] = "global:";
+
+}  // namespace
+
+std::string RankFilter::ToString() const { return absl::StrCat(global ? kGlobal : "", absl::StrJoin(ranks, ",")); }
+
+absl::StatusOr<RankFilter> ParseRankFilter(absl::string_view text) {
+  RankFilter filter;
+  absl::string_view list = text;
+  filter.global = absl::ConsumePrefix(&list, kGlobal);
+  const int64_t max = filter.global ? int64_t{rendezvous::kMaxNodes} * kMaxProcesses - 1 : kMaxProcesses - 1;
+  for (const absl::string_view word : absl::StrSplit(list, ',')) {
+    const absl::StatusOr<int64_t> rank = ParseInteger(absl::StripAsciiWhitespace(word), 0, max);
     if (!rank.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(Quoted(text), " is not a list of local ranks such as 0,1: ", rank.status().message()));
+          absl::StrCat(Quoted(text),
+                       " is not a list of local ranks such as 0,1, or of ranks of the job such as "
+                       "global:0,8: ",
+                       rank.status().message()));
     }
-    ranks.insert(static_cast<int32_t>(*rank));
+    filter.ranks.insert(static_cast<int32_t>(*rank));
   }
-  return ranks;
+  return filter;
 }
 
 std::vector<std::string> ParseLineFilters(absl::string_view text) {

@@ -11,8 +11,22 @@
 
 namespace ddprun::launcher {
 
-// Parses local ranks such as "0,2" (--local-ranks-filter). InvalidArgument: one line, without the flag's name.
-absl::StatusOr<std::set<int32_t>> ParseLocalRanks(absl::string_view text);
+// The workers whose output is shown: --local-ranks-filter.
+struct RankFilter {
+  std::set<int32_t> ranks;  // empty: all
+  bool global = false;      // they are ranks of the job, not of the node
+
+  bool Shows(int32_t local_rank, int32_t rank) const {
+    return ranks.empty() || ranks.contains(global ? rank : local_rank);
+  }
+  // As ParseRankFilter reads it.
+  std::string ToString() const;
+  friend bool operator==(const RankFilter&, const RankFilter&) = default;
+};
+
+// Parses local ranks such as "0,2", or ranks of the job such as "global:0,8". InvalidArgument: one line, without the
+// flag's name.
+absl::StatusOr<RankFilter> ParseRankFilter(absl::string_view text);
 
 // Parses texts such as "apple,orange", of which a line must contain one (--duplicate-stdout-filters). Two commas stand
 // for a literal comma. Empty texts are dropped.

@@ -151,8 +151,8 @@ class Table {
     AddFlag("log-dir", output.log_dir.empty() ? "none" : output.log_dir);
     AddStreams("redirects", output.redirects);
     AddStreams("tee", output.tee);
-    const std::set<int32_t>& shown = output.local_ranks_filter;
-    if (!shown.empty()) AddFlag("local-ranks-filter", absl::StrJoin(shown, ","));
+    const RankFilter& shown = output.local_ranks_filter;
+    if (!shown.ranks.empty()) AddFlag("local-ranks-filter", shown.ToString());
     if (output.line_prefix != kDefaultLinePrefix) AddFlag("log-line-prefix-template", output.line_prefix);
     if (!config_.cpus.empty()) {
       std::vector<std::string> cpus;

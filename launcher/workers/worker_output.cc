@@ -134,7 +134,7 @@ absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart
   }
   const OutputSettings& output = config_.output;
   const StdStreams redirect = output.redirects.For(local_rank), tee = output.tee.For(local_rank);
-  const bool shown = output.local_ranks_filter.empty() || output.local_ranks_filter.contains(local_rank);
+  const bool shown = output.local_ranks_filter.Shows(local_rank, rank);
   const std::string prefix = ExpandLinePrefix(output.line_prefix, {config_.role, local_rank, rank, host_});
   absl::StatusOr<Stream> out =
       OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, output.stdout_filters}, prefix);

@@ -55,6 +55,15 @@ TEST_F(NodesTest, ThreeNodes_DifferentSlotCounts_RanksAreContiguous) {
   for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(Count(all, absl::StrCat("rank=", rank, "/6")), 1) << all;
 }
 
+TEST_F(NodesTest, LocalRanksFilterWithGlobal_ShowsTheseRanksOfTheJob) {
+  const std::vector<std::string> filter = {"--local-ranks-filter=global:0,3"};
+  Launcher a(NodeFlags(port_, "2", 2, filter, kSayRank)), b(NodeFlags(port_, "2", 2, filter, kSayRank));
+  ExpectEnd({&a, &b});
+  const std::string all = a.Out() + b.Out();
+  EXPECT_EQ(Lines(all), 2) << all;
+  for (const char* rank : {"rank=0/4", "rank=3/4"}) EXPECT_THAT(all, HasSubstr(rank));
+}
+
 TEST_F(NodesTest, NodeRank_IsHonoured) {
   Launcher a(NodeFlags(port_, "2", 1, {"--node-rank=1"}, kSayRank));
   Launcher b(NodeFlags(port_, "2", 1, {"--node-rank=0"}, kSayRank));

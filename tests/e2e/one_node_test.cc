@@ -278,6 +278,16 @@ TEST(OneNodeTest, LocalRanksFilter_TheTerminalShowsOnlyThose) {
   EXPECT_EQ(ReadFile(FindFile(dir.path(), "1/stdout.log")), "out 1\n");
 }
 
+TEST(OneNodeTest, TeeWithoutLogDir_PrefixesLinesAndLeavesNoFile) {
+  TempDir dir;
+  Finished launcher(
+      0, Standalone(2, {"--tee=3", "--log-line-prefix-template=[${hostname} ${rank}]: "}, "echo out; echo err >&2"),
+      {{"TMPDIR", dir.path()}});
+  for (const char* line : {" 0]: out\n", " 1]: out\n"}) EXPECT_THAT(launcher.Out(), HasSubstr(line));
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr(" 1]: err\n"), Not(HasSubstr("logs are in"))));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
 TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
   TempDir dir;
   Finished launcher(0, Standalone(2,

@@ -247,6 +247,7 @@ TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {
   EXPECT_EQ(MustResolve({"--tee=3", "--duplicate-stdout-filters=x", "--local-ranks-filter=0"}).notes, Words{});
   EXPECT_EQ(MustResolve({"--duplicate-stderr-filters=x"}).notes.size(), 1u);
   EXPECT_EQ(MustResolve({"--local-ranks-filter=1,2"}).notes.size(), 1u) << "one worker, whose local rank is 0";
+  EXPECT_EQ(MustResolve({"--local-ranks-filter=global:1,2"}).notes, Words{}) << "other nodes may have them";
   EXPECT_EQ(MustResolve({"--run-path", "--logs-specs=x"}).notes.size(), 2u);
 }
 

@@ -10,14 +10,26 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-TEST(ParseLocalRanks, List_IsASet) {
-  EXPECT_EQ(*ParseLocalRanks("0"), std::set<int32_t>{0});
-  EXPECT_EQ(*ParseLocalRanks("12,0, 3,0"), (std::set<int32_t>{0, 3, 12}));
+TEST(ParseRankFilter, List_IsASetOfLocalRanks) {
+  EXPECT_EQ(*ParseRankFilter("0"), (RankFilter{{0}, false}));
+  EXPECT_EQ(*ParseRankFilter("12,0, 3,0"), (RankFilter{{0, 3, 12}, false}));
+  EXPECT_TRUE(ParseRankFilter("1")->Shows(/*local_rank=*/1, /*rank=*/9));
+  EXPECT_FALSE(ParseRankFilter("1")->Shows(0, 1));
 }
 
-TEST(ParseLocalRanks, WhatIsNone_IsNamed) {
-  for (const char* text : {"", ",", "0,", "one", "-1", "0-3", "1.5", "99999999999"}) {
-    const absl::Status status = ParseLocalRanks(text).status();
+TEST(ParseRankFilter, Global_MeansRanksOfTheJob) {
+  const RankFilter filter = *ParseRankFilter("global:9,100000");
+  EXPECT_EQ(filter, (RankFilter{{9, 100000}, true}));
+  EXPECT_TRUE(filter.Shows(/*local_rank=*/1, /*rank=*/9));
+  EXPECT_FALSE(filter.Shows(9, 1));
+  EXPECT_EQ(filter.ToString(), "global:9,100000");
+  EXPECT_TRUE(RankFilter().Shows(0, 0)) << "all, if none is named";
+}
+
+TEST(ParseRankFilter, WhatIsNone_IsNamed) {
+  for (const char* text : {"", ",", "0,", "one", "-1", "0-3", "1.5", "99999999999", "5000",
+                           "global:", "global:99999999999", "global:0,global:1", "Global:0", "rank:0"}) {
+    const absl::Status status = ParseRankFilter(text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
     EXPECT_NE(status.message().find("is not a list of local ranks such as 0,1"), absl::string_view::npos) << status;
   }

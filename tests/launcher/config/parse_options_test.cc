@@ -81,7 +81,7 @@ const Sample kSamples[] = {
      }},
     {"local-ranks-filter", "0,2",
      [](const Options& o) {
-       return o.output.local_ranks_filter == std::set<int32_t>{0, 2};
+       return o.output.local_ranks_filter == RankFilter{{0, 2}};
      }},
     {"log-line-prefix-template", "[${rank}]: ", [](const Options& o) { return o.output.line_prefix == "[${rank}]: "; }},
     {"duplicate-stdout-filters", "a,b",
