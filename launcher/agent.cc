@@ -21,6 +21,8 @@
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/report/error_file_format.h"
 #include "launcher/report/failure_summary.h"
+#include "launcher/report/nccl_hint.h"
+#include "launcher/report/wait_text.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "worker_contract/environment.h"
@@ -379,14 +381,17 @@ int Agent::Finish() {
     report.others = exit_->siblings;
     report.time_zone = absl::LocalTimeZone();
     report.interpreter = FindInterpreter(settings_.config);
+    const bool several_nodes = settings_.config.settings.max_nodes() > 1;
     if (report.verdict.has_first_cause())
       report.hint = TorchHint(settings_.config, host_, report.verdict.first_cause());
+    if (report.verdict.has_first_cause() && report.hint.empty())
+      report.hint = NcclHint(report.verdict.first_cause(), several_nodes ? InterfaceOf(place_.address) : "");
     // This node never got a round, and no worker failed: too few nodes joined.
-    if (round_started_ == SteadyTime() && report.verdict.exit_code() == 1 &&
-        settings_.config.settings.max_nodes() > 1) {
-      report.hint =
-          absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=", ServersText(settings_.config),
-                       " and --rdzv-id=", settings_.config.job_id);
+    if (round_started_ == SteadyTime() && report.verdict.exit_code() == 1 && several_nodes) {
+      const std::vector<std::string> absent = machine_->AbsentHosts();
+      report.hint = absl::StrCat("start ddprun on ", absent.empty() ? "the other nodes" : HostsText(absent),
+                                 " with the same --rdzv-endpoint=", ServersText(settings_.config),
+                                 " and --rdzv-id=", settings_.config.job_id);
     }
     LogVerbatim(FailureSummary(report));
     WriteOuterErrorFile(*exit_->verdict);

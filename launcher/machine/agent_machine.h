@@ -117,6 +117,7 @@ class AgentMachine {
 
   // See WaitReports.
   void OnServing(std::string where) { reports_.OnServing(std::move(where)); }
+  std::vector<std::string> AbsentHosts() const { return reports_.Absent(); }
 
   // A warning is passed on to the workers, any other signal stops the job. A signal that the batch system sends to
   // every process is not sent to the workers a second time. The batch system signals all nodes of the job, but not in

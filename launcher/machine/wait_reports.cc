@@ -46,10 +46,14 @@ std::string WaitReports::WaitText(SteadyTime now) const {
   return absl::StrCat("waiting for the other nodes of job ", names_.job_id);
 }
 
+std::vector<std::string> WaitReports::Absent() const {
+  return waiting_ ? AbsentHosts(*waiting_, names_.expected_hosts) : std::vector<std::string>();
+}
+
 void WaitReports::ReportFailedWait(AgentEffects* effects) const {
   if (!waiting_ || waiting_->spare()) return;
   // The server knows which nodes joined; this launcher knows which were expected, and the address at which it serves.
-  const std::vector<std::string> absent = AbsentHosts(*waiting_, names_.expected_hosts);
+  const std::vector<std::string> absent = Absent();
   if (!absent.empty()) {
     effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("timed out waiting for ", HostsText(absent))});
   }

@@ -39,6 +39,8 @@ class WaitReports {
   void OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now);
   // Returns one line: "waiting for ...".
   std::string WaitText(SteadyTime now) const;
+  // The expected nodes that have not joined; empty if unknown.
+  std::vector<std::string> Absent() const;
   // The job failed while this node waited: logs which nodes did not join.
   void ReportFailedWait(AgentEffects* effects) const;
 
