@@ -31,7 +31,8 @@ std::string FullHostname() {
 absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environment,
                                                 const std::optional<PortRange>& ports) {
   const bool in_pod = environment("JOB_COMPLETION_INDEX").has_value();
-  absl::StatusOr<ClusterEnvironment> found = DetectCluster(environment, ports, in_pod ? FullHostname() : "");
+  absl::StatusOr<ClusterEnvironment> found =
+      DetectCluster(environment, ports, in_pod ? FullHostname() : "", ReadSmallFile);
   if (!found.ok() || found->starter != ClusterEnvironment::Starter::kSlurm || !found->batch) return found;
   std::string text;
   for (const std::string& place : SlurmConfPaths(environment)) {

@@ -10,8 +10,9 @@
 
 namespace ddprun::launcher {
 
-// Detects the environment that started this process: reads environment variables, slurm.conf and, in a Kubernetes pod,
-// the host's full name (which may query a name server). `ports` restricts the port of a derived endpoint.
+// Detects the environment that started this process: reads environment variables, the files that they name,
+// slurm.conf and, in a Kubernetes pod, the host's full name (which may query a name server). `ports` restricts the port
+// of a derived endpoint.
 // InvalidArgument: as DetectCluster (cluster/detect.h).
 absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environment,
                                                 const std::optional<PortRange>& ports);

@@ -24,4 +24,10 @@ int DerivedPort(uint32_t job, uint32_t step, int restart, const std::optional<Po
   return ports.first + static_cast<int>(place % n);
 }
 
+int DerivedPort(absl::string_view job, const std::optional<PortRange>& range) {
+  uint32_t hash = 2166136261;  // FNV-1a, which is the same in every launcher
+  for (const char byte : job) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619;
+  return DerivedPort(hash, 0, 0, range);
+}
+
 }  // namespace ddprun::launcher

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/strings/string_view.h"
 #include "launcher/config/port_range.h"
 
 namespace ddprun::launcher {
 
-// Default port range for the server of a SLURM step: below the ephemeral ports (32768 and up), above those of common
+// Default range of derived ports: below the ephemeral ports (32768 and up), above those of common
 // services.
 inline constexpr PortRange kDerivedPorts = {20000, 29999};
 
@@ -19,6 +20,9 @@ inline constexpr PortRange kDerivedPorts = {20000, 29999};
 // the golden ratio stay away from whole numbers: with the default range, jobs whose ids differ by k <= 50 are at least
 // 3800/k ports apart, and that many steps of each can run without a collision. REQUIRES: restart >= 0.
 int DerivedPort(uint32_t job, uint32_t step, int restart, const std::optional<PortRange>& range);
+
+// Port for a job whose id is a text, from a hash of it.
+int DerivedPort(absl::string_view job, const std::optional<PortRange>& range);
 
 }  // namespace ddprun::launcher
 

@@ -22,12 +22,15 @@ struct Family {
   const char* one_per_node;  // command that starts one process per node
 };
 
-// Hydra last, because MVAPICH sets its variables too.
+// jsrun first, because it sets Open MPI's variables too, and Hydra last, because MVAPICH sets its variables too.
 constexpr Family kFamilies[] = {
+    {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "jsrun",
+     "jsrun --rs_per_host=1 --tasks_per_rs=1"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun",
      "mpirun --map-by ppr:1:node"},
     {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "mpiexec", "mpiexec -ppn 1"},
     {"MVAPICH", "MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_LOCAL_SIZE", "mpiexec", "mpiexec -ppn 1"},
+    {"PALS", "PALS_RANKID", "PMI_SIZE", "PMI_LOCAL_SIZE", "mpiexec", "mpiexec --ppn 1"},
     {"MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpiexec", "mpiexec -ppn 1"},
 };
 
@@ -44,7 +47,13 @@ absl::StatusOr<std::optional<Found<Endpoint>>> ReadEndpoint(const EnvironmentLoo
   const std::optional<std::string> address = Variable(environment, "MASTER_ADDR");
   const auto port = NumberVariable(environment, "MASTER_PORT", 1, 65535);
   if (!port.ok()) return port.status();
-  if (!address.has_value()) return std::nullopt;
+  if (!address.has_value()) {
+    const std::optional<std::string> azure = Variable(environment, "AZ_BATCH_MASTER_NODE");
+    if (!azure.has_value()) return std::nullopt;
+    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(*azure);
+    if (!endpoint.ok()) return BadVariable("AZ_BATCH_MASTER_NODE", *azure, endpoint.status().message());
+    return Found<Endpoint>{*endpoint, Assignment("AZ_BATCH_MASTER_NODE", *azure)};
+  }
   const absl::StatusOr<std::string> host = ParseHost(*address);
   if (!host.ok()) return BadVariable("MASTER_ADDR", *address, host.status().message());
   const std::string source = Assignment("MASTER_ADDR", *address);

@@ -13,19 +13,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kMaxGpus = 4096;
-
-// Number of devices in a list such as "0,1" or "GPU-8b1f,MIG-77aa". As in the drivers, the list ends at the first entry
-// that is not a device.
-int CountDevices(const std::string& list) {
-  int count = 0;
-  for (const absl::string_view device : absl::StrSplit(list, ',')) {
-    if (device.empty() || device == "-1" || device == "NoDevFiles") break;
-    ++count;
-  }
-  return count;
-}
-
 // GPUs that SLURM gave the step (or, without one, the job) on this node.
 absl::StatusOr<std::optional<Found<int>>> Given(const EnvironmentLookup& environment, bool in_step) {
   const absl::StatusOr<std::optional<int64_t>> number = NumberVariable(environment, "SLURM_GPUS_ON_NODE", 0, kMaxGpus);
@@ -37,15 +24,6 @@ absl::StatusOr<std::optional<Found<int>>> Given(const EnvironmentLookup& environ
   const std::optional<std::string> list = Variable(environment, name);
   if (!list.has_value()) return std::nullopt;
   return Found<int>{CountDevices(*list), Assignment(name, *list)};
-}
-
-// GPUs visible to the task, if restricted. An empty value means none.
-std::optional<Found<int>> Visible(const EnvironmentLookup& environment) {
-  for (const char* const name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
-    const std::optional<std::string> list = environment(name);
-    if (list.has_value()) return Found<int>{CountDevices(*list), Assignment(name, *list)};
-  }
-  return std::nullopt;
 }
 
 // ", from --gpus-per-task", if that can be determined.
@@ -68,7 +46,7 @@ absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, Cl
   if (!given.ok()) return given.status();
   if (!given->has_value() || (*given)->value == 0) return absl::OkStatus();
   const Found<int>& all = **given;
-  const std::optional<Found<int>> visible = Visible(environment);
+  const std::optional<Found<int>> visible = VisibleGpus(environment);
   const std::string option = BindingOption(environment);
 
   if (!visible.has_value() || visible->value >= all.value) {

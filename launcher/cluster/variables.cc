@@ -1,9 +1,14 @@
 #include "launcher/cluster/variables.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/endpoint.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -25,6 +30,49 @@ absl::StatusOr<std::optional<int64_t>> NumberVariable(const EnvironmentLookup& e
   const absl::StatusOr<int64_t> number = ParseInteger(*value, min, max);
   if (!number.ok()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", number.status().message()));
   return std::optional<int64_t>(*number);
+}
+
+absl::StatusOr<std::optional<Found<int>>> FoundNumber(const EnvironmentLookup& environment, const char* name,
+                                                      int64_t min, int64_t max) {
+  if (name == nullptr) return std::nullopt;
+  const auto number = NumberVariable(environment, name, min, max);
+  if (!number.ok()) return number.status();
+  if (!number->has_value()) return std::nullopt;
+  return Found<int>{static_cast<int>(**number), Assignment(name, absl::StrCat(**number))};
+}
+
+int CountDevices(absl::string_view list) {
+  int count = 0;
+  for (const absl::string_view device : absl::StrSplit(list, ',')) {
+    if (device.empty() || device == "-1" || device == "NoDevFiles") break;
+    ++count;
+  }
+  return count;
+}
+
+std::optional<Found<int>> VisibleGpus(const EnvironmentLookup& environment) {
+  for (const char* const name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    const std::optional<std::string> list = environment(name);
+    if (list.has_value()) return Found<int>{CountDevices(*list), Assignment(name, *list)};
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::optional<std::vector<std::string>>> HostNames(const EnvironmentLookup& environment,
+                                                                  const std::string& name) {
+  const std::optional<std::string> value = Variable(environment, name);
+  if (!value.has_value()) return std::nullopt;
+  std::vector<std::string> hosts;
+  for (const absl::string_view word : absl::StrSplit(*value, absl::ByAnyChar(" \t\n,[]\""), absl::SkipEmpty())) {
+    const absl::StatusOr<std::string> host = ParseHost(word);
+    if (!host.ok()) return BadVariable(name, *value, host.status().message());
+    hosts.push_back(*host);
+  }
+  if (hosts.empty()) return BadVariable(name, *value, "it names no host");
+  if (hosts.size() > rendezvous::kMaxNodes) {
+    return BadVariable(name, *value, absl::StrCat("a job has at most ", rendezvous::kMaxNodes, " nodes"));
+  }
+  return std::optional(std::move(hosts));
 }
 
 std::string Assignment(absl::string_view name, absl::string_view value) {

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "launcher/config/cluster_environment.h"
 #include "launcher/config/environment_lookup.h"
 
 // Reads environment variables set by the system that started this launcher. Every error is InvalidArgument: one line
@@ -19,6 +21,25 @@ std::optional<std::string> Variable(const EnvironmentLookup& environment, const 
 // Value as an integer from `min` to `max`, inclusive; absent as above.
 absl::StatusOr<std::optional<int64_t>> NumberVariable(const EnvironmentLookup& environment, const std::string& name,
                                                       int64_t min, int64_t max);
+
+inline constexpr int kMaxGpus = 4096;
+
+// As NumberVariable, with the source of the value. Absent also if `name` is null.
+absl::StatusOr<std::optional<Found<int>>> FoundNumber(const EnvironmentLookup& environment, const char* name,
+                                                      int64_t min, int64_t max);
+
+// Number of devices in a list such as "0,1" or "GPU-8b1f,MIG-77aa". As in the drivers, the list ends at the first entry
+// that is not a device.
+int CountDevices(absl::string_view list);
+
+// GPUs that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lets this process see, if one is set. An empty value means
+// none.
+std::optional<Found<int>> VisibleGpus(const EnvironmentLookup& environment);
+
+// Value as a list of at least one and at most kMaxNodes hosts, separated by blanks, commas or newlines, or a JSON list
+// of strings; absent as above.
+absl::StatusOr<std::optional<std::vector<std::string>>> HostNames(const EnvironmentLookup& environment,
+                                                                  const std::string& name);
 
 // "NAME=value", for Found::source and for messages. Long values are truncated.
 std::string Assignment(absl::string_view name, absl::string_view value);

@@ -27,9 +27,9 @@ struct BatchSystem {
 };
 
 // Properties of the job, and of this node in it, as reported by the system that started this launcher (SLURM, MPI,
-// Kubernetes). Unknown values are absent. Flags take precedence over all of it (merge_environment.h).
+// Kubernetes, a cloud platform). Unknown values are absent. Flags take precedence over all of it (merge_environment.h).
 struct ClusterEnvironment {
-  enum class Starter { kNone, kSlurm, kMpi, kKubernetes };
+  enum class Starter { kNone, kSlurm, kMpi, kKubernetes, kOther };
 
   Starter starter = Starter::kNone;
   std::string description;  // "step 0 of SLURM job 1234, node 1 of 2"; empty if there is no starter
@@ -57,6 +57,9 @@ struct ClusterEnvironment {
   // Set if the shape of the job can't be derived from this environment (several tasks on a node, a batch script of
   // several nodes): one line that says what to do. Ignored if flags give the shape.
   std::string obstacle;
+  // Advice where this environment tells of several nodes but does not give all that a job of them needs: a whole line
+  // if it can't tell which node this is (`nnodes` is absent), else how to give an endpoint.
+  std::string remedy;
   // One log line each about unusual settings that may be unintended.
   std::vector<std::string> notes;
 };

@@ -93,9 +93,9 @@ class Merger {
     if (EndpointIsGiven()) return CheckGivenEndpoint();
     if (!cluster_.endpoint || !cluster_.obstacle.empty()) {
       if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve reports what is missing
-      return absl::InvalidArgumentError(
-          absl::StrCat("there are ", Counted(nodes(), "node"), " (", origins_->Of("nnodes"),
-                       "), but no endpoint is known: give --rdzv-endpoint=HOST[:PORT] of one of them"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "there are ", Counted(nodes(), "node"), " (", origins_->Of("nnodes"), "), but no endpoint is known: ",
+          cluster_.remedy.empty() ? "give --rdzv-endpoint=HOST[:PORT] of one of them" : cluster_.remedy));
     }
     const auto& [endpoint, source] = *cluster_.endpoint;
     if (origins_->IsGiven("master-port")) {
@@ -149,7 +149,7 @@ class Merger {
       if (!cluster_.obstacle.empty()) return absl::OkStatus();
       count = {ProcessCount::Kind::kNumber, std::min(gpus, kMaxProcesses)};
       origins_->Take("nproc-per-node", source);
-    } else if (count.kind == ProcessCount::Kind::kNumber && count.number > gpus) {
+    } else if (count.kind == ProcessCount::Kind::kNumber && count.number > gpus && !cluster_.gpu_binding.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           origins_->Of("nproc-per-node"), ", but ", cluster_.gpu_binding, ": give srun --gpus-per-node=", count.number,
           " --ntasks-per-node=1, or set CUDA_VISIBLE_DEVICES= for workers without GPU"));
@@ -157,15 +157,22 @@ class Merger {
     return absl::OkStatus();
   }
 
+  // True if the environment tells of several nodes, of which this is an unknown one.
+  bool IsUnplaced() const { return !cluster_.nnodes && !cluster_.remedy.empty(); }
+
   void NoteSeparateJobs() {
-    if (nodes() == 1) return;
     const std::string flag = options_->standalone ? "standalone" : "nnodes";
+    if (IsUnplaced() && !options_->has_hosts()) {
+      const bool given = origins_->IsGiven(flag);
+      cluster_.notes.push_back(given ? absl::StrCat(origins_->Of(flag), ": ", cluster_.remedy) : cluster_.remedy);
+    }
+    if (nodes() == 1) return;
     cluster_.notes.push_back(absl::StrCat(origins_->Of(flag), ": each of the ", nodes(), " nodes (",
                                           cluster_.nnodes->source, ") runs as a separate job"));
   }
 
   void MergeJobId() {
-    const bool one_of_several_worlds = IsSeparateJob() && (nodes() > 1 || !cluster_.obstacle.empty());
+    const bool one_of_several_worlds = IsSeparateJob() && (nodes() > 1 || IsUnplaced() || !cluster_.obstacle.empty());
     if (origins_->IsGiven("rdzv-id") || !cluster_.job_id || one_of_several_worlds) return;
     options_->rdzv_id = cluster_.job_id->value;
     origins_->Take("rdzv-id", cluster_.job_id->source);

@@ -14,7 +14,8 @@ namespace ddprun::launcher {
 //     others connect). A given --nnodes=MIN:MAX is reduced to the number of nodes present, unless an endpoint is given
 //     as well: then other nodes may join from elsewhere. --standalone, or one node, needs no shape.
 //   - the job id, and the number of workers: one per GPU, if there are any.
-// Returns the rest of the cluster environment (for Resolve), with notes about likely mistakes.
+// Returns the rest of the cluster environment (for Resolve), with notes about likely mistakes, such as a job of one
+// node where the environment tells of several.
 //
 // InvalidArgument, one line that says what to do:
 //   - the shape must come from a cluster environment that is malformed (`found` is an error), has an obstacle, or knows

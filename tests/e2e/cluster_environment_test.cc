@@ -1,6 +1,9 @@
-// Launchers configured by SLURM's variables, as in a step of two nodes; both run on this host.
+// Launchers configured by the variables of SLURM, as in a step of two nodes, or of other platforms, all on this host.
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include <fstream>
+#include <regex>
 
 #include "tests/e2e/launch.h"
 
@@ -49,6 +52,65 @@ TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
 }
 
+// Two launchers with these environments, in this order of nodes, train as one job.
+void ExpectOneJob(const Environment& first, const Environment& second, const std::string& id) {
+  const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
+  Launcher b(Shell({}, script), second), a(Shell({}, script), first);
+  ExpectEnd({&a, &b});
+  EXPECT_THAT(a.Out(), AllOf(HasSubstr("rank=0/2"), HasSubstr("id=" + id)));
+  EXPECT_THAT(b.Out(), AllOf(HasSubstr("rank=1/2"), HasSubstr("id=" + id)));
+}
+
+TEST(ClusterEnvironmentTest, SkyPilotTaskOfTwoNodes_NeedsNoFlags) {
+  const std::string id = absl::StrCat("sky-2023-07-06-21-18-31-563597_myclus_", getpid());
+  const auto node = [&](int rank) {
+    return Environment{{"SKYPILOT_NODE_IPS", "127.0.0.1\n127.0.0.2"},
+                       {"SKYPILOT_NODE_RANK", absl::StrCat(rank)},
+                       {"SKYPILOT_NUM_NODES", "2"},
+                       {"SKYPILOT_NUM_GPUS_PER_NODE", "0"},
+                       {"SKYPILOT_TASK_ID", id}};
+  };
+  ExpectOneJob(node(0), node(1), id);
+}
+
+TEST(ClusterEnvironmentTest, DstackTaskOfTwoNodes_NeedsNoFlags) {
+  const std::string id = absl::StrCat("5c2b9f3a-0d6e-4b7f-8a51-", getpid());
+  const auto node = [&](int rank) {
+    return Environment{{"DSTACK_NODES_IPS", "127.0.0.1\n127.0.0.2"},
+                       {"DSTACK_NODE_RANK", absl::StrCat(rank)},
+                       {"DSTACK_NODES_NUM", "2"},
+                       {"DSTACK_MASTER_NODE_IP", "127.0.0.1"},
+                       {"DSTACK_GPUS_PER_NODE", "0"},
+                       {"DSTACK_RUN_ID", id}};
+  };
+  ExpectOneJob(node(0), node(1), id);
+}
+
+TEST(ClusterEnvironmentTest, PbsJobOfTwoHosts_MpiexecNumbersThemAndPbsNamesTheFirst) {
+  const TempDir dir;
+  const std::string id = absl::StrCat(getpid(), ".pbs01");
+  std::ofstream(dir.File("nodes")) << Hostname() + "\n" + Hostname() + "\nother-node\nother-node\n";
+  const auto node = [&](int rank) {
+    return Environment{{"PBS_JOBID", id},
+                       {"PBS_NODEFILE", dir.File("nodes")},
+                       {"PMI_RANK", absl::StrCat(rank)},
+                       {"PMI_SIZE", "2"},
+                       {"MPI_LOCALNRANKS", "1"}};
+  };
+  ExpectOneJob(node(0), node(1), id);
+}
+
+TEST(ClusterEnvironmentTest, PbsScriptOnOneOfTwoHosts_TrainsThereAndSaysSo) {
+  const TempDir dir;
+  std::ofstream(dir.File("nodes")) << "node1\nnode2\n";
+  const Environment script = {
+      {"PBS_JOBID", "77.pbs01"}, {"PBS_NODEFILE", dir.File("nodes")}, {"PBS_NODENUM", "0"}, {"PBS_TASKNUM", "1"}};
+  Finished launcher(0, Shell({}, kSayRank), script);
+  EXPECT_THAT(launcher.Out(), HasSubstr("rank=0/1"));
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("PBS gave this job 2 nodes"), HasSubstr("--hosts=@$PBS_NODEFILE")));
+  EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
+}
+
 TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
   const std::vector<std::string> flags = {"--nnodes",         "2",
                                           "--nproc_per_node", "2",
@@ -65,6 +127,9 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
 TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
   Finished a(1, Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
   EXPECT_THAT(a.Err(), HasSubstr("timed out waiting for other-node"));
+  const std::string said = std::regex_replace(a.Err(), std::regex("\\s+"), " ");  // the summary breaks lines
+  EXPECT_THAT(said, AllOf(HasSubstr("timed out: 1 of 2 nodes joined within 1s: " + Hostname()),
+                          HasSubstr("Hint: start ddprun on other-node with the same --rdzv-endpoint=" + Hostname())));
 }
 
 TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {

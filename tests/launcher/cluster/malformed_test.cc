@@ -17,14 +17,15 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
+// A file's name in `variables` stands for its contents.
 absl::StatusOr<ClusterEnvironment> Detect(const Variables& variables, const std::string& full_name = "") {
-  return DetectCluster(
-      [&](const std::string& name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        if (found == variables.end()) return std::nullopt;
-        return found->second;
-      },
-      std::nullopt, full_name);
+  const EnvironmentLookup lookup = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+  return DetectCluster(lookup, std::nullopt, full_name,
+                       [&](const std::string& path) { return lookup(path).value_or(""); });
 }
 
 const Variables& TwoNodes() {
@@ -130,6 +131,76 @@ TEST(DetectKubernetes, MalformedVariable_IsNamedInOneLine) {
   EXPECT_TRUE(Detect({{"JOB_COMPLETION_INDEX", "1"}}).ok());
 }
 
+TEST(DetectPlatform, MalformedVariable_IsNamedInOneLine) {
+  const Variables sky = {{"SKYPILOT_NODE_RANK", "1"},
+                         {"SKYPILOT_NUM_NODES", "2"},
+                         {"SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"},
+                         {"SKYPILOT_NUM_GPUS_PER_NODE", "8"},
+                         {"SKYPILOT_TASK_ID", "sky-1"}};
+  const std::string long_id(300, 'x');
+  const std::vector<Malformed> kCases = {
+      {"SKYPILOT_NODE_RANK", "2", "SKYPILOT_NODE_RANK: '2' is not a whole number from 0 to 1"},
+      {"SKYPILOT_NODE_RANK", "first", "SKYPILOT_NODE_RANK: 'first' is not"},
+      {"SKYPILOT_NUM_NODES", "3", "SKYPILOT_NUM_NODES=3: but SKYPILOT_NODE_IPS has 2 nodes"},
+      {"SKYPILOT_NUM_NODES", "0", "SKYPILOT_NUM_NODES: '0' is not"},
+      {"SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2\n10.0.0.3", "SKYPILOT_NUM_NODES=2: but SKYPILOT_NODE_IPS has 3 nodes"},
+      {"SKYPILOT_NODE_IPS", "10.0.0.1:22 x", "'10.0.0.1:22' is not"},
+      {"SKYPILOT_NODE_IPS", " \n", "it names no host"},
+      {"SKYPILOT_NUM_GPUS_PER_NODE", "H100:8", "SKYPILOT_NUM_GPUS_PER_NODE: 'H100:8' is not"},
+      {"SKYPILOT_TASK_ID", long_id.c_str(), "it is too long"},
+  };
+  ExpectErrors(sky, kCases, " (SkyPilot sets this; unset SKYPILOT_NODE_RANK to ignore it)");
+  const Variables sagemaker = {{"SM_HOSTS", R"(["algo-1","algo-2"])"}, {"SM_CURRENT_HOST", "algo-2"}};
+  ExpectErrors(sagemaker, {{"SM_CURRENT_HOST", "algo-3", "SM_CURRENT_HOST=algo-3: it is not in SM_HOSTS"},
+                           {"SM_HOSTS", "[]", "SM_HOSTS=[]: it names no host"},
+                           {"SM_HOSTS", R"({"a": 1})", "'{' is not"}});
+}
+
+TEST(DetectPlatform, MalformedJson_IsNamedInOneLine) {
+  const Variables vertex = {
+      {"CLOUD_ML_JOB_ID", "1"},
+      {"CLUSTER_SPEC", R"({"cluster":{"workerpool0":["a:2222"]},"task":{"type":"workerpool0","index":0}})"}};
+  const char* const kNoSpec = "it is not a JSON object with the hosts of worker pools and a task";
+  std::vector<Malformed> cases;
+  for (const char* spec : {"x", "[]", "3", R"({"cluster":[],"task":{}})", R"({"cluster":{"workerpool0":["a:1"]}})",
+                           R"({"cluster":{"workerpool0":["a:1"]},"task":{"type":"workerpool0","index":1}})",
+                           R"({"cluster":{"workerpool0":["a:1"]},"task":{"type":"workerpool0","index":-1}})",
+                           R"({"cluster":{"workerpool0":["a:1"]},"task":{"type":7,"index":0}})",
+                           R"({"cluster":{"workerpool0":"a:1"},"task":{"type":"workerpool0","index":0}})",
+                           R"({"cluster":{"workerpool0":[1]},"task":{"type":"workerpool0","index":0}})"}) {
+    cases.push_back({"CLUSTER_SPEC", spec, kNoSpec});
+  }
+  cases.push_back({"CLUSTER_SPEC", R"({"cluster":{"workerpool0":["a"]},"task":{"type":"workerpool0","index":0}})",
+                   "CLUSTER_SPEC={"});
+  ExpectErrors(vertex, cases);
+  EXPECT_TRUE(Detect({{"CLUSTER_SPEC", "of another program"}}).ok());
+
+  constexpr char kFile[] = "/opt/ml/input/config/resourceconfig.json";
+  const Variables sagemaker = {{"TRAINING_JOB_NAME", "job"}, {kFile, R"({"current_host":"a","hosts":["a","b"]})"}};
+  ExpectErrors(sagemaker, {{kFile, "{", "resourceconfig.json is not a JSON object with hosts and current_host"},
+                           {kFile, R"({"current_host":1,"hosts":[]})", "is not a JSON object with"},
+                           {kFile, R"({"current_host":"a","hosts":[]})", "it names no host"},
+                           {kFile, R"({"current_host":"a","hosts":[{"b":1}]})", "'{' is not"}});
+  EXPECT_TRUE(Detect({{"TRAINING_JOB_NAME", "job"}}).ok()) << "not in a container of SageMaker";
+}
+
+TEST(ReadAllocation, MalformedVariable_IsNamedInOneLine) {
+  const Variables pbs = {{"PBS_JOBID", "7.pbs"},
+                         {"PBS_NODEFILE", "/nodes"},
+                         {"/nodes", "node1\nnode2\n"},
+                         {"PBS_NODENUM", "1"},
+                         {"PBS_TASKNUM", "00000002"}};
+  ExpectErrors(pbs,
+               {{"PBS_NODENUM", "x", "PBS_NODENUM: 'x' is not"},
+                {"/nodes", "node1\nno@de\n", "'no@de' is not"},
+                {"PBS_NUM_NODES", "many", "PBS_NUM_NODES: 'many' is not"}},
+               " (PBS sets this; unset PBS_JOBID to ignore it)");
+  EXPECT_TRUE(Detect(With(pbs, "/nodes", "")).ok()) << "a file that can't be read";
+  const Variables lsf = {{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "a 1 b 1"}, {"LSF_PM_TASKID", "2"}};
+  ExpectErrors(lsf, {{"LSF_PM_TASKID", "0", "LSF_PM_TASKID: '0' is not a whole number from 1"},
+                     {"LSB_MCPU_HOSTS", "a 8 b@ 8", "'b@' is not"}});
+}
+
 TEST(DetectCluster, RandomBytes_AnswerOrOneLine) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << std::endl;
@@ -151,10 +222,42 @@ TEST(DetectCluster, RandomBytes_AnswerOrOneLine) {
     return text;
   };
   Variables all = TwoNodes();
-  for (const char* name :
-       {"SLURM_NODE_ALIASES", "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN", "SLURM_HET_SIZE",
-        "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "SLURM_CPUS_ON_NODE", "JOB_COMPLETION_INDEX",
-        "HOSTNAME", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MASTER_ADDR"}) {
+  for (const char* name : {"SLURM_NODE_ALIASES",
+                           "SLURM_TOPOLOGY_ADDR",
+                           "SLURM_TOPOLOGY_ADDR_PATTERN",
+                           "SLURM_HET_SIZE",
+                           "SLURM_GPUS_ON_NODE",
+                           "SLURM_STEP_GPUS",
+                           "CUDA_VISIBLE_DEVICES",
+                           "SLURM_CPUS_ON_NODE",
+                           "JOB_COMPLETION_INDEX",
+                           "HOSTNAME",
+                           "PMI_RANK",
+                           "PMI_SIZE",
+                           "MPI_LOCALNRANKS",
+                           "MASTER_ADDR",
+                           "SKYPILOT_NODE_RANK",
+                           "SKYPILOT_NUM_NODES",
+                           "SKYPILOT_NODE_IPS",
+                           "SKYPILOT_TASK_ID",
+                           "SM_HOSTS",
+                           "SM_CURRENT_HOST",
+                           "CLUSTER_SPEC",
+                           "CLOUD_ML_JOB_ID",
+                           "FLUX_TASK_RANK",
+                           "FLUX_JOB_NNODES",
+                           "FLUX_JOB_ID",
+                           "FLUX_JOB_SIZE",
+                           "PBS_JOBID",
+                           "PBS_NODEFILE",
+                           "PBS_NODENUM",
+                           "PBS_TASKNUM",
+                           "LSB_JOBID",
+                           "LSB_MCPU_HOSTS",
+                           "LSF_PM_TASKID",
+                           "JOB_ID",
+                           "PE_HOSTFILE",
+                           "NHOSTS"}) {
     all[name] = "node1:2:3";
   }
   int answers = 0;

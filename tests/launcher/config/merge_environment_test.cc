@@ -257,6 +257,32 @@ TEST(MergeEnvironment, NodesWithoutAMeetingPlace_AreAnError) {
   EXPECT_EQ(o.config.settings.max_nodes(), 2);
 }
 
+TEST(MergeEnvironment, NodesWithoutAPlace_AreNotedAndGiveTheEndpoint) {
+  ClusterEnvironment script;
+  script.starter = ClusterEnvironment::Starter::kOther;
+  script.remedy = "PBS gave this job 4 nodes, but ...";
+  script.endpoint = {Endpoint{"node1", 21234}, "PBS_NODEFILE=/nodes"};
+  script.job_id = {"12", "PBS_JOBID=12"};
+  Outcome o = Launch(script, {});
+  ExpectNote(o, {"PBS gave this job 4 nodes"});
+  EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
+  EXPECT_NE(o.config.job_id, "12") << "another ddprun may start on another of the nodes";
+  ExpectNote(Launch(script, {"--standalone"}), {"--standalone: PBS gave"});
+  o = MustLaunch(script, {"--nnodes=4"});
+  EXPECT_EQ(o.config.notes, Words{});
+  EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 21234}));
+  EXPECT_EQ(o.config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(o.config.job_id, "12");
+}
+
+TEST(MergeEnvironment, NodesWithoutAnEndpoint_TellHowToNameIt) {
+  ClusterEnvironment flux = Step(2, 1);
+  flux.endpoint.reset();
+  flux.remedy = "give --rdzv-endpoint=$(flux hostlist --nth=0 local)";
+  ExpectError(Launch(flux, {}), {"2 nodes", "no endpoint is known: give --rdzv-endpoint=$(flux hostlist"});
+  EXPECT_EQ(MustLaunch(flux, {"--rdzv-endpoint=node1"}).config.notes, Words{});
+}
+
 TEST(MergeEnvironment, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
   ClusterEnvironment pod = Step(2, 1);
   pod.nnodes.reset();
