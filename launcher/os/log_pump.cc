@@ -56,20 +56,28 @@ class LogFile {
  public:
   explicit LogFile(LogSink::File file) : file_(std::move(file)) {}
 
-  void Write(absl::string_view bytes) {
-    if (!file_.fd.valid()) return;
+  // Returns false if nothing reads a pipe or socket any more.
+  bool Write(absl::string_view bytes) {
+    if (!file_.fd.valid()) return true;
     while (!bytes.empty()) {
       const ssize_t written = write(file_.fd.get(), bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
+      if (written < 0 && errno == EAGAIN) {  // another process has made the launcher's own stream non-blocking
+        pollfd writable = {file_.fd.get(), POLLOUT, 0};
+        poll(&writable, 1, -1);
+        continue;
+      }
       if (written <= 0) {
+        if (errno == EPIPE || errno == ECONNRESET) return false;
         if (!std::exchange(warned_, true)) {
           Log(LogLevel::kWarning,
               absl::StrCat("log file ", file_.name, ": ", strerror(errno), "; some output is missing in it"));
         }
-        return;
+        return true;
       }
       bytes.remove_prefix(written);
     }
+    return true;
   }
 
  private:
@@ -78,13 +86,24 @@ class LogFile {
 };
 
 struct Stream {
-  Stream(UniqueFd pipe_end, LogSink sink, StreamWriter* its_console)
+  Stream(UniqueFd pipe_end, std::shared_ptr<PipeTail> its_tail, LogSink sink, StreamWriter* its_console)
       : pipe(std::move(pipe_end)),
+        tail(std::move(its_tail)),
+        passes_on(sink.passes_on),
         file(std::move(sink.file)),
         filtered(std::move(sink.filtered)),
         console(its_console),
         prefixer(std::move(sink.prefix), LinePrefixer::kMaxLine, [] { return UtcText(absl::Now()); }) {
     prefixer.SetFilters(std::move(sink.filters));
+  }
+
+  ~Stream() {
+    if (tail != nullptr) tail->End();
+  }
+
+  ssize_t Read(std::vector<char>* buffer) const {
+    return tail != nullptr ? tail->Read(buffer->data(), buffer->size())
+                           : read(pipe.get(), buffer->data(), buffer->size());
   }
 
   void WriteLines(const std::string& lines, const std::string& matching) {
@@ -93,6 +112,8 @@ struct Stream {
   }
 
   const UniqueFd pipe;
+  const std::shared_ptr<PipeTail> tail;  // null: not kept
+  const bool passes_on;
   LogFile file;
   LogFile filtered;
   StreamWriter* const console;  // null: none
@@ -175,11 +196,11 @@ class LogPump::Pump {
   }
 
   ReadResult Carry(Stream* stream) {
-    const ssize_t got = read(stream->pipe.get(), buffer_.data(), buffer_.size());
+    const ssize_t got = stream->Read(&buffer_);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kNothing;
     if (got <= 0) return ReadResult::kEnd;
     const absl::string_view bytes(buffer_.data(), got);
-    stream->file.Write(bytes);
+    if (!stream->file.Write(bytes) && stream->passes_on) return ReadResult::kEnd;
     if (stream->console != nullptr) {
       std::string lines, matching;
       stream->prefixer.Feed(bytes, &lines, &matching);
@@ -204,14 +225,15 @@ LogPump::LogPump() = default;
 
 LogPump::~LogPump() { Drain(SteadyNow()); }
 
-absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
+absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink, std::shared_ptr<PipeTail>* tail) {
   if (drained_) return absl::FailedPreconditionError("output streams can't be added after Drain");
-  if (shared_ == nullptr) {
+  Lane& lane = sink.passes_on ? passed_on_ : lines_;
+  if (lane.shared == nullptr) {
     auto shared = std::make_shared<Shared>();
     shared->wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     shared->give_up.reset(eventfd(0, EFD_CLOEXEC));
     if (!shared->wake.valid() || !shared->give_up.valid()) return ErrnoStatus(errno, "eventfd");
-    shared_ = std::move(shared);
+    lane.shared = std::move(shared);
   }
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "can't create a pipe for a worker's output");
@@ -219,23 +241,25 @@ absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
   UniqueFd workers(ends[1]);
   // Only our end is non-blocking: the worker's end is a separate open file description and keeps blocking.
   fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+  if (tail != nullptr) *tail = std::make_shared<PipeTail>(ours.get());
   StreamWriter* console = nullptr;
   if (sink.console_fd >= 0) {
-    std::unique_ptr<StreamWriter>& writer = shared_->consoles[sink.console_fd];
+    std::unique_ptr<StreamWriter>& writer = lane.shared->consoles[sink.console_fd];
     if (writer == nullptr) writer = NewConsole(sink.console_fd);
     console = writer.get();
   }
   {
-    MutexLock lock(&shared_->mutex);
-    shared_->added.push_back(std::make_unique<Stream>(std::move(ours), std::move(sink), console));
+    MutexLock lock(&lane.shared->mutex);
+    lane.shared->added.push_back(
+        std::make_unique<Stream>(std::move(ours), tail != nullptr ? *tail : nullptr, std::move(sink), console));
   }
-  RaiseEvent(shared_->wake);
-  if (!thread_.joinable()) {
+  RaiseEvent(lane.shared->wake);
+  if (!lane.thread.joinable()) {
     // This thread handles no signals.
     sigset_t all, saved;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
-    thread_ = std::thread([shared = shared_] { Pump(shared).Run(); });
+    lane.thread = std::thread([shared = lane.shared] { Pump(shared).Run(); });
     pthread_sigmask(SIG_SETMASK, &saved, nullptr);
   }
   return workers;
@@ -243,27 +267,33 @@ absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
 
 bool LogPump::Drain(SteadyTime deadline) {
   drained_ = true;
-  if (!thread_.joinable()) return true;
+  const bool all_lines = DrainLane(&lines_, deadline);
+  return DrainLane(&passed_on_, deadline) && all_lines;
+}
+
+bool LogPump::DrainLane(Lane* lane, SteadyTime deadline) {
+  if (!lane->thread.joinable()) return true;
+  const std::shared_ptr<Shared>& shared = lane->shared;
   bool finished;
   bool all_ended;
   {
-    MutexLock lock(&shared_->mutex);
-    shared_->draining = true;
-    RaiseEvent(shared_->wake);
-    while (!shared_->finished && SteadyNow() < deadline) shared_->changed.WaitUntil(&shared_->mutex, deadline);
-    if (!shared_->finished) RaiseEvent(shared_->give_up);
+    MutexLock lock(&shared->mutex);
+    shared->draining = true;
+    RaiseEvent(shared->wake);
+    while (!shared->finished && SteadyNow() < deadline) shared->changed.WaitUntil(&shared->mutex, deadline);
+    if (!shared->finished) RaiseEvent(shared->give_up);
     const SteadyTime last = SteadyNow() + kGiveUpTime;
-    while (!shared_->finished && SteadyNow() < last) shared_->changed.WaitUntil(&shared_->mutex, last);
-    finished = shared_->finished;
-    all_ended = shared_->all_ended;
+    while (!shared->finished && SteadyNow() < last) shared->changed.WaitUntil(&shared->mutex, last);
+    finished = shared->finished;
+    all_ended = shared->all_ended;
   }
   if (!finished) {
-    thread_.detach();
+    lane->thread.detach();
     return false;
   }
-  thread_.join();
+  lane->thread.join();
   deadline = std::max(deadline, SteadyNow() + kGiveUpTime);
-  for (const auto& [fd, console] : shared_->consoles) all_ended &= console->Flush(deadline);
+  for (const auto& [fd, console] : shared->consoles) all_ended &= console->Flush(deadline);
   return all_ended;
 }
 

@@ -18,6 +18,7 @@ ProcessEnd ProcessEnd::FromWait(pid_t pid, int wait_status) {
   if (WIFSIGNALED(wait_status)) {
     end.kind = Kind::kSignaled;
     end.code = WTERMSIG(wait_status);
+    end.dumped = WCOREDUMP(wait_status);
   } else {
     end.code = WEXITSTATUS(wait_status);
   }

@@ -17,6 +17,8 @@ struct ProcessEnd {
   Kind kind = Kind::kExited;
   int code = 0;  // kExited: exit code, 0 to 255; kSignaled: signal number
 
+  bool dumped = false;  // a core dump was written
+
   bool ok() const { return kind == Kind::kExited && code == 0; }
 
   // Exit status as in a shell: the exit code, or 128 + signal.

@@ -100,6 +100,53 @@ TEST_F(LogPumpTest, TimeInThePrefix_IsThatOfTheLine) {
   EXPECT_THAT(Shown(), ::testing::ContainsRegex("^20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z 0:one\n$"));
 }
 
+TEST_F(LogPumpTest, PassedOn_TheBytesAreUnchangedAndTheirEndIsKept) {
+  LogPump pump;
+  LogSink sink;
+  sink.file.fd = UniqueFd(dup(console_.write.get()));
+  sink.passes_on = true;
+  std::shared_ptr<PipeTail> tail;
+  WriteAndClose(pump.Add(std::move(sink), &tail), "one\r\ntwo");
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_EQ(Shown(), "one\r\ntwo");
+  EXPECT_EQ(tail->Text(), "one\r\ntwo");
+}
+
+// A worker must not wait for the reader of one stream before it can write its log files.
+TEST_F(LogPumpTest, PassedOnToAStreamThatIsNotRead_LogFilesContinueAndTheTailIsComplete) {
+  LogPump pump;
+  Pipe full;
+  fcntl(full.write.get(), F_SETPIPE_SZ, 4096);
+  LogSink sink;
+  sink.file.fd = UniqueFd(dup(full.write.get()));
+  sink.passes_on = true;
+  std::shared_ptr<PipeTail> tail;
+  UniqueFd worker = *pump.Add(std::move(sink), &tail);
+  const std::string text = std::string(20000, 'x') + "the end";
+  ASSERT_EQ(write(worker.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(tail->Text(), text.substr(text.size() - kOutputTailBytes));
+  WriteAndClose(pump.Add(Sink("file", -1, "")), "to the file\n");
+  ASSERT_TRUE(testing::Eventually([&] { return testing::ReadFile(dir_.File("file")) == "to the file\n"; }));
+  worker.reset();
+  std::thread reader([&] { EXPECT_EQ(ReadToEnd(full.read.get()), text); });
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  full.write.reset();
+  reader.join();
+}
+
+TEST_F(LogPumpTest, PassedOnToAClosedStream_TheWorkersIsClosedToo) {
+  LogPump pump;
+  LogSink sink;
+  sink.file.fd = UniqueFd(dup(console_.write.get()));
+  sink.passes_on = true;
+  console_.read.reset();
+  const UniqueFd worker = *pump.Add(std::move(sink));
+  const auto handler = signal(SIGPIPE, SIG_IGN);
+  ASSERT_EQ(write(worker.get(), "x", 1), 1);
+  EXPECT_TRUE(testing::Eventually([&] { return write(worker.get(), "x", 1) < 0 && errno == EPIPE; }));
+  signal(SIGPIPE, handler);
+}
+
 TEST_F(LogPumpTest, Unused_DrainIsTrueAndNoThreadIsNeeded) {
   LogPump pump;
   EXPECT_TRUE(pump.Drain(SteadyNow()));
