@@ -9,6 +9,8 @@
 #include "base/signal_name.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
+#include "launcher/report/explain_end.h"
+#include "launcher/report/first_cause.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
@@ -60,9 +62,9 @@ std::string ExitCodeText(const WorkerFailure& failure) {
 // torchrun's sentence for a signal, else the worker's or the launcher's message.
 std::string MessageText(const WorkerFailure& failure) {
   std::string text = OneLine(failure.message(), kMaxTextBytes);
-  if (text.empty() && failure.signal() != 0) {
-    text = absl::StrFormat("Signal %d (%s) received by PID %d", failure.signal(), SignalName(failure.signal()),
-                           failure.pid());
+  if ((text.empty() || text == kCoreDumped) && failure.signal() != 0) {
+    text = absl::StrCat("Signal ", failure.signal(), " (", SignalName(failure.signal()), ") received by PID ",
+                        failure.pid(), text.empty() ? "" : "; ", text);
   }
   if (text.empty() && failure.pid() != 0) {
     text = failure.restartable() ? "no error file; see the worker's output"
@@ -115,8 +117,9 @@ void AppendOthers(const FailureReport& report, absl::string_view thin, std::stri
       ++left_out;
       continue;
     }
-    if (shown == 0) absl::StrAppend(out, thin, "Other Failures (on this node, afterwards):\n");
+    if (shown == 0) absl::StrAppend(out, thin, "Other Failures (on this node):\n");
     AppendFailure(++shown, failure, /*whole=*/false, report.time_zone, out);
+    if (Classify({failure}) == FailureClass::kPeerError) AppendField("cause", "consequence: lost its peers", out);
   }
   if (left_out > 0) absl::StrAppend(out, "and ", left_out, " more\n");
 }

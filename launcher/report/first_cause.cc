@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "launcher/report/explain_end.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -37,14 +38,26 @@ constexpr absl::string_view kPeerErrors[] = {
     "no longer connected",
     "ncclremoteerror",
     "application timeout caused pair closure",
+    "connection lost",
+    "lost connection",
+    "failed to recv",
+    "recvvalue failed",
+    "sendbytes failed",
+    "client socket has timed out",
+    "failed to pass monitoredbarrier",
+    "taking the entire process down",
 };
+
+// A store or a process group that can't listen fails by itself, with the type of exception that lost peers cause.
+constexpr absl::string_view kOwnErrors[] = {"address already in use", "eaddrinuse", "failed to listen"};
 
 bool IsPeerError(const rendezvous::WorkerFailure& failure) {
   // Only the message counts: the last lines of the traceback repeat it, and earlier ones are code that may mention
   // anything.
   const std::string text = absl::AsciiStrToLower(failure.message());
-  return std::any_of(std::begin(kPeerErrors), std::end(kPeerErrors),
-                     [&](absl::string_view words) { return absl::StrContains(text, words); });
+  const auto has = [&](absl::string_view words) { return absl::StrContains(text, words); };
+  return std::any_of(std::begin(kPeerErrors), std::end(kPeerErrors), has) &&
+         std::none_of(std::begin(kOwnErrors), std::end(kOwnErrors), has);
 }
 
 FailureClass ClassifySignal(const rendezvous::WorkerFailure& failure) {
@@ -80,7 +93,8 @@ FailureClass Classify(const FailureEvidence& evidence) {
   if (failure.oom_killed()) return FailureClass::kOutOfMemory;
   if (failure.signal() != 0) return ClassifySignal(failure);
   if (IsPeerError(failure)) return FailureClass::kPeerError;
-  return evidence.raised_at || !failure.traceback().empty() ? FailureClass::kOwnError : FailureClass::kUnclear;
+  const bool has_error = !failure.message().empty() && !absl::StartsWith(failure.message(), kLastLine);
+  return evidence.raised_at || has_error ? FailureClass::kOwnError : FailureClass::kUnclear;
 }
 
 size_t ChooseFirstCause(absl::Span<const FailureEvidence> failures) {

@@ -22,7 +22,7 @@ enum class FailureClass {
   kNotExecuted,  // its program could not be executed, or it exited as non-restartable
   kOutOfMemory,  // killed by the kernel's OOM killer
   kCrash,        // a signal caused by the program itself, or SIGKILL from outside
-  kOwnError,     // exited, with an error of its own in the error file
+  kOwnError,     // exited, with an error of its own in the error file or on stderr
   kUnclear,      // exited with a code only, or by SIGABRT (NCCL's watchdog aborts when a peer fails)
   kPeerError,    // its error reports lost peers (connection reset, collective timeout); SIGPIPE
   kAskedToStop,  // SIGTERM, SIGINT, SIGHUP, SIGQUIT from outside the launcher

@@ -17,6 +17,7 @@
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
 #include "launcher/report/error_file_format.h"
+#include "launcher/report/explain_end.h"
 #include "worker_contract/exit_codes.h"
 #include "worker_contract/phase_names.h"
 
@@ -271,8 +272,9 @@ absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
     return status;
   }
   pids_[launch.local_rank] = pid;
-  Worker worker{launch.local_rank, SteadyNow(), std::move(launch.streams.error_file), launch.oom_before,
-                std::move(gate)};
+  Worker worker{
+      launch.local_rank, SteadyNow(),    std::move(launch.streams.error_file), std::move(launch.streams.error_tail),
+      launch.oom_before, std::move(gate)};
   Worker& kept = workers_.insert_or_assign(pid, std::move(worker)).first->second;
   if (link_ != nullptr) link_->Add(pid, assignment_.base_rank() + launch.local_rank);
   for (const int signal : launch.signals) Signal(signal, {launch.local_rank});
@@ -485,10 +487,9 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
   }
   if (!settings_.config->output.log_dir.empty() && !error.message.empty())
     failure.set_error_file(worker.error_file.path());
-  if (failure.signal() == SIGKILL && !worker.signalled) {
-    const std::string killed = OomEvidence(worker.oom_before, SampleOom());
-    failure.set_oom_killed(!killed.empty());
-    if (failure.message().empty()) failure.set_message(killed);
+  if (!worker.signalled) {
+    ExplainEnd({worker.error_tail ? worker.error_tail() : "", OomEvidence(worker.oom_before, SampleOom()), end.dumped},
+               &failure);
   }
   result.failure = std::move(failure);
   result.raised_at = error.raised_at;

@@ -112,6 +112,7 @@ class WorkerGroup {
     int32_t local_rank;
     SteadyTime started;
     ErrorFile error_file;
+    std::function<std::string()> error_tail;  // see WorkerStreams
     OomSample oom_before;
     StartGate gate;
     bool signalled = false;  // by this launcher

@@ -1,6 +1,8 @@
 #include "launcher/workers/worker_output.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <system_error>
@@ -37,6 +39,16 @@ bool NeedsFolder(const OutputSettings& output) {
   return !output.no_files && (output.redirects.any() || (output.tee.any() && output.has_line_filters()));
 }
 
+bool IsSameFile(int a, int b) {
+  struct stat of_a = {}, of_b = {};
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+int64_t SizeOf(const UniqueFd& file) {
+  struct stat status = {};
+  return fstat(file.get(), &status) == 0 ? status.st_size : 0;
+}
+
 }  // namespace
 
 // The blocking part. Owns everything it uses, because a call may outlive the launcher's other objects while a file
@@ -44,7 +56,11 @@ bool NeedsFolder(const OutputSettings& output) {
 class WorkerOutput::Files {
  public:
   Files(const LaunchConfig& config, const std::string& host, const std::string& launcher_id)
-      : config_(config), host_(host), error_folder_(launcher_id) {}
+      : config_(config),
+        host_(host),
+        passes_on_(!config.keep_orphans && isatty(STDERR_FILENO) == 0),
+        one_stream_(IsSameFile(STDOUT_FILENO, STDERR_FILENO)),
+        error_folder_(launcher_id) {}
 
   // As WorkerOutput::Create.
   absl::Status MakeJobFolder() {
@@ -88,11 +104,13 @@ class WorkerOutput::Files {
 
   absl::StatusOr<Opened> OpenLocked(int restart_count, int32_t local_rank, int32_t rank)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static absl::StatusOr<Stream> OpenStream(const std::string& attempt_folder, const std::string& folder,
-                                           const StreamRequest& request, const std::string& prefix);
+  absl::StatusOr<Stream> OpenStream(const std::string& attempt_folder, const std::string& folder,
+                                    const StreamRequest& request, const std::string& prefix) const;
 
   const LaunchConfig config_;
   const std::string host_;
+  const bool passes_on_;    // workers' stderr can be passed on to the launcher's
+  const bool one_stream_;   // the launcher's stdout and stderr are one file
   std::string job_folder_;  // empty: no files
   Mutex mutex_;
   ErrorFolder error_folder_ ABSL_GUARDED_BY(mutex_);  // used if job_folder_ is empty
@@ -101,18 +119,30 @@ class WorkerOutput::Files {
 absl::StatusOr<WorkerOutput::Stream> WorkerOutput::Files::OpenStream(const std::string& attempt_folder,
                                                                      const std::string& folder,
                                                                      const StreamRequest& request,
-                                                                     const std::string& prefix) {
+                                                                     const std::string& prefix) const {
   const bool to_console = request.tee && request.shown;
-  if (!request.redirect && !request.tee && request.shown) return Stream();
-  const bool to_file = (request.redirect || request.tee) && !folder.empty();
-  if (!to_file && !to_console) return Stream{UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC)), std::nullopt};
   LogSink sink;
+  if (!request.redirect && !request.tee && request.shown) {
+    if (request.console_fd != STDERR_FILENO || !passes_on_) return Stream();
+    sink.file = {UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)), "standard error"};
+    sink.passes_on = true;
+    if (!sink.file.fd.valid()) return Stream();
+    return Stream{UniqueFd(), std::move(sink)};
+  }
+  const bool to_file = (request.redirect || request.tee) && !folder.empty();
+  if (!to_file && !to_console) {
+    if (request.console_fd == STDERR_FILENO) return Stream{UniqueFd(), LogSink()};  // for its end
+    return Stream{UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC)), std::nullopt};
+  }
   if (to_file) {
     absl::StatusOr<LogSink::File> file = OpenFile(absl::StrCat(folder, "/", request.name, ".log"));
     if (!file.ok()) return file.status();
     sink.file = *std::move(file);
   }
-  if (!to_console) return Stream{std::move(sink.file.fd), std::nullopt};
+  if (!to_console) {
+    const int64_t size = SizeOf(sink.file.fd);
+    return Stream{std::move(sink.file.fd), std::nullopt, std::move(sink.file.name), size};
+  }
   sink.console_fd = request.console_fd;
   sink.prefix = prefix;
   if (!request.filters.empty() && !attempt_folder.empty()) {
@@ -148,7 +178,9 @@ absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart
                                              ? ErrorFile::CreateInMemory()
                                              : ErrorFile::AtPath(absl::StrCat(error_folder, "/", kErrorFileName));
   if (!error_file.ok()) return error_file.status();
-  return Opened{*std::move(out), *std::move(err), *std::move(error_file)};
+  const bool passed_on = err->sink && err->sink->passes_on;
+  const bool both_inherited = !redirect.out && !tee.out && shown;
+  return Opened{*std::move(out), *std::move(err), passed_on && both_inherited && one_stream_, *std::move(error_file)};
 }
 
 absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig& config, const std::string& host,
@@ -170,13 +202,22 @@ void WorkerOutput::Open(int restart_count, int32_t base_rank, const LocalRanks& 
 
 absl::StatusOr<WorkerStreams> WorkerOutput::Connect(absl::StatusOr<Opened> opened, LogPump* pump) {
   if (!opened.ok()) return opened.status();
+  std::shared_ptr<PipeTail> tail;
   for (Stream* const stream : {&opened->out, &opened->err}) {
     if (!stream->sink) continue;
-    absl::StatusOr<UniqueFd> pipe = pump->Add(*std::move(stream->sink));
+    absl::StatusOr<UniqueFd> pipe = pump->Add(*std::move(stream->sink), stream == &opened->err ? &tail : nullptr);
     if (!pipe.ok()) return pipe.status();
     stream->direct = *std::move(pipe);
   }
-  return WorkerStreams{std::move(opened->out.direct), std::move(opened->err.direct), std::move(opened->error_file)};
+  if (opened->shared) opened->out.direct.reset(fcntl(opened->err.direct.get(), F_DUPFD_CLOEXEC, 3));
+  WorkerStreams streams{std::move(opened->out.direct), std::move(opened->err.direct), std::move(opened->error_file),
+                        nullptr};
+  if (tail != nullptr) {
+    streams.error_tail = [tail] { return tail->Text(); };
+  } else if (!opened->err.path.empty()) {
+    streams.error_tail = [path = opened->err.path, from = opened->err.from] { return ReadFileTail(path, from); };
+  }
+  return streams;
 }
 
 }  // namespace ddprun::launcher

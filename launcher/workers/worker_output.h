@@ -26,13 +26,20 @@ struct WorkerStreams {
   UniqueFd out;
   UniqueFd err;
   ErrorFile error_file;
+  std::function<std::string()> error_tail;  // returns the last bytes written to stderr; null: they are not known
 };
 
 // Opens files and pipes for workers, according to --log-dir, --redirects and --tee. Files have the same paths as
 // torchrun's,
 //   LOG_DIR/<job id>_<8 random digits>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
 // plus filtered_{stdout,stderr}.log in the attempt's folder; a later round of the same attempt appends. Folders and
-// files are created on a separate thread, because a network file system may stall. Belongs to the loop's thread.
+// files are created on a separate thread, because a network file system may stall.
+//
+// A worker's stderr that goes to the launcher's own passes through the pump, which keeps its end, unless that is a
+// terminal: isatty must not change for the worker. If the launcher's stdout is the same file, the worker's stdout takes
+// the same way, so that the order of its output is kept. Workers whose daemons may outlive the launcher get its streams.
+//
+// Belongs to the loop's thread.
 class WorkerOutput {
  public:
   // `loop` and `pump` must outlive the result; `host` is this node's name, `launcher_id` that of this launcher alone.
@@ -52,10 +59,13 @@ class WorkerOutput {
   struct Stream {
     UniqueFd direct;
     std::optional<LogSink> sink;
+    std::string path;  // of a file that the worker writes itself
+    int64_t from = 0;  // its size before
   };
   struct Opened {
     Stream out;
     Stream err;
+    bool shared;  // `err` is for both
     ErrorFile error_file;
   };
 

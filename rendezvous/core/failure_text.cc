@@ -1,5 +1,7 @@
 #include "rendezvous/core/failure_text.h"
 
+#include <signal.h>
+
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -18,12 +20,29 @@ std::string Host(const WorkerFailure& failure) {
   return failure.host().empty() ? "an unknown host" : OneLine(failure.host(), kMaxHostBytes);
 }
 
+absl::string_view LimitOf(int signal) {
+  switch (signal) {
+    case SIGXCPU: return " (limit of CPU time, ulimit -t)";
+    case SIGXFSZ: return " (limit of file size, ulimit -f)";
+    default: return "";
+  }
+}
+
+// Of an exit code of the worker's own.
+std::string MeaningInShells(int exit_code) {
+  if (exit_code == kExitCannotExecute) return " (in shells: can't execute a command)";
+  if (exit_code == kExitNotFound) return " (in shells: command not found)";
+  const int signal = exit_code - worker_contract::ExitCodeOfSignal(0);
+  return signal > 0 && signal <= SIGSYS ? absl::StrCat(" (in shells: ", SignalName(signal), ")") : "";
+}
+
 }  // namespace
 
 std::string DescribeEnd(const WorkerFailure& failure) {
   if (failure.rank() < 0) return "was lost";
   if (failure.signal() != 0) {
-    return absl::StrCat("was killed by ", SignalName(failure.signal()), failure.oom_killed() ? " (OOM-killed)" : "");
+    return absl::StrCat("was killed by ", SignalName(failure.signal()),
+                        failure.oom_killed() ? " (OOM-killed)" : LimitOf(failure.signal()));
   }
   const bool never_ran = failure.pid() == 0 || !failure.restartable();
   if (never_ran && failure.exit_code() == kExitNotFound) return "was not started: no such program";
@@ -33,7 +52,7 @@ std::string DescribeEnd(const WorkerFailure& failure) {
     return absl::StrCat("exited with ", failure.exit_code(), " (non-restartable)");
   }
   if (failure.exit_code() == 0) return "reported a failure";
-  return absl::StrCat("exited with code ", failure.exit_code());
+  return absl::StrCat("exited with code ", failure.exit_code(), MeaningInShells(failure.exit_code()));
 }
 
 std::string DescribeWho(const WorkerFailure& failure) {

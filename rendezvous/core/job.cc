@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
+#include "base/text.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fields.h"
 #include "rendezvous/core/join_check.h"
@@ -373,7 +374,7 @@ void Job::Report(Event event, const Turn& turn) {
   event.round = round_.number();
   event.restart_count = budget_.used();
   if (event.failure && event.failure->traceback().size() > kMaxEventTraceback) {
-    event.failure->set_traceback(FitText(event.failure->traceback(), kMaxEventTraceback));
+    event.failure->set_traceback(CutMiddle(event.failure->traceback(), kMaxEventTraceback));
   }
   event.time = turn.wall_time;
   if (server_.keeps_records) history_.Add(event);

@@ -86,7 +86,7 @@ TEST(FailureSummary, FailedScriptAndAnother_AreShownInThatOrder) {
         "error_file: /logs/0/error.json",
         "message   : ValueError: bad input\n  traceback : Traceback (most recent call last):\n      File \"x.py\", "
         "line 1\n",
-        "Other Failures (on this node, afterwards):\n", "[1]:\n", "rank      : 3 (local_rank: 1)\n", "(SIGKILL)"}) {
+        "Other Failures (on this node):\n", "[1]:\n", "rank      : 3 (local_rank: 1)\n", "(SIGKILL)"}) {
     at = summary.find(part, at);
     ASSERT_NE(at, std::string::npos) << part << " is missing in " << summary;
   }
@@ -118,6 +118,19 @@ TEST(FailureSummary, OddCauses) {
   FailureReport report = Report(KilledWorker());
   report.others = {KilledWorker()};
   EXPECT_THAT(FailureSummary(report), Not(HasSubstr("Other Failures"))) << "the cause is not repeated";
+}
+
+TEST(FailureSummary, LostPeers_AreNamedAsConsequences) {
+  FailureReport report = Report(FailedScript());
+  report.others = {TextProto("signal: 0 exit_code: 1 message: 'Connection closed by peer'", KilledWorker())};
+  EXPECT_THAT(FailureSummary(report), HasSubstr("  message   : Connection closed by peer\n"
+                                                "  cause     : consequence: lost its peers\n==="));
+  EXPECT_THAT(FailureSummary(Report(report.others[0])), Not(HasSubstr("consequence"))) << "nothing explains it";
+}
+
+TEST(FailureSummary, CoreDump_IsAddedToTheSignal) {
+  EXPECT_THAT(FailureSummary(Report(TextProto("message: 'core dumped'", KilledWorker()))),
+              HasSubstr("message   : Signal 9 (SIGKILL) received by PID 77; core dumped\n"));
 }
 
 TEST(FailureSummary, ManyOthers_AreCounted) {

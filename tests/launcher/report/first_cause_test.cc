@@ -68,6 +68,18 @@ TEST(Classify, LostPeers_AreRecognised) {
   }
 }
 
+TEST(Classify, APortInUse_IsNoLostPeer) {
+  EXPECT_EQ(Classify(Exited("torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+                            "network address. port: 29500, code: -98, name: EADDRINUSE",
+                            absl::ZeroDuration())),
+            FailureClass::kOwnError);
+}
+
+TEST(Classify, LastLineOfStderr_IsNoEvidence) {
+  EXPECT_EQ(Classify(Exited("sh: foo: not found")), FailureClass::kOwnError);
+  EXPECT_EQ(Classify(Exited("last line of stderr: step 3")), FailureClass::kUnclear);
+}
+
 TEST(ChooseFirstCause, OrderOfKinds_Holds) {
   // From the likeliest to the least likely: the earlier of two must win in both orders.
   const std::vector<FailureEvidence> ordered = {

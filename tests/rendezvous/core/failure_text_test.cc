@@ -34,7 +34,14 @@ TEST(DescribeFailure, SaysWhoAndHow) {
       {"signal: 9", "was killed by SIGKILL"},
       {"signal: 9 oom_killed: true", "was killed by SIGKILL (OOM-killed)"},
       {"exit_code: 0 message: 'connection reset'", "reported a failure: connection reset"},
-      {"exit_code: 127", "exited with code 127"},  // a worker's own
+      {"signal: 24", "was killed by SIGXCPU (limit of CPU time, ulimit -t)"},
+      {"signal: 25", "was killed by SIGXFSZ (limit of file size, ulimit -f)"},
+      // A worker's own.
+      {"exit_code: 126", "exited with code 126 (in shells: can't execute a command)"},
+      {"exit_code: 127", "exited with code 127 (in shells: command not found)"},
+      {"exit_code: 128", "exited with code 128"},
+      {"exit_code: 137", "exited with code 137 (in shells: SIGKILL)"},
+      {"exit_code: 255", "exited with code 255"},
       {"exit_code: 78 restartable: false message: 'no data'", "exited with 78 (non-restartable): no data"}};
   for (const auto& [failure, end] : cases) {
     EXPECT_EQ(DescribeFailure(TextProto(failure, Failure())), absl::StrCat(kWho, " ", end));
