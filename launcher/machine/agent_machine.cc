@@ -208,7 +208,7 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   line_.OnRound();
   left_out_ = false;
   reported_.reset();
-  failures_.Clear();
+  failures_.Clear(assignment.world_size());
   reports_.StartRound(assignment, now);
   effects->push_back(effect::ShowStatus{""});
   effects->push_back(effect::Print{assignment.group_world_size() > 1 ? LogLevel::kWarning : LogLevel::kInfo,
@@ -287,6 +287,7 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
     return;
   }
   if (state_ == State::kIdle && !verdict.succeeded()) reports_.ReportFailedWait(effects);
+  failures_.Forget();
   StopAndExit({verdict.exit_code(), verdict, failures_.siblings()}, SIGTERM, verdict.reason(), now, effects);
 }
 

@@ -11,26 +11,34 @@ namespace {
 // A batch system that ends a node kills its processes one after another.
 constexpr absl::Duration kKillSpread = absl::Milliseconds(50);
 
-// Returns how long to hold back a cause; `longest` applies to failures that a signal may explain.
-absl::Duration HoldOf(const FailureEvidence& cause, absl::Duration longest) {
-  const FailureClass failure_class = Classify(cause);
-  // The worker or one of its peers may have received a signal to stop.
-  if (failure_class >= FailureClass::kOwnError) return longest;
-  // This launcher may be the next process to be killed. Then its node is lost, and no worker has failed.
-  if (failure_class == FailureClass::kCrash && cause.failure.signal() == SIGKILL) return std::min(longest, kKillSpread);
-  return absl::ZeroDuration();
-}
-
 }  // namespace
 
-void RoundFailures::Clear() {
-  siblings_.clear();
+void RoundFailures::Clear(int32_t world_size) {
+  world_size_ = world_size;
   Forget();
+  siblings_.clear();
 }
 
 void RoundFailures::Forget() {
+  if (due_.running() && Classify(*cause_) == FailureClass::kPeerError) siblings_.push_back(cause_->failure);
   cause_.reset();
   due_.Clear();
+}
+
+void RoundFailures::Schedule(SteadyTime now) {
+  const FailureClass failure_class = Classify(*cause_);
+  const bool all_failed = siblings_.size() + 1 >= static_cast<size_t>(world_size_);
+  SteadyTime due = now;
+  if (failure_class == FailureClass::kPeerError && !all_failed) {
+    due = since_ + std::max(hold_, kPeerHold);
+  } else if (failure_class >= FailureClass::kOwnError) {
+    // The worker or one of its peers may have received a signal to stop.
+    due = since_ + hold_;
+  } else if (failure_class == FailureClass::kCrash && cause_->failure.signal() == SIGKILL) {
+    // This launcher may be the next process to be killed. Then its node is lost, and no worker has failed.
+    due = now + std::min(hold_, kKillSpread);
+  }
+  if (due < due_.at()) due_.Set(due);
 }
 
 void RoundFailures::Add(const std::vector<FailureEvidence>& found, SteadyTime now) {
@@ -41,15 +49,14 @@ void RoundFailures::Add(const std::vector<FailureEvidence>& found, SteadyTime no
   }
   if (!cause_) {
     cause_ = found[best];
-    due_.Set(now + hold_);
+    since_ = now;
   } else if (Caused(found[best], *cause_)) {
     siblings_.push_back(cause_->failure);
     cause_ = found[best];
   } else {
     siblings_.push_back(found[best].failure);
   }
-  const absl::Duration hold = HoldOf(*cause_, hold_);
-  if (hold < hold_ && now + hold < due_.at()) due_.Set(now + hold);
+  Schedule(now);
 }
 
 bool RoundFailures::Take(SteadyTime now) { return due_.Take(now); }

@@ -16,9 +16,7 @@ FailureEvidence Evidence(absl::string_view text) { return {.failure = TextProto(
 FailureEvidence BySignal(int rank, int signal) { return Evidence(absl::StrCat("rank: ", rank, " signal: ", signal)); }
 FailureEvidence Crash(int rank) { return BySignal(rank, SIGSEGV); }
 FailureEvidence LostPeer(int rank) { return BySignal(rank, SIGPIPE); }
-FailureEvidence OwnError(int rank) {
-  return Evidence(absl::StrCat("exit_code: 1 traceback: 'Traceback' rank: ", rank));
-}
+FailureEvidence OwnError(int rank) { return Evidence(absl::StrCat("exit_code: 1 message: 'ValueError' rank: ", rank)); }
 
 std::vector<int> Ranks(const std::vector<rendezvous::WorkerFailure>& failures) {
   std::vector<int> ranks;
@@ -81,6 +79,43 @@ TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
   EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0, 2}));
 }
 
+TEST(RoundFailuresTest, LostPeers_AreHeldBackWhileOthersMayExplainThem) {
+  RoundFailures alone(absl::ZeroDuration()), one_of_three(absl::ZeroDuration()), explained(absl::ZeroDuration());
+  alone.Clear(1);
+  alone.Add({LostPeer(0)}, kNow);
+  EXPECT_TRUE(alone.Take(kNow)) << "nothing can explain it";
+
+  one_of_three.Clear(3);
+  one_of_three.Add({LostPeer(0)}, kNow);
+  one_of_three.Add({LostPeer(1)}, kNow + absl::Milliseconds(900));
+  EXPECT_EQ(one_of_three.NextDeadline(), kNow + RoundFailures::kPeerHold);
+  one_of_three.Add({LostPeer(2)}, kNow + absl::Milliseconds(950));
+  ASSERT_TRUE(one_of_three.Take(kNow + absl::Milliseconds(950))) << "all have failed";
+  EXPECT_EQ(one_of_three.cause().rank(), 0);
+
+  explained.Clear(3);
+  explained.Add({LostPeer(0)}, kNow);
+  explained.Add({OwnError(1)}, kNow + absl::Milliseconds(500));
+  ASSERT_TRUE(explained.Take(kNow + absl::Milliseconds(500)));
+  EXPECT_EQ(explained.cause().rank(), 1);
+  EXPECT_EQ(Ranks(explained.siblings()), std::vector<int>({0}));
+}
+
+TEST(RoundFailuresTest, LostPeersWhenTheRoundEnds_AreAConsequence) {
+  RoundFailures failures(absl::ZeroDuration());
+  failures.Clear(2);
+  failures.Add({LostPeer(0)}, kNow);
+  failures.Forget();
+  failures.Forget();
+  EXPECT_FALSE(failures.Take(kNow + absl::Minutes(1)));
+  EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0}));
+  failures.Clear(2);
+  failures.Add({OwnError(1)}, kNow);
+  ASSERT_TRUE(failures.Take(kNow));
+  failures.Forget();
+  EXPECT_TRUE(failures.siblings().empty()) << "it was reported";
+}
+
 TEST(RoundFailuresTest, ForgetOrClear_NothingIsTold) {
   RoundFailures failures(kHold);
   failures.Add({LostPeer(0)}, kNow);
@@ -88,7 +123,7 @@ TEST(RoundFailuresTest, ForgetOrClear_NothingIsTold) {
   EXPECT_FALSE(failures.Take(kNow + kHold));
   EXPECT_EQ(failures.NextDeadline(), SteadyTime::InfiniteFuture());
   failures.Add({Crash(0), Crash(1)}, kNow);
-  failures.Clear();
+  failures.Clear(1);
   EXPECT_TRUE(failures.siblings().empty());
   EXPECT_FALSE(failures.Take(kNow));
 }
