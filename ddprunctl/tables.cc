@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/counted.h"
@@ -140,6 +141,9 @@ std::string DescribeJob(const v1::Job& job) {
                     Ago(time.re_forming()), ", lost ", Ago(time.lost()), "\n");
   }
   if (job.has_verdict()) absl::StrAppend(&text, Table({{"exit code", absl::StrCat(job.verdict().exit_code())}}));
+  if (const std::string& traceback = job.verdict().first_cause().traceback(); !traceback.empty()) {
+    absl::StrAppend(&text, "traceback\n  ", absl::StrReplaceAll(CleanText(traceback), {{"\n", "\n  "}}), "\n");
+  }
   if (job.nodes().empty()) return text;
   std::vector<std::vector<std::string>> rows = {
       {"NODE", "HOST", "STATE", "RANK", "WORKERS", "STEP", "PHASE", "LOSS", "HEARD"}};

@@ -123,6 +123,13 @@ TEST(CtlTablesTest, Times_SayWhenNoStepWasReported) {
   EXPECT_THAT(DescribeJob(job), HasSubstr("starting 45s, training 5s"));
 }
 
+TEST(CtlTablesTest, FailedJob_HasTheTraceback) {
+  const auto job = TextProto<v1::Job>(R"(
+    verdict { exit_code: 1 first_cause { traceback: "Traceback:\n  File \"x.py\"\x1b[2J\nValueError: bad" } })");
+  EXPECT_THAT(DescribeJob(job), HasSubstr("exit code  1\n"
+                                          "traceback\n  Traceback:\n    File \"x.py\"?[2J\n  ValueError: bad\n"));
+}
+
 TEST(CtlTablesTest, Event_IsOneLine) {
   const auto event = TextProto<v1::Event>(R"(
     number: 12 time { seconds: 1700000000 } kind: "node.lost" job_id: "j" round: 3 host: "node-a"
