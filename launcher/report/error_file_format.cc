@@ -2,10 +2,14 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/text.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/messages.h"
@@ -18,7 +22,19 @@ using Json = nlohmann::json;
 
 constexpr double kLatestTimestamp = 253402300799;  // the end of the year 9999
 
-std::string Message(absl::string_view text) { return OneLine(text, kMaxErrorMessageBytes); }
+// Leaves out the frames of tracebacks that the message quotes (a DataLoader's, torch.multiprocessing.spawn's), so that
+// the error after them is kept.
+std::string Message(absl::string_view text) {
+  std::vector<absl::string_view> lines;
+  bool in_frames = false;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const bool heading = absl::EndsWith(absl::StripAsciiWhitespace(line), "Traceback (most recent call last):");
+    in_frames = heading || (in_frames && (line.empty() || absl::ascii_isspace(line[0])));
+    if (!in_frames) lines.push_back(line);
+  }
+  const std::string message = OneLine(absl::StrJoin(lines, "\n"), kMaxErrorMessageBytes);
+  return message.empty() ? OneLine(text, kMaxErrorMessageBytes) : message;
+}
 
 std::string Traceback(absl::string_view text) {
   const std::string clean = CleanText(text);

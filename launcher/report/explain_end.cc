@@ -25,6 +25,12 @@ bool WasKilled(const rendezvous::WorkerFailure& failure) {
          absl::StrContains(failure.message(), "SIGKILL");
 }
 
+// True if Python reports that a process which it started has failed: the reason is on stderr.
+bool IsAboutAChild(const rendezvous::WorkerFailure& failure) {
+  return absl::StrContains(failure.message(), "returned non-zero exit status") ||
+         absl::StrContains(failure.message(), "terminated with exit code");
+}
+
 void AddToMessage(absl::string_view text, rendezvous::WorkerFailure* failure) {
   std::string message = OneLine(failure->message(), kMaxErrorMessageBytes / 2);
   if (absl::StrContains(message, text)) return;
@@ -34,13 +40,13 @@ void AddToMessage(absl::string_view text, rendezvous::WorkerFailure* failure) {
 }  // namespace
 
 void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure) {
-  const LastLines lines = ReadLastLines(evidence.output);
+  const LastLines lines = ReadLastLines(evidence.output, failure->message());
   const bool prints_why = PrintsWhy(failure->signal());
   if (failure->message().empty() && failure->traceback().empty() && !lines.text.empty()) {
     failure->set_traceback(absl::StrCat("last lines of stderr:\n", lines.text));
     if (prints_why) failure->set_message(lines.error);
     if (failure->message().empty() && failure->signal() == 0) failure->set_message(absl::StrCat(kLastLine, lines.last));
-  } else if (failure->signal() == SIGABRT && !lines.error.empty()) {
+  } else if ((failure->signal() == SIGABRT || IsAboutAChild(*failure)) && !lines.error.empty()) {
     AddToMessage(lines.error, failure);
   }
   if (!evidence.oom_kills.empty() && WasKilled(*failure)) {

@@ -21,7 +21,7 @@ inline constexpr absl::string_view kCoreDumped = "core dumped";  // part of the 
 
 // Completes `failure`, which has the exit status and the texts of the error file. Without the latter the traceback is
 // the end of stderr, and the message the error in it. For a signal, stderr is quoted only if the program itself caused
-// the signal.
+// the signal. An abort, or the failure of a process that the worker started, is completed by the error on stderr.
 void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure);
 
 }  // namespace ddprun::launcher

@@ -111,6 +111,7 @@ bool IsFirstCause(const WorkerFailure& failure, const rendezvous::Verdict& verdi
 void AppendOthers(const FailureReport& report, absl::string_view thin, std::string* out) {
   size_t shown = 0;
   size_t left_out = 0;
+  const bool has_cause = Classify({report.verdict.first_cause()}) < FailureClass::kPeerError;
   for (const WorkerFailure& failure : report.others) {
     if (IsFirstCause(failure, report.verdict)) continue;
     if (shown == kMaxOthers) {
@@ -119,7 +120,8 @@ void AppendOthers(const FailureReport& report, absl::string_view thin, std::stri
     }
     if (shown == 0) absl::StrAppend(out, thin, "Other Failures (on this node):\n");
     AppendFailure(++shown, failure, /*whole=*/false, report.time_zone, out);
-    if (Classify({failure}) == FailureClass::kPeerError) AppendField("cause", "consequence: lost its peers", out);
+    if (has_cause && Classify({failure}) == FailureClass::kPeerError)
+      AppendField("cause", "consequence: lost its peers", out);
   }
   if (left_out > 0) absl::StrAppend(out, "and ", left_out, " more\n");
 }

@@ -67,7 +67,7 @@ bool ReportsError(absl::string_view line) {
 
 }  // namespace
 
-LastLines ReadLastLines(absl::string_view bytes) {
+LastLines ReadLastLines(absl::string_view bytes, absl::string_view known) {
   const std::string plain = WithoutEscapes(bytes);
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(plain, '\n')) {
@@ -86,7 +86,7 @@ LastLines ReadLastLines(absl::string_view bytes) {
       ignored = true;
     } else if (ignored) {
       ignored = absl::StartsWith(text, "Traceback ");
-    } else if (ReportsError(text)) {
+    } else if (ReportsError(text) && (known.empty() || !absl::StrContains(text, known))) {
       result.error = std::string(text);
     }
   }

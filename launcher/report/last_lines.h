@@ -19,8 +19,8 @@ struct LastLines {
 
 // Removes escape sequences (colors), keeps the last state of a line that was overwritten (progress bars), replaces
 // invalid UTF-8, and finds the error: the last line that is not indented, as frames of a stack are, and has a word like
-// "error". Warnings and Python's "Exception ignored in" do not count.
-LastLines ReadLastLines(absl::string_view bytes);
+// "error". Warnings, Python's "Exception ignored in", and lines that contain `known` do not count.
+LastLines ReadLastLines(absl::string_view bytes, absl::string_view known = "");
 
 }  // namespace ddprun::launcher
 

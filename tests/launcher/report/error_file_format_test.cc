@@ -41,6 +41,21 @@ TEST(ParseErrorFile, PlainMessage_IsRead) {
   EXPECT_EQ(ParseErrorFile(R"({"message":"boom"})").raised_at, std::nullopt);
 }
 
+TEST(ParseErrorFile, MessageThatQuotesATraceback_LosesItsFrames) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {R"(ValueError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):)"
+       R"(\n  File \"x.py\", line 7, in get\n    raise ValueError(i)\n          ^^^\nValueError: sample 5 is damaged\n)",
+       "ValueError: Caught ValueError in DataLoader worker process 0. ValueError: sample 5 is damaged"},
+      {R"(\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n  File \"x\"\nE: a\n b)",
+       "-- Process 1 terminated with the following error: E: a b"},
+      {R"(Traceback (most recent call last):)", "Traceback (most recent call last):"},
+      {R"(a\n  b)", "a   b"},
+  };
+  for (const auto& [text, message] : kCases) {
+    EXPECT_EQ(ParseErrorFile(absl::StrCat(R"({"message":")", text, "\"}")).message, message);
+  }
+}
+
 TEST(ParseErrorFile, OddShapes_StillSaySomething) {
   const std::pair<const char*, const char*> kCases[] = {
       {R"({"message":{"message":"boom"}})", "boom"},

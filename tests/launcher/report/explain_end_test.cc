@@ -45,6 +45,11 @@ TEST(ExplainEnd, ErrorFile_IsKept) {
   EXPECT_EQ(Explained("exit_code: 1 message: 'ValueError: x' traceback: 'T'", evidence).traceback(), "T");
   EXPECT_EQ(Explained("signal: 6 message: 'abort() was called' traceback: 'T'", evidence).message(),
             "abort() was called; OSError: other");
+  const std::string message = "CalledProcessError: Command 'x' returned non-zero exit status 1.";
+  EXPECT_EQ(Explained(absl::StrCat("exit_code: 1 traceback: 'T' message: \"", message, "\""),
+                      {.output = absl::StrCat("ValueError: in the child\nsubprocess.", message, "\n")})
+                .message(),
+            message + "; ValueError: in the child");
 }
 
 TEST(ExplainEnd, OutOfMemory_AppliesToWhatWasKilled) {
