@@ -205,11 +205,14 @@ absl::StatusOr<WorkerStreams> WorkerOutput::Connect(absl::StatusOr<Opened> opene
   std::shared_ptr<PipeTail> tail;
   for (Stream* const stream : {&opened->out, &opened->err}) {
     if (!stream->sink) continue;
+    const bool passes_on = stream->sink->passes_on;
     absl::StatusOr<UniqueFd> pipe = pump->Add(*std::move(stream->sink), stream == &opened->err ? &tail : nullptr);
+    if (!pipe.ok() && passes_on) continue;  // out of descriptors: it gets the launcher's own stream
     if (!pipe.ok()) return pipe.status();
     stream->direct = *std::move(pipe);
   }
-  if (opened->shared) opened->out.direct.reset(fcntl(opened->err.direct.get(), F_DUPFD_CLOEXEC, 3));
+  if (opened->shared && opened->err.direct.valid())
+    opened->out.direct.reset(fcntl(opened->err.direct.get(), F_DUPFD_CLOEXEC, 3));
   WorkerStreams streams{std::move(opened->out.direct), std::move(opened->err.direct), std::move(opened->error_file),
                         nullptr};
   if (tail != nullptr) {
