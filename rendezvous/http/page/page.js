@@ -39,12 +39,8 @@ function setClass(node, name) {
 // ---- numbers as text
 
 const DASH = "\u2013";
-function number(value) {
-  return value === null || value === undefined ? DASH : String(value);
-}
-function lossText(value) {
-  return value === null || value === undefined ? DASH : Number(value).toPrecision(4);
-}
+const number = (value) => (value === null || value === undefined ? DASH : String(value));
+const lossText = (value) => (value === null || value === undefined ? DASH : Number(value).toPrecision(4));
 function seconds(value) {
   if (value === null || value === undefined) return DASH;
   if (value < 10) return `${value.toFixed(1)} s`;
@@ -387,7 +383,9 @@ function causeText(failure) {
 }
 function paintCauses(job) {
   const items = state.events.filter((event) => event.kind === "round.stopped" || event.kind === "job.failed");
-  const key = `${items.length}:${job.verdict ? 1 : 0}:${state.newest}`;
+  const cause = !items.length && job.verdict && job.verdict.first_cause;  // the events are lost
+  if (cause) items.push({ round: job.round, time: job.end, failure: cause });
+  const key = `${items.length}:${state.newest}`;
   if ($("causes").dataset.key === key) return;
   $("causes").dataset.key = key;
   const nodes = items.map((event) => {
