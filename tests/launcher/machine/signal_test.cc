@@ -83,7 +83,7 @@ class BatchAgentMachineTest : public AgentMachineTest {
       default:
         failure.set_signal(0);
         failure.set_exit_code(1);
-        if (failure_class == FailureClass::kOwnError) failure.set_message("ValueError");
+        failure.set_message(failure_class == FailureClass::kOwnError ? "ValueError" : "");
     }
     EXPECT_EQ(Classify({failure, std::nullopt, false}), failure_class);
     return WorkerEnd{rank, failure, std::nullopt};

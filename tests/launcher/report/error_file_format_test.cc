@@ -49,7 +49,7 @@ TEST(ParseErrorFile, MessageThatQuotesATraceback_LosesItsFrames) {
       {R"(\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n  File \"x\"\nE: a\n b)",
        "-- Process 1 terminated with the following error: E: a b"},
       {R"(Traceback (most recent call last):)", "Traceback (most recent call last):"},
-      {R"(a\n  b)", "a   b"},
+      {R"(a\n  b)", "a  b"},
   };
   for (const auto& [text, message] : kCases) {
     EXPECT_EQ(ParseErrorFile(absl::StrCat(R"({"message":")", text, "\"}")).message, message);
