@@ -154,6 +154,18 @@ def show_failure(page, job):
     cause = page.text("#causes li")
     assert "rank 4 on node1: exit code 1" in cause, cause
     assert page.js("return document.scripts.length") == 1
+    # A job that has ended shows its cause without its events, too.
+    cause = page.js("""
+      const events = state.events, causes = document.getElementById('causes');
+      state.events = [];
+      paintCauses({ round: 7, verdict: { first_cause: {
+        rank: 1, host: 'b', exit_code: 3, message: 'no data', traceback: 'last lines of stderr' } } });
+      const text = causes.textContent;
+      state.events = events;
+      delete causes.dataset.key;
+      return text;""")
+    assert "Round 7" in cause and "rank 1 on b: exit code 3: no data" in cause, cause
+    assert "last lines of stderr" in cause, cause
 
 
 def timeline(page):
