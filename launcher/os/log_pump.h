@@ -31,11 +31,11 @@ struct LogSink {
 
 // Copies the output of workers from pipes to log files and the console.
 //
-// It has a thread for log files, one per console, and one for streams that are passed on. A console may block for any time (Ctrl-S, a pager, a full pipe) without
-// blocking the launcher's loop, the workers or the log files. Up to kConsoleBytes are buffered for it; further output
-// is dropped, and when the console is read again, a line reports the number of missing lines. Log files receive every
-// byte: a worker blocks only if its file can't be written fast enough. The threads sleep while there is no output, and
-// are started by the first Add.
+// It has a thread for log files, one per console, and one for streams that are passed on. A console may block for any
+// time (Ctrl-S, a pager, a full pipe) without blocking the launcher's loop, the workers or the log files. Up to
+// kConsoleBytes are buffered for it; further output is dropped, and when the console is read again, a line reports the
+// number of missing lines. Log files receive every byte: a worker blocks only if its file can't be written fast enough.
+// The threads sleep while there is no output, and are started by the first Add.
 //
 // A log file that can't be written (disk full) is reported once and retried with later output, while the console
 // continues. A console that is closed (`ddprun | head`) is reported once, while files continue. Workers are not

@@ -8,7 +8,7 @@
 
 namespace ddprun::launcher {
 
-// What is known about a worker's end besides its exit status and its error file.
+// Evidence about a worker's end besides its exit status and its error file.
 struct EndEvidence {
   std::string output;     // the last bytes that it wrote to stderr
   std::string oom_kills;  // one line about the kernel's OOM kills while it ran; empty: none

@@ -51,7 +51,7 @@ std::string WithoutEscapes(absl::string_view bytes) {
   return text;
 }
 
-// What a terminal shows of a line that was overwritten from its start.
+// Returns the part of a line that a terminal shows if the line was overwritten from its start.
 absl::string_view LastState(absl::string_view line) {
   while (absl::EndsWith(line, "\r")) line.remove_suffix(1);
   const size_t start = line.rfind('\r');

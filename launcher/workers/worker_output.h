@@ -36,8 +36,9 @@ struct WorkerStreams {
 // files are created on a separate thread, because a network file system may stall.
 //
 // A worker's stderr that goes to the launcher's own passes through the pump, which keeps its end, unless that is a
-// terminal: isatty must not change for the worker. If the launcher's stdout is the same file, the worker's stdout takes
-// the same way, so that the order of its output is kept. Workers whose daemons may outlive the launcher get its streams.
+// terminal: isatty must not change for the worker. If the launcher's stdout is the same file, the worker's stdout uses
+// the same pipe, so that the order of its output is kept. Workers whose daemons may outlive the launcher get its own
+// streams.
 //
 // Belongs to the loop's thread.
 class WorkerOutput {

@@ -28,7 +28,7 @@ absl::string_view LimitOf(int signal) {
   }
 }
 
-// Of an exit code of the worker's own.
+// Returns a shell's use of the exit code of a worker that ran; empty if there is none.
 std::string MeaningInShells(int exit_code) {
   if (exit_code == kExitCannotExecute) return " (in shells: can't execute a command)";
   if (exit_code == kExitNotFound) return " (in shells: command not found)";

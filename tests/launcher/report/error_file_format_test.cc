@@ -44,9 +44,9 @@ TEST(ParseErrorFile, PlainMessage_IsRead) {
 TEST(ParseErrorFile, MessageThatQuotesATraceback_LosesItsFrames) {
   const std::pair<const char*, const char*> kCases[] = {
       {R"(ValueError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):)"
-       R"(\n  File \"x.py\", line 7, in get\n    raise ValueError(i)\n          ^^^\nValueError: sample 5 is damaged\n)",
-       "ValueError: Caught ValueError in DataLoader worker process 0. ValueError: sample 5 is damaged"},
-      {R"(\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n  File \"x\"\nE: a\n b)",
+       R"(\n  File \"x.py\", line 7, in get\n    raise ValueError(i)\n          ^^^\nValueError: sample 5\n)",
+       "ValueError: Caught ValueError in DataLoader worker process 0. ValueError: sample 5"},
+      {R"(\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n  File\nE: a\n b)",
        "-- Process 1 terminated with the following error: E: a b"},
       {R"(Traceback (most recent call last):)", "Traceback (most recent call last):"},
       {R"(a\n  b)", "a  b"},
