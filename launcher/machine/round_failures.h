@@ -22,7 +22,7 @@ namespace ddprun::launcher {
 // Thread-compatible.
 class RoundFailures {
  public:
-  static constexpr absl::Duration kPeerHold = absl::Seconds(1);
+  static constexpr absl::Duration kPeerHold = absl::Seconds(3);
 
   // Zero: nothing is held back.
   explicit RoundFailures(absl::Duration hold) : hold_(hold) {}
