@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 
 namespace ddprun::launcher {

@@ -72,8 +72,8 @@ LastLines ReadLastLines(absl::string_view bytes, absl::string_view known) {
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(plain, '\n')) {
     const std::string clean = CleanText(LastState(line));
-    const absl::string_view shown = absl::StripTrailingAsciiWhitespace(clean);
-    if (!shown.empty()) lines.emplace_back(Utf8Prefix(shown, LastLines::kMaxLineBytes));
+    const absl::string_view shown = absl::StripTrailingAsciiWhitespace(Utf8Prefix(clean, LastLines::kMaxLineBytes));
+    if (!shown.empty()) lines.emplace_back(shown);
   }
   if (lines.size() > LastLines::kMaxLines) lines.erase(lines.begin(), lines.end() - LastLines::kMaxLines);
 

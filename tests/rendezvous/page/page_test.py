@@ -158,6 +158,7 @@ def show_failure(page, job):
     cause = page.js("""
       const events = state.events, causes = document.getElementById('causes');
       state.events = [];
+      delete causes.dataset.key;
       paintCauses({ round: 7, verdict: { first_cause: {
         rank: 1, host: 'b', exit_code: 3, message: 'no data', traceback: 'last lines of stderr' } } });
       const text = causes.textContent;
