@@ -12,7 +12,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kPipeBytes = 64 * 1024;  // the usual capacity
+constexpr size_t kPipeBytes = 65536;  // the usual capacity
 
 void AppendTail(absl::string_view bytes, std::string* tail) {
   const size_t kept = std::min(tail->size(), kOutputTailBytes - std::min(bytes.size(), kOutputTailBytes));

@@ -13,7 +13,7 @@
 namespace ddprun::launcher {
 
 // At most this many bytes of the end of a worker's output are kept.
-inline constexpr size_t kOutputTailBytes = 8 * 1024;
+inline constexpr size_t kOutputTailBytes = 8192;
 
 // The end of what was written to a pipe. Thread-safe: one thread reads the pipe, another may ask for the text at any
 // time and never waits for the first, which may be blocked elsewhere.
