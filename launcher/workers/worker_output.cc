@@ -131,7 +131,7 @@ absl::StatusOr<WorkerOutput::Stream> WorkerOutput::Files::OpenStream(const std::
   }
   const bool to_file = (request.redirect || request.tee) && !folder.empty();
   if (!to_file && !to_console) {
-    if (request.console_fd == STDERR_FILENO) return Stream{UniqueFd(), LogSink()};  // for its end
+    if (request.console_fd == STDERR_FILENO && !config_.keep_orphans) return Stream{UniqueFd(), LogSink()};
     return Stream{UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC)), std::nullopt};
   }
   if (to_file) {
