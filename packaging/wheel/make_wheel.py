@@ -163,9 +163,9 @@ def make_wheel(parts, out, target, work):
         copy(library, data / "data/lib" / library.name, 0o755)
     if platform.machine() == target:
         make_man_pages(linked, data / "data/share/man/man1")
-    for source in sorted((HERE / "ddprun").iterdir()):
-        if source.suffix in (".py", ".typed"):
-            copy(source, tree / "ddprun" / source.name, 0o644)
+    for source in sorted((HERE / "ddprun").rglob("*")):
+        if source.suffix in (".py", ".typed") or source.parent.name == "bin":
+            copy(source, tree / source.relative_to(HERE), 0o644 if source.suffix else 0o755)
     copy(ROOT / "LICENSE", info / "licenses/LICENSE", 0o644)
     put_licences(archives, info / "licenses")
     write_metadata(info, version, f"py3-none-manylinux_{GLIBC.replace('.', '_')}_{target}")
