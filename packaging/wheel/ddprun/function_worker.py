@@ -3,9 +3,11 @@
 FOLDER has the pickled call; the result is written there, as result.ROUND.RANK.
 """
 
+import atexit
 import os
 import pickle
 import sys
+import threading
 
 
 def main():
@@ -21,6 +23,7 @@ def main():
         spawn.prepare(pickle.load(file))
         function, args = pickle.load(file)
     write_result(folder, function(*args))
+    end()
 
 
 def write_result(folder, result):
@@ -34,6 +37,16 @@ def write_result(folder, result):
     with open(os.path.join(folder, "incomplete." + numbers), "wb") as file:
         file.write(data)
     os.rename(file.name, os.path.join(folder, "result." + numbers))
+
+
+def end():
+    """Ends as a forked worker does: waits for threads, runs the exit handlers and flushes, and tears down nothing else.
+    A thread of PyTorch's process group that drops a tensor meanwhile would abort the process."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
