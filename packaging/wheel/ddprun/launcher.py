@@ -54,6 +54,42 @@ class LaunchConfig:
             self.rdzv_configs["timeout"] = self.rdzv_timeout
 
 
+@dataclass
+class ProcessFailure:
+    """The fields of PyTorch's class of that name, which is used if PyTorch has been imported."""
+
+    local_rank: int
+    pid: int
+    exitcode: int
+    error_file: str
+    message: Any = ""
+
+
+class ChildFailedError(Exception):
+    """A worker has failed, and no restart is left. It is PyTorch's exception of that name, too, if PyTorch has been
+    imported."""
+
+    name: str
+    failures: dict[int, Any]
+
+    def __init__(self, name: str, failures: Optional[dict[int, Any]] = None) -> None:
+        super().__init__(name)
+        if failures is not None:  # else called by PyTorch's class, with the text
+            self.name = name
+            self.failures = failures
+
+    def get_first_failure(self) -> tuple[int, Any]:
+        return next(iter(self.failures.items()))
+
+
+def _error_types() -> tuple[Any, Any]:
+    if "torch" not in sys.modules:
+        return ChildFailedError, ProcessFailure
+    from torch.distributed.elastic.multiprocessing import errors
+
+    return type("ChildFailedError", (errors.ChildFailedError, ChildFailedError), {}), errors.ProcessFailure
+
+
 class elastic_launch:
     """Like torch.distributed.launcher.api.elastic_launch: ``elastic_launch(config, entrypoint)(*args)`` runs a function
     or a program, and returns the results of this node's workers by global rank. See :func:`launch`."""
@@ -241,15 +277,15 @@ class _Job:
             raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=signal.Signals(number))
         raise SystemExit(128 + number)
 
-    def _error(self, error_file: str, code: int) -> Exception:
+    def _error(self, error_file: str, code: int) -> ChildFailedError:
         with open(error_file) as file:
             report = json.load(file)["message"]
         worker = report["extraInfo"]
         outer = os.environ.get("TORCHELASTIC_ERROR_FILE")
         if outer:
             shutil.copyfile(error_file, outer)
-        types = _error_types()
-        failure = types.ProcessFailure(
+        error_type, failure_type = _error_types()
+        failure = failure_type(
             local_rank=int(worker.get("local_rank", -1)),
             pid=int(worker.get("pid", 0)),
             exitcode=report.get("errorCode", code),
@@ -260,7 +296,7 @@ class _Job:
         traceback = worker.get("py_callstack", "")
         if not traceback:
             failure.message = report["message"]
-        error = types.ChildFailedError(self.name, {int(worker.get("rank", -1)): failure})
+        error = error_type(self.name, {int(worker.get("rank", -1)): failure})
         # The launcher has printed the summary that would be the exception's text.
         error.args = (f"{self.name} FAILED: {report['message']}" + (f"\n\n{traceback}" if traceback else ""),)
         return error
@@ -312,38 +348,3 @@ def _pickle_call(function: Callable[..., Any], args: list[Any]) -> bytes:
             this.pop(name, None)
         call = cloudpickle.dumps((function, args))
     return pickle.dumps(this) + call
-
-
-class _OwnErrorTypes:
-    """Stand-ins for PyTorch's classes where PyTorch is not installed."""
-
-    @dataclass
-    class ProcessFailure:
-        local_rank: int
-        pid: int
-        exitcode: int
-        error_file: str
-        message: Any = ""
-
-    class ChildFailedError(Exception):
-        def __init__(self, name: str, failures: dict[int, Any]) -> None:
-            super().__init__(name)
-            self.name = name
-            self.failures = failures
-
-        def get_first_failure(self) -> tuple[int, Any]:
-            return next(iter(self.failures.items()))
-
-
-def _error_types() -> Any:
-    try:
-        from torch.distributed.elastic.multiprocessing import errors
-    except ImportError:
-        return _OwnErrorTypes
-    return errors
-
-
-def __getattr__(name: str) -> Any:
-    if name == "ChildFailedError":
-        return _error_types().ChildFailedError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
