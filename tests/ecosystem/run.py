@@ -93,6 +93,7 @@ EXPLAINED = {
     "MASTER_PORT": "a free port of this run",
     "TORCHELASTIC_RUN_ID": "made up for this run",
     "TORCHELASTIC_ERROR_FILE": "a file of this run; ddprun's without a log folder has no name on disk",
+    "JPY_PARENT_PID": "of this run",
     "PET_MAX_RESTARTS": "ddprun does not pass on variables of launchers",
     "PWD": "the shell of ddprun exec's torchrun corrects it, because this program has not",
 }
@@ -106,6 +107,7 @@ OF_ONE_RUN = {
     "TORCHELASTIC_ERROR_FILE",
     "DDPRUN_LAUNCHER_ID",
     "DDPRUN_WORKER_LINK",
+    "JPY_PARENT_PID",
     "PWD",
 }
 

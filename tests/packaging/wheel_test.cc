@@ -132,6 +132,9 @@ TEST_F(WheelTest, File_IsSmallWithoutTorchAndNamesItsLicences) {
   const End metadata = Shell("cat " + Venv() + "/lib/python*/site-packages/ddprun-*.dist-info/METADATA");
   EXPECT_THAT(metadata.out, HasSubstr("\nName: ddprun\n"));
   EXPECT_THAT(metadata.out, Not(HasSubstr("Requires-Dist")));
+  EXPECT_THAT(metadata.out, Not(HasSubstr("](docs/"))) << "a link that works only in the source tree";
+  const End version = Shell(Bin("python") + " -c 'import ddprun; print(\"ddprun\", ddprun.__version__)'");
+  EXPECT_EQ(version.out, Shell(Bin("ddprun") + " --version").out) << version.err;
 }
 
 TEST_F(WheelTest, MadeAgain_SameBytes) {

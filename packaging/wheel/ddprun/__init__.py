@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .process import program, run
 
 if TYPE_CHECKING:
+    __version__: str
     from .launcher import ChildFailedError, LaunchConfig, elastic_launch, launch
 
 __all__ = ["ChildFailedError", "LaunchConfig", "elastic_launch", "launch", "program", "run"]
@@ -19,9 +20,10 @@ __all__ = ["ChildFailedError", "LaunchConfig", "elastic_launch", "launch", "prog
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        import subprocess
 
-        return version("ddprun")
+        # Stated in the program only.
+        return subprocess.run([program(), "--version"], stdout=subprocess.PIPE, check=True, text=True).stdout.split()[1]
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import launcher

@@ -154,8 +154,14 @@ def _work(
         stream = open(fd, "w", buffering=1, closefd=False)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    before = dict(os.environ)
     os.environ.clear()
     os.environ.update(entry.split("=", 1) for entry in entries)
+    # Only effective when libraries are loaded, which has happened.
+    for name in ("LD_PRELOAD", "OMP_NUM_THREADS"):
+        os.environ.pop(name, None)
+        if name in before:
+            os.environ[name] = before[name]
     for number in _HELD:
         signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -20,6 +20,8 @@ def main():
     if not os.path.exists(os.path.join(folder, "call")):
         sys.exit("the process that forks the workers has ended")
     with open(os.path.join(folder, "call"), "rb") as file:
+        for name in pickle.load(file):
+            os.environ.pop(name, None)
         spawn.prepare(pickle.load(file))
         function, args = pickle.load(file)
     write_result(folder, function(*args))

@@ -128,7 +128,10 @@ def launch_agent(
     config: Any, entrypoint: Entrypoint, args: Sequence[Any], program: Optional[str] = None
 ) -> dict[int, Any]:
     """Like torch.distributed.launcher.api.launch_agent. `config` may be PyTorch's LaunchConfig."""
-    return _Job(entrypoint, args, _flags_of(config), program).run()
+    job = _Job(entrypoint, args, _flags_of(config), program)
+    # torchrun limits the threads of scripts, but not of functions.
+    job.unset = [name for name in ("OMP_NUM_THREADS",) if name not in os.environ]
+    return job.run()
 
 
 def _is_redirected() -> bool:
@@ -215,6 +218,7 @@ class _Job:
         self.flags = {name: value for name, value in flags.items() if name != "start_method"}
         self.forks = flags.get("start_method") == "fork" and not isinstance(entrypoint, str)
         self.work: Optional[Callable[[], None]] = None
+        self.unset: list[str] = []  # variables of the launcher that a function does not see
         self.program = program or process.program()
 
     def run(self) -> dict[int, Any]:
@@ -265,7 +269,7 @@ class _Job:
             self.work = lambda: write_result(folder, self.entrypoint(*self.args))
         else:
             with open(os.path.join(folder, "call"), "wb") as file:
-                file.write(_pickle_call(self.entrypoint, self.args))
+                file.write(_pickle_call(self.entrypoint, self.args, self.unset))
         return [_WORKER, folder]
 
     def _raise_signal(self, number: int) -> None:
@@ -320,9 +324,9 @@ def _read_results(folder: str) -> dict[int, Any]:
 # ---- functions -------------------------------------------------------------------------------------------------------
 
 
-def _pickle_call(function: Callable[..., Any], args: list[Any]) -> bytes:
-    """Returns what a new interpreter needs to call the function: multiprocessing's description of this one, then the
-    function and its arguments."""
+def _pickle_call(function: Callable[..., Any], args: list[Any], unset: list[str]) -> bytes:
+    """Returns what a new interpreter needs to call the function: variables to unset, multiprocessing's description of
+    this interpreter, then the function and its arguments."""
     from multiprocessing import spawn
 
     this = spawn.get_preparation_data("ddprun")
@@ -347,4 +351,4 @@ def _pickle_call(function: Callable[..., Any], args: list[Any]) -> bytes:
         for name in ("init_main_from_path", "init_main_from_name"):
             this.pop(name, None)
         call = cloudpickle.dumps((function, args))
-    return pickle.dumps(this) + call
+    return pickle.dumps(unset) + pickle.dumps(this) + call
