@@ -9,9 +9,9 @@
 namespace ddprun::launcher {
 
 absl::StatusOr<std::string> PythonPackage() {
-  const absl::StatusOr<std::string> companion = CompanionFile("ddprun_python/ddprun");
+  absl::StatusOr<std::string> companion = CompanionFile("ddprun_python/ddprun");
   if (companion.ok()) return companion;
-  const absl::StatusOr<std::string> bin = CompanionFile(".");
+  absl::StatusOr<std::string> bin = CompanionFile(".");
   if (!bin.ok()) return bin;
   // "." is the folder of pip install --target.
   for (const char* site :

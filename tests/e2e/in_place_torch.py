@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import time
 
 import torch
 import torch.distributed.run as run
@@ -27,6 +28,8 @@ def reduce(x, fails=False):
     torch.distributed.init_process_group("gloo")
     if fails and torch.distributed.get_rank() == 1:
         raise ValueError("not a number")
+    if fails:
+        time.sleep(600)  # PyTorch's launcher might take the error of a collective for the cause
     tensor = torch.full((2,), float(x + torch.distributed.get_rank()))
     torch.distributed.all_reduce(tensor)
     return tensor
