@@ -1,6 +1,7 @@
 // ddprun: starts this node's workers of a distributed job and keeps the job running (docs/operations.md).
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,9 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/crash_handler.h"
 #include "base/file_limit.h"
@@ -37,6 +40,7 @@
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
+#include "launcher/subcommand.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/credential_files.h"
 #include "worker_contract/exit_codes.h"
@@ -48,6 +52,13 @@ using worker_contract::kExitFailed;
 using worker_contract::kExitUsage;
 // Limit for flushing the remaining log lines at exit.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
+// Variables by which ddprun's Python package controls the launcher. Workers do not inherit them.
+// The calling process's id: the launcher ends with it, even if it is killed by SIGKILL.
+constexpr char kParentVariable[] = "DDPRUN_ENDS_WITH_PROCESS";
+// The calling interpreter, which runs the workers unless the user names another.
+constexpr char kPythonVariable[] = "DDPRUN_PYTHON";
+// ForkedServer: "SOCKET PID".
+constexpr char kForkedServerVariable[] = "DDPRUN_FORKED_SERVER";
 
 std::optional<std::string> Variable(const std::string& name) {
   const char* value = getenv(name.c_str());
@@ -63,17 +74,42 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
+void EndWithParent() {
+  const std::optional<std::string> parent = TakeVariable(kParentVariable);
+  if (!parent) return;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The parent may have ended before prctl.
+  if (std::to_string(getppid()) != *parent) raise(SIGTERM);
+}
+
 // `command`: argv[0].
-HostFacts InspectHost(const std::string& command, const Options& options) {
+PythonFacts InspectPython(const std::string& command) {
+  PythonFacts facts;
+  facts.python_exec = Variable("PYTHON_EXEC");
+  facts.python_exec_is_file = access(facts.python_exec.value_or("").c_str(), F_OK) == 0;
+  const std::optional<std::string> calling = TakeVariable(kPythonVariable);
+  facts.beside_command = calling ? *calling : PythonBeside(command, SearchPath());
+  facts.virtual_env = Variable("VIRTUAL_ENV");
+  facts.conda_prefix = Variable("CONDA_PREFIX");
+  return facts;
+}
+
+std::optional<ForkedServer> TakeForkedServer() {
+  const std::string variable = TakeVariable(kForkedServerVariable).value_or("");
+  ForkedServer server;
+  const std::pair<std::string, std::string> numbers = absl::StrSplit(variable, absl::MaxSplits(' ', 1));
+  if (!absl::SimpleAtoi(numbers.first, &server.socket) || !absl::SimpleAtoi(numbers.second, &server.pid)) {
+    return std::nullopt;
+  }
+  return server;
+}
+
+HostFacts InspectHost(const PythonFacts& python, const Options& options) {
   HostFacts facts;
   facts.cpus = CpuCount();
   facts.gpus = GpuCount();
   facts.random_id = RandomId();
-  facts.python.python_exec = Variable("PYTHON_EXEC");
-  facts.python.python_exec_is_file = access(facts.python.python_exec.value_or("").c_str(), F_OK) == 0;
-  facts.python.beside_command = PythonBeside(command, SearchPath());
-  facts.python.virtual_env = Variable("VIRTUAL_ENV");
-  facts.python.conda_prefix = Variable("CONDA_PREFIX");
+  facts.python = python;
   facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");
   if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.visible_devices);
   if (!options.script.empty()) facts.script = InspectScript(options.script.front());
@@ -120,10 +156,13 @@ int StartOnHosts(const ParsedOptions& parsed, const HostFacts& facts) {
 
 int Main(const std::string& command, const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
+  EndWithParent();
+  SetLogLevel();
+  const PythonFacts python = InspectPython(command);
+  if (const std::optional<int> code = RunSubcommand(arguments, python)) return *code;
   // Neither a closed reader of our output nor a log file beyond `ulimit -f` may kill the launcher.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
-  SetLogLevel();
   InstallCrashReport("ddprun");
   if (arguments == std::vector<std::string>{kAgentArgument}) return RunHostAgent();
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
@@ -134,7 +173,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   }
   auto& [options, origins, given] = std::get<ParsedOptions>(*parsed);
   ReadTokenVariables(&options, &origins);
-  const HostFacts facts = InspectHost(command, options);
+  const HostFacts facts = InspectHost(python, options);
   if (options.has_hosts() && !options.show_config) return StartOnHosts(std::get<ParsedOptions>(*parsed), facts);
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
@@ -145,6 +184,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
     fputs(ShowConfig(*config, options, origins, *cluster, absl::LocalTimeZone()).c_str(), stdout);
     return 0;
   }
+  config->forked_server = TakeForkedServer();
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
   if (const std::string python = FindInterpreter(*config); !python.empty()) {
     Log(LogLevel::kInfo, absl::StrCat("running workers with ", python));

@@ -48,7 +48,7 @@ beside() { printf '%s/%s/.%s.ddprun-new' "$ROOT" "$(dirname "$1")" "$(basename "
 # stage FILE NAME: writes the file under its temporary name.
 stage() {
   local mode=644
-  [[ $2 != bin/* && $2 != *.so ]] || mode=755
+  [[ $2 != bin/* && $2 != */bin/* && $2 != *.so ]] || mode=755
   STAGED+=("$2")
   attempt mkdir -p "$(dirname "$ROOT/$2")"
   attempt install -m "$mode" "$1" "$(beside "$2")"
@@ -64,6 +64,11 @@ remove() {
   local folder
   attempt rm -f "$ROOT/$1"
   folder=$(dirname "$1")
+  if [[ $1 == *.py ]]; then
+    # The compiled copies that Python keeps.
+    attempt rm -f "$ROOT/$folder/__pycache__/$(basename "$1" .py)".*.pyc
+    rmdir "$ROOT/$folder/__pycache__" 2>/dev/null || true
+  fi
   while [[ $folder != . ]] && rmdir "$ROOT/$folder" 2>/dev/null; do folder=$(dirname "$folder"); done
 }
 

@@ -76,7 +76,7 @@ def _install_tree_impl(ctx):
         for target, folder in files.items():
             for file in target[DefaultInfo].files.to_list():
                 name = file.basename[:-len(".in")] if file.basename.endswith(".in") else file.basename
-                arguments.add_all([kind, file, folder + "/" + name])
+                arguments.add_all([kind, file, folder + "/" + name], expand_directories = False)
                 inputs.append(file)
 
     tree = ctx.actions.declare_directory(ctx.label.name)

@@ -7,7 +7,7 @@
 #   torch_version FILE      LibTorch's header with TORCH_VERSION
 #   header FILE NAME        a header of ours and its include path
 #   public NAME FOLDER      copies this header and all of our headers that it includes to TREE/FOLDER
-#   file FILE PLACE         copies a file to TREE/PLACE
+#   file FILE PLACE         copies a file or folder to TREE/PLACE
 #   template FILE PLACE     copies a file to TREE/PLACE, with @NAME@ replaced
 set -euo pipefail
 tree=$1
@@ -15,8 +15,8 @@ declare -A values headers
 
 put() {
   mkdir -p "$(dirname "$tree/$2")"
-  cp -L "$1" "$tree/$2"
-  chmod u+w "$tree/$2"
+  cp -RL "$1" "$tree/$2"
+  chmod -R u+w "$tree/$2"
 }
 
 put_headers() {

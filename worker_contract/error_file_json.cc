@@ -12,6 +12,7 @@ std::string ErrorFileJson(const ReportedError& error) {
   Json inner;
   inner["message"] = error.message;
   if (error.error_code) inner["errorCode"] = *error.error_code;
+  for (const auto& [name, value] : error.worker) inner["extraInfo"][name] = value;
   inner["extraInfo"]["py_callstack"] = error.traceback;
   inner["extraInfo"]["timestamp"] = absl::StrCat(absl::ToUnixSeconds(error.at));
   Json file;

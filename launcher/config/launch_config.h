@@ -11,6 +11,7 @@
 #include "base/endpoint.h"
 #include "launcher/config/cluster_environment.h"
 #include "launcher/config/cpu_binding.h"
+#include "launcher/config/forked_server.h"
 #include "launcher/config/hang_policy.h"
 #include "launcher/config/options.h"
 #include "launcher/config/output_settings.h"
@@ -83,9 +84,10 @@ struct LaunchConfig {
 
   // Workers.
   WorkerCommand command;
-  bool runs_python = false;  // the command is an interpreter's
-  std::string preload;       // see Options; empty: each worker imports for itself
-  std::string entrypoint;    // name of the script, module or program, for display
+  bool runs_python = false;                   // the command is an interpreter's
+  std::string preload;                        // see Options; empty: each worker imports for itself
+  std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
+  std::string entrypoint;                     // name of the script, module or program, for display
   absl::Duration shutdown_timeout;
   HangPolicy hang;
   bool keep_orphans = false;           // do not kill what workers left in a session of its own

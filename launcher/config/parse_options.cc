@@ -66,7 +66,9 @@ std::string Unfilled(absl::string_view word) {
 }
 
 constexpr char kUsage[] =
-    "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n\n"
+    "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n"
+    "       ddprun exec [--] COMMAND [ARGUMENTS]      run COMMAND, in which torchrun is ddprun\n"
+    "       ddprun install-torchrun [--undo]          make torchrun of this Python environment ddprun\n\n"
     "Starts the workers of a distributed training job on this node, watches and restarts them.\n"
     "Run it once on every node of the job with the same flags.\n";
 

@@ -100,15 +100,15 @@ ForkServer::~ForkServer() {
 }
 
 absl::Status ForkServer::StartServer() {
-  int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
-  channel_.reset(sockets[0]);
-  const UniqueFd theirs(sockets[1]);
+  if (settings_.running) {
+    channel_.reset(std::exchange(settings_.running->socket, -1));
+    if (!channel_.valid()) return absl::UnavailableError("the process that forks the workers has ended");
+    fcntl(channel_.get(), F_SETFD, FD_CLOEXEC);
+    server_ = Child{settings_.running->pid, OpenPidfd(settings_.running->pid), {}};
+  } else if (absl::Status status = SpawnServer(); !status.ok()) {
+    return status;
+  }
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  absl::StatusOr<Child> child = settings_.is_program ? SpawnProgram(theirs.get()) : SpawnInterpreter(theirs.get());
-  if (!child.ok()) return child.status();
-  child->gate.Open();
-  server_ = *std::move(child);
   if (absl::Status status = SendSetup(); !status.ok()) return status;
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
@@ -118,6 +118,18 @@ absl::Status ForkServer::StartServer() {
   if (watched.ok()) watched = loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnProgressTimer(); });
   if (watched.ok()) WatchProgress();
   return watched;
+}
+
+absl::Status ForkServer::SpawnServer() {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
+  channel_.reset(sockets[0]);
+  const UniqueFd theirs(sockets[1]);
+  absl::StatusOr<Child> child = settings_.is_program ? SpawnProgram(theirs.get()) : SpawnInterpreter(theirs.get());
+  if (!child.ok()) return child.status();
+  child->gate.Open();
+  server_ = *std::move(child);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Child> ForkServer::SpawnInterpreter(int socket) {

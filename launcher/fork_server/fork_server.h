@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "launcher/config/forked_server.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/spawn_process.h"
 #include "launcher/os/start_gate.h"
@@ -34,7 +36,8 @@ class ForkServer {
  public:
   struct Settings {
     std::vector<std::string>
-        worker_argv;          // path of the interpreter, its flags, the script or -m and a module, arguments
+        worker_argv;  // path of the interpreter, its flags, the script or -m and a module, arguments
+    std::optional<ForkedServer> running;  // the server, a program; if it ends, it is not replaced
     bool is_program = false;  // links the worker runtime, see IsLinkedWithWorkerRuntime; then the next three are unused
     size_t script = 0;        // index of the script's or module's name in worker_argv
     bool is_module = false;
@@ -87,6 +90,7 @@ class ForkServer {
 
   ForkServer(Settings settings, EventLoop* loop, Events events);
   absl::Status StartServer();
+  absl::Status SpawnServer();
   absl::StatusOr<Child> SpawnInterpreter(int socket);
   absl::StatusOr<Child> SpawnProgram(int socket);
   absl::Status Died();

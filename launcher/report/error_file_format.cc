@@ -106,6 +106,12 @@ std::string FormatErrorFile(const rendezvous::WorkerFailure& failure) {
   error.traceback = failure.traceback();
   error.at = ToTime(failure.at()) == absl::Time() ? absl::UnixEpoch() : ToTime(failure.at());
   error.error_code = failure.signal() != 0 ? -failure.signal() : failure.exit_code();
+  if (failure.rank() >= 0) {
+    error.worker = {{"rank", absl::StrCat(failure.rank())},
+                    {"local_rank", absl::StrCat(failure.local_rank())},
+                    {"pid", absl::StrCat(failure.pid())},
+                    {"host", failure.host()}};
+  }
   return worker_contract::ErrorFileJson(error);
 }
 

@@ -30,8 +30,8 @@ struct WorkerError {
 // the message, all of it the traceback. Never throws.
 WorkerError ParseErrorFile(absl::string_view content);
 
-// Formats `failure` as an error file in the first of these forms, with torchrun's `errorCode`, for a parent launcher
-// that runs this launcher as a worker.
+// Formats `failure` as an error file in the first of these forms, with torchrun's `errorCode`, for the caller of this
+// launcher: a parent launcher that runs it as a worker, or a Python program. `extraInfo` names the worker.
 std::string FormatErrorFile(const rendezvous::WorkerFailure& failure);
 
 }  // namespace ddprun::launcher

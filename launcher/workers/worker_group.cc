@@ -8,7 +8,9 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/fork_server/links_worker_runtime.h"
@@ -46,6 +48,14 @@ std::vector<std::string> WorkerArgv(const std::string& program, const WorkerComm
   return argv;
 }
 
+// torchrun replaces it in the script's arguments. torch.distributed.launch adds --local-rank=${local_rank}.
+constexpr char kLocalRankMacro[] = "${local_rank}";
+
+bool HasMacro(const WorkerCommand& command) {
+  return std::any_of(command.arguments.begin(), command.arguments.end(),
+                     [](const std::string& argument) { return absl::StrContains(argument, kLocalRankMacro); });
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop, Events events)
@@ -68,7 +78,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   if (absl::Status status = group->FindPreloaded(); !status.ok()) return status;
   group->OpenLink();
   (void)group->Program();  // now, before heartbeats begin, because the file system may stall; Start reports errors
-  if (!group->settings_.config->preload.empty()) group->StartForkServer();
+  if (!group->settings_.config->preload.empty() || group->settings_.config->forked_server) group->StartForkServer();
   return group;
 }
 
@@ -119,17 +129,22 @@ void WorkerGroup::StartForkServer() {
   const LaunchConfig& config = *settings_.config;
   const absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return;  // reported when workers start
-  if (!config.command.python && !IsLinkedWithWorkerRuntime(*program)) {
+  if (!config.forked_server && !config.command.python && !IsLinkedWithWorkerRuntime(*program)) {
     return Log(LogLevel::kInfo, absl::StrCat("--preload has no effect: ", *program,
                                              " is not a program that links ddprun's worker runtime"));
   }
+  if (HasMacro(config.command)) {
+    return Log(LogLevel::kInfo,
+               absl::StrCat("--preload has no effect: the arguments of workers differ in ", kLocalRankMacro));
+  }
   ForkServer::Settings server;
   server.worker_argv = WorkerArgv(*program, config.command);
-  server.is_program = !config.command.python;
+  server.running = config.forked_server;
+  server.is_program = server.running || !config.command.python;
   server.script = config.command.script_argument + 1;
   server.is_module = config.command.script.empty();
   server.modules = config.preload;
-  server.environment = CommonEnvironment(CommonSettings(), settings_.environment);
+  if (!server.running) server.environment = CommonEnvironment(CommonSettings(), settings_.environment);
   if (config.batch) server.ignored_signals = config.warning_signals;
   ForkServer::Events events;
   events.on_started = [this](ForkServer::Ticket ticket, Child child) { OnForked(ticket, std::move(child)); };
@@ -247,6 +262,8 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
   Launch launch{local_rank, {}, *std::move(streams), oom_before, {}};
   launch.request.program = *program;
   launch.request.argv = WorkerArgv(*program, config.command);
+  const std::string rank = absl::StrCat(local_rank);
+  for (std::string& word : launch.request.argv) absl::StrReplaceAll({{kLocalRankMacro, rank}}, &word);
   launch.request.environment =
       RankEnvironment(assignment_, local_rank, CommonSettings(),
                       config.output.no_files ? "" : launch.streams.error_file.path(), settings_.environment);

@@ -1,10 +1,13 @@
 """Links the commands for older distributions and packs them into a wheel.
 
-usage: make_wheel.py --parts DIR --out DIR [--target x86_64|aarch64]
+usage: make_wheel.py --parts DIR --out DIR [--target x86_64|aarch64] [--url URL]
 
 DIR is the folder of the built target //packaging/wheel:wheel_parts. Needs the Python packages of requirements.txt in
 the interpreter that runs it, and g++ with the distribution's static libraries. Prints the wheel's path. README.md
 describes the linking and the contents of the wheel.
+
+URL is where this version's source tree can be read: the links of README.md are made absolute with it, and it is a
+project URL. Without it, the links become plain text.
 """
 
 import argparse
@@ -99,10 +102,39 @@ def put_licences(archives, folder):
         notice = Path("/usr/share/doc") / package / "copyright"
         if not notice.is_file():
             raise WheelError(f"{notice} is missing: the wheel must hold the licences of what is linked into it")
-        shutil.copyfile(notice, folder / package)
+        (folder / package).write_text(shorten(notice.read_text()))
 
 
-def write_metadata(folder, version, tag):
+def shorten(notice):
+    """Returns a notice in Debian's format without its lists of files, if these are most of it: Boost's has 2 MB. All
+    copyrights and licences remain."""
+    if len(notice) < 100_000:
+        return notice
+    stanzas = re.split(r"\n\s*\n", notice.strip())
+    without_files = (re.sub(r"\AFiles:.*?\n(?=\S)", "", stanza, flags=re.S) for stanza in stanzas)
+    return "\n\n".join(dict.fromkeys(without_files)) + "\n"
+
+
+def describe(url):
+    """Returns README.md with links that work outside of the source tree."""
+
+    def link(match):
+        image, text, target = match.groups()
+        if "://" in target or target.startswith("#"):
+            return match[0]
+        if not url:
+            return "" if image else text
+        return f"{image}[{text}]({url}/{target}{'?raw=true' if image else ''})"
+
+    lines, is_code = [], False
+    for line in (ROOT / "README.md").read_text().split("\n"):
+        is_code ^= line.startswith("```")
+        plain = is_code or line.startswith("    ")
+        lines.append(line if plain else re.sub(r"(!?)\[([^]]*)\]\(([^)]*)\)", link, line))
+    return "\n".join(lines)
+
+
+def write_metadata(folder, version, tag, url):
     licences = sorted("licenses/" + path.name for path in (folder / "licenses").iterdir())
     lines = [
         "Metadata-Version: 2.4",
@@ -116,9 +148,11 @@ def write_metadata(folder, version, tag):
         "Classifier: Programming Language :: C++",
         "Classifier: Programming Language :: Python :: 3",
         "Classifier: Typing :: Typed",
+        *([f"Project-URL: Source, {url}", f"Project-URL: Documentation, {url}/docs/README.md"] if url else []),
+        *([f"Project-URL: Changelog, {url}/CHANGELOG.md"] if url else []),
         "Description-Content-Type: text/markdown",
         "",
-        (ROOT / "README.md").read_text(),
+        describe(url),
     ]
     (folder / "METADATA").write_text("\n".join(lines))
     (folder / "WHEEL").write_text(
@@ -147,7 +181,7 @@ def copy(source, target, mode):
     target.chmod(mode)
 
 
-def make_wheel(parts, out, target, work):
+def make_wheel(parts, out, target, work, url):
     version = read_version(ROOT / "base/version.h")
     linked, tree = work / "linked", work / "tree"
     linked.mkdir()
@@ -163,12 +197,12 @@ def make_wheel(parts, out, target, work):
         copy(library, data / "data/lib" / library.name, 0o755)
     if platform.machine() == target:
         make_man_pages(linked, data / "data/share/man/man1")
-    for source in sorted((HERE / "ddprun").iterdir()):
-        if source.suffix in (".py", ".typed"):
-            copy(source, tree / "ddprun" / source.name, 0o644)
+    for source in sorted((HERE / "ddprun").rglob("*")):
+        if source.suffix in (".py", ".typed") or source.parent.name == "bin":
+            copy(source, tree / source.relative_to(HERE), 0o644 if source.suffix else 0o755)
     copy(ROOT / "LICENSE", info / "licenses/LICENSE", 0o644)
     put_licences(archives, info / "licenses")
-    write_metadata(info, version, f"py3-none-manylinux_{GLIBC.replace('.', '_')}_{target}")
+    write_metadata(info, version, f"py3-none-manylinux_{GLIBC.replace('.', '_')}_{target}", url)
     for path in tree.rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
@@ -186,11 +220,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--url", default="")
     parser.add_argument("--target", choices=sorted(COMPILERS), default="x86_64")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         try:
-            print(make_wheel(arguments.parts.absolute(), arguments.out, arguments.target, Path(work)))
+            url = arguments.url.rstrip("/")
+            print(make_wheel(arguments.parts.absolute(), arguments.out, arguments.target, Path(work), url))
         except WheelError as error:
             sys.exit(f"make_wheel.py: {error}")
 

@@ -4,6 +4,9 @@ For each program, results must be bitwise equal, and environments equal except f
 second run, in which a worker is killed with SIGKILL after the third of six steps, the result after the restart must
 equal that of the first run. Failures of torchrun's own runs are printed, but do not fail the test.
 
+A name of REACHED is a command that starts torchrun in its own way: it runs as it is, and within `ddprun exec`, without
+and with PET_PRELOAD=auto.
+
 The last line is "N passed, N failed", with ", N skipped" if any were; a program counts as one.
 """
 import argparse
@@ -14,6 +17,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +39,49 @@ NEEDS = {
     "torchft_ddp": ("torchft",),
     "deepspeed_zero": ("deepspeed",),
 }
+# Name -> the module that starts torchrun, the script that it starts, and its command. All get PET_MAX_RESTARTS=1, which
+# PyTorch's parser reads, because some have no flag for it.
+REACHED = {
+    "torchrun": ("torch", "dcp", "torchrun --nproc-per-node=2 {script}"),
+    "python_m_run": ("torch", "dcp", "{python} -m torch.distributed.run --nproc-per-node=2 {script}"),
+    "accelerate_launch": (
+        "accelerate",
+        "accelerate_ddp",
+        "accelerate launch --multi_gpu --num_processes=2 --num_machines=1 --mixed_precision=no --dynamo_backend=no"
+        " --max_restarts=1 {script}",
+    ),
+    "accelerate_trainer": (
+        "transformers",
+        "transformers_trainer",
+        "accelerate launch --multi_gpu --num_processes=2 --num_machines=1 --mixed_precision=no --dynamo_backend=no"
+        " --max_restarts=1 {script}",
+    ),
+    "fabric_run": (
+        "lightning",
+        "lightning_fabric",
+        "fabric run --accelerator=cpu --strategy=ddp --devices=2 {script}",
+    ),
+    # The line of torchtitan's run_train.sh, with another module.
+    "torchtitan_line": (
+        "torch",
+        "fsdp2",
+        "env PYTORCH_ALLOC_CONF=expandable_segments:True torchrun --nproc_per_node=2 --rdzv_backend c10d"
+        " --rdzv_endpoint=localhost:0 --local-ranks-filter 0 --role rank --tee 3 -m {module}",
+    ),
+    # The commands that `llamafactory-cli train` and `swift sft` run, with another script.
+    "llamafactory_line": (
+        "torch",
+        "dcp",
+        "torchrun --nnodes 1 --node_rank 0 --nproc_per_node 2 --master_addr 127.0.0.1 --master_port {port} {script}"
+        " x.yaml",
+    ),
+    "swift_line": ("torch", "dcp", "{python} -m torch.distributed.run --nproc_per_node 2 {script} --model x"),
+    # The real packages, which exclude each other's versions: run.py with an environment that has one of them.
+    "swift_sft": ("swift", "", "{python} {programs}/real_command.py swift"),
+    "llamafactory_cli": ("llamafactory", "", "{python} {programs}/real_command.py llamafactory"),
+    "notebook_launcher": ("accelerate", "notebook_launcher", "{python} {script}"),
+    "jupyter": ("ipykernel", "notebook_launcher", "{python} {programs}/jupyter_kernel.py {script}"),
+}
 WITHOUT_KILL = ("tcp_store", "record")
 # Programs that fail intentionally, with the words that the launcher's summary must contain.
 FAILING = {"record": "ValueError: the recorded words"}
@@ -46,8 +93,13 @@ EXPLAINED = {
     "MASTER_PORT": "a free port of this run",
     "TORCHELASTIC_RUN_ID": "made up for this run",
     "TORCHELASTIC_ERROR_FILE": "a file of this run; ddprun's without a log folder has no name on disk",
+    "JPY_PARENT_PID": "of this run",
+    "PET_MAX_RESTARTS": "ddprun does not pass on variables of launchers",
+    "PWD": "the shell of ddprun exec's torchrun corrects it, because this program has not",
 }
 OWN = re.compile("DDPRUN_")
+# The folders of `ddprun exec`.
+FOLDERS = re.compile(r"[^:]*/ddprun/in_place/(bin|site):?")
 # Variables that differ from one run to the next.
 OF_ONE_RUN = {
     "MASTER_PORT",
@@ -55,6 +107,8 @@ OF_ONE_RUN = {
     "TORCHELASTIC_ERROR_FILE",
     "DDPRUN_LAUNCHER_ID",
     "DDPRUN_WORKER_LINK",
+    "JPY_PARENT_PID",
+    "PWD",
 }
 
 # Differences between two outputs of the same program.
@@ -108,6 +162,9 @@ class Run:
         return self._first_step(1, float(killed.read_text())) if killed.exists() else None
 
     def _first_step(self, attempt, began):
+        prepared = self.folder / "began"  # by the program, which made something before
+        if attempt == 0 and prepared.exists():
+            began = prepared.stat().st_mtime
         times = [float(path.read_text()) for path in self.folder.glob(f"first_step.{attempt}.*")]
         return max(times) - began if len(times) == 2 else None
 
@@ -124,7 +181,19 @@ class Run:
         return counted
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def command_of(way, options, program):
+    if program in REACHED:
+        _, name, command = REACHED[program]
+        words = command.format(
+            script=PROGRAMS / f"{name}.py", module=name, python=options.python, programs=PROGRAMS, port=free_port()
+        )
+        return [*([] if way == "torchrun" else [options.ddprun, "exec", "--"]), *words.split()]
     flags = ["--standalone", "--nproc-per-node=2", "--max-restarts=1" if program not in FAILING else "--max-restarts=0"]
     script = str(PROGRAMS / f"{program}.py")
     if way == "torchrun":
@@ -152,13 +221,13 @@ def compare_environments(a, b, allowed, own=None):
     for name in sorted(a.keys() | b.keys()):
         if name in allowed or name == "ECOSYSTEM_OUT" or (own and own.match(name) and name not in a):
             continue
-        if a.get(name) != b.get(name):
+        if a.get(name) != FOLDERS.sub("", b.get(name, "")) and a.get(name) != b.get(name):
             problems.append(f"{name}: {a.get(name)!r} and {b.get(name)!r}")
     return problems
 
 
 def missing_module(options, program):
-    for module in NEEDS[program]:
+    for module in NEEDS[program] if program in NEEDS else REACHED[program][:1]:
         probe = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
         if subprocess.run([options.python, "-c", probe], check=False).returncode != 0:
             return module
@@ -179,7 +248,7 @@ class Program:
         environment = base_environment(self.options)
         for way in self.options.ways:
             command = command_of(way, self.options, self.name)
-            self.runs[way] = Run(self.folder / way, command, environment, self.options.limit)
+            self.runs[way] = Run(self.folder / way, command, self.variables(way, environment), self.options.limit)
             self.judge_end(way, self.runs[way])
         self.compare_results()
         self.compare_worker_environments()
@@ -188,9 +257,15 @@ class Program:
             return
         for way in self.options.ways:
             command = command_of(way, self.options, self.name)
-            killing = {**environment, "ECOSYSTEM_KILL": "1"}
+            killing = {**self.variables(way, environment), "ECOSYSTEM_KILL": "1"}
             self.kills[way] = Run(self.folder / f"{way}_killed", command, killing, self.options.limit)
             self.judge_kill(way)
+
+    def variables(self, way, environment):
+        if self.name not in REACHED:
+            return environment
+        more = {"PET_MAX_RESTARTS": "1", "PYTHONPATH": str(PROGRAMS)}
+        return {**environment, **more, **({"PET_PRELOAD": "auto"} if way == "auto" else {})}
 
     def say(self, way, words):
         (self.notes if way == "torchrun" else self.problems).append(f"{TITLES[way]}: {words}")
@@ -262,7 +337,7 @@ def main():
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
     options.ddprun = os.path.abspath(options.ddprun)
-    names = options.programs or (QUICK if options.quick else NEEDS)
+    names = options.programs or (QUICK if options.quick else [*NEEDS, *REACHED])
     folder = pathlib.Path(options.keep or tempfile.mkdtemp(prefix="ecosystem"))
     passed = failed = skipped = 0
     rows = []

@@ -146,10 +146,10 @@ TEST_F(InstallTest, List_HoldsExactlyWhatIsThere) {
     if (!line.empty()) listed.insert(std::string(line));
   }
   EXPECT_EQ(listed, Files(Prefix()));
-  for (const char* name :
-       {"bin/ddprun", "bin/rendezvousd", "include/ddprun_worker.h", "lib/libddprun_worker.a", "lib/libddprun_c.so",
-        "lib/libddprun_crash.so", "lib/libddprun_ports.so", "share/licenses/ddprun/LICENSE",
-        "include/ddprun/worker_runtime/worker_runtime.h", "lib/cmake/ddprun/ddprunConfig.cmake"}) {
+  for (const char* name : {"bin/ddprun", "bin/rendezvousd", "include/ddprun_worker.h", "lib/libddprun_worker.a",
+                           "lib/libddprun_c.so", "lib/ddprun_python/ddprun/in_place/bin/torchrun",
+                           "lib/libddprun_crash.so", "lib/libddprun_ports.so", "share/licenses/ddprun/LICENSE",
+                           "include/ddprun/worker_runtime/worker_runtime.h", "lib/cmake/ddprun/ddprunConfig.cmake"}) {
     EXPECT_EQ(listed.count(name), 1) << name;
   }
 }

@@ -123,7 +123,8 @@ TEST_F(WheelTest, File_IsSmallWithoutTorchAndNamesItsLicences) {
   EXPECT_LT(fs::file_size(*wheel_), 9'000'000);
   const End end = Shell(absl::StrCat(Tools(), " -m zipfile -l ", *wheel_));
   for (const char* name :
-       {"ddprun/__init__.py", "ddprun/__main__.py", "ddprun/worker.py", "ddprun/py.typed", ".data/scripts/ddprun ",
+       {"ddprun/__init__.py", "ddprun/__main__.py", "ddprun/worker.py", "ddprun/py.typed",
+        "ddprun/in_place/bin/torchrun", "ddprun/in_place/site/sitecustomize.py", ".data/scripts/ddprun ",
         ".data/scripts/rendezvousd ", ".data/data/lib/libddprun_crash.so", ".data/data/lib/libddprun_ports.so",
         "licenses/LICENSE", "licenses/libgrpc-dev", "licenses/libssl-dev", "licenses/libcli11-dev"}) {
     EXPECT_THAT(end.out, HasSubstr(name));
@@ -131,6 +132,9 @@ TEST_F(WheelTest, File_IsSmallWithoutTorchAndNamesItsLicences) {
   const End metadata = Shell("cat " + Venv() + "/lib/python*/site-packages/ddprun-*.dist-info/METADATA");
   EXPECT_THAT(metadata.out, HasSubstr("\nName: ddprun\n"));
   EXPECT_THAT(metadata.out, Not(HasSubstr("Requires-Dist")));
+  EXPECT_THAT(metadata.out, Not(HasSubstr("](docs/"))) << "a link that works only in the source tree";
+  const End version = Shell(Bin("python") + " -c 'import ddprun; print(\"ddprun\", ddprun.__version__)'");
+  EXPECT_EQ(version.out, Shell(Bin("ddprun") + " --version").out) << version.err;
 }
 
 TEST_F(WheelTest, MadeAgain_SameBytes) {
@@ -144,6 +148,13 @@ TEST_F(WheelTest, Commands_RunTwoWorkersOfAScript) {
   const End end = Shell(Bin("ddprun") + " --standalone --nproc_per_node=2 " + InDir("train.py"));
   EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("rank 0 of 2"));
+  EXPECT_THAT(end.out, HasSubstr("rank 1 of 2"));
+}
+
+TEST_F(WheelTest, Exec_TorchrunIsDdprun) {
+  const End end =
+      Shell(absl::StrCat(Bin("ddprun"), " exec torchrun --standalone --nproc_per_node=2 ", InDir("train.py")));
+  EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("rank 1 of 2"));
 }
 

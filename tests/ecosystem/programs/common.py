@@ -6,6 +6,7 @@ import pathlib
 import signal
 import time
 
+PROGRAMS = pathlib.Path(__file__).resolve().parent
 OUT = pathlib.Path(os.environ["ECOSYSTEM_OUT"])
 CHECKPOINTS = OUT / "checkpoints"
 RANK = int(os.environ["RANK"])

@@ -1,11 +1,14 @@
 """Lightning Fabric with DDP, saved with fabric.save."""
+import os
+
 import torch
 from lightning.fabric import Fabric, seed_everything
 
 import common
 
 fabric = Fabric(accelerator="cpu", strategy="ddp", devices=2)
-fabric.launch()
+if "LT_CLI_USED" not in os.environ:  # `fabric run` has launched it
+    fabric.launch()
 seed_everything(1)
 module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
 model, optimizer = fabric.setup(module, torch.optim.AdamW(module.parameters(), lr=0.01))

@@ -133,6 +133,8 @@ TEST(FormatErrorFile, IsReadBackAsItWas) {
   failure.set_traceback("Traceback\n  line");
   const std::string content = FormatErrorFile(failure);
   EXPECT_TRUE(absl::StrContains(content, "\"errorCode\":-9")) << content;
+  EXPECT_TRUE(absl::StrContains(content, "\"pid\":\"7\"")) << content;
+  EXPECT_TRUE(absl::StrContains(content, "\"rank\":\"3\"")) << content;
   const WorkerError error = ParseErrorFile(content);
   EXPECT_EQ(error.traceback, failure.traceback());
   EXPECT_EQ(error.raised_at, ToTime(failure.at()));

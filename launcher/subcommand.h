@@ -1,0 +1,23 @@
+#ifndef DDPRUN_LAUNCHER_SUBCOMMAND_H_
+#define DDPRUN_LAUNCHER_SUBCOMMAND_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/config/python_choice.h"
+
+namespace ddprun::launcher {
+
+// Runs the subcommand that `arguments` begin with, by replacing this process: it keeps its process id, signals and
+// descriptors.
+//   exec [--] COMMAND...    with folders of the Python package at the front of PATH and PYTHONPATH: torchrun is
+//                           ddprun there (packaging/wheel/ddprun/in_place)
+//   install-torchrun ...    the package's program of that name, in the Python that `python` leads to
+// Returns an exit code if that fails, after logging the reason; nullopt if `arguments` begin with neither. Call it
+// before creating threads.
+std::optional<int> RunSubcommand(const std::vector<std::string>& arguments, const PythonFacts& python);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_SUBCOMMAND_H_
