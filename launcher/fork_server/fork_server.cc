@@ -35,6 +35,9 @@ constexpr size_t kMaxMessage = 64 * 1024;
 constexpr size_t kMaxReasonBytes = 500;
 // A worker's stdout, stderr and gate.
 constexpr size_t kMostFds = 3;
+// Room in the server's command line for the workers'; longer ones, up to the system's limit of one argument, are not
+// worth their copies.
+constexpr size_t kMostRoom = 64 * 1024;
 // Room for bursts of requests with these descriptors each.
 constexpr int kSocketBytes = 4 << 20;
 
@@ -58,12 +61,12 @@ size_t CommandLineBytes(const std::vector<std::string>& argv) {
 }
 
 // Command line of the interpreter: "-" instead of the script, then the numbers of the descriptors that it needs, padded
-// to the size of the workers' command line, which they write over it.
+// to the size of the workers' command line, which they write over it (a longer one is placed elsewhere).
 std::vector<std::string> ServerArgv(const ForkServer::Settings& settings, int socket, int workers_stdin) {
   const size_t flags_end = settings.script - (settings.is_module ? 1 : 0);
   std::vector<std::string> argv(settings.worker_argv.begin(), settings.worker_argv.begin() + flags_end);
   argv.push_back("-");
-  const size_t wanted = CommandLineBytes(settings.worker_argv);
+  const size_t wanted = std::min(CommandLineBytes(settings.worker_argv), kMostRoom);
   const size_t room = wanted - std::min(wanted, CommandLineBytes(argv) + 1);
   const std::string numbers = absl::StrCat(socket, " ", workers_stdin);
   std::string last = absl::StrCat(numbers, " ddprun fork server");
@@ -273,6 +276,7 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
     Log(LogLevel::kInfo,
         absl::StrCat("--preload: fork server ", server_.pid,
                      settings_.is_program ? " reached RunWorker" : " imported " + field(2), " in ", field(1), " s"));
+    if (!field(3).empty()) Log(LogLevel::kWarning, absl::StrCat("--preload: ", field(3)));
     ready_ = true;
     WatchProgress();
     return SendPendingRequests();
@@ -284,7 +288,10 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
     if (kind == "started" && absl::SimpleAtoi(field(2), &pid)) return OnStarted(ticket, pid);
     return End(absl::ResourceExhaustedError(absl::StrCat("the fork server can't fork: ", field(2))));
   }
-  if (kind == "nothing") return End(absl::OkStatus());
+  if (kind == "nothing") {
+    if (!field(1).empty()) Log(LogLevel::kWarning, absl::StrCat("--preload: ", field(1)));
+    return End(absl::OkStatus());
+  }
   if (kind == "failed") return End(absl::FailedPreconditionError(field(1)));
   if (kind == "leave") {
     Log(LogLevel::kWarning,

@@ -300,7 +300,7 @@ void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<F
   // Destroy the fork server from the loop, not from within its own callback.
   loop_->Post([ended = std::shared_ptr<ForkServer>(std::move(fork_server_))] {});
   if (why.ok()) {
-    Log(LogLevel::kInfo, "--preload: the script does not begin with an import of an installed module");
+    Log(LogLevel::kInfo, "--preload: no installed module is imported at the beginning of the script");
   } else {
     Log(LogLevel::kWarning, absl::StrCat("--preload: ", why.message(), "; each worker ",
                                          settings_.config->command.python ? "imports" : "loads", " for itself"));
