@@ -83,9 +83,10 @@ struct LaunchConfig {
 
   // Workers.
   WorkerCommand command;
-  bool runs_python = false;  // the command is an interpreter's
-  std::string preload;       // see Options; empty: each worker imports for itself
-  std::string entrypoint;    // name of the script, module or program, for display
+  bool runs_python = false;     // the command is an interpreter's
+  std::string preload;          // see Options; empty: each worker imports for itself
+  absl::Duration preload_keep;  // see Options
+  std::string entrypoint;       // name of the script, module or program, for display
   absl::Duration shutdown_timeout;
   HangPolicy hang;
   bool keep_orphans = false;           // do not kill what workers left in a session of its own
