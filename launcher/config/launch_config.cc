@@ -171,7 +171,13 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
 
 // REQUIRES: `config->command` is set.
 void SetPreload(const Options& options, LaunchConfig* config) {
-  if (options.preload.empty()) return;
+  if (options.preload.empty()) {
+    if (options.preload_keep > absl::ZeroDuration()) {
+      config->notes.push_back("--preload-keep has no effect without --preload");
+    }
+    return;
+  }
+  config->preload_keep = options.preload_keep;
   const bool is_python = options.module || !config->command.script.empty();
   if (is_python || options.preload == "auto") {
     config->preload = options.preload;

@@ -86,6 +86,7 @@ struct LaunchConfig {
   WorkerCommand command;
   bool runs_python = false;                   // the command is an interpreter's
   std::string preload;                        // see Options; empty: each worker imports for itself
+  absl::Duration preload_keep;                // see Options
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
   std::string entrypoint;                     // name of the script, module or program, for display
   absl::Duration shutdown_timeout;

@@ -22,6 +22,8 @@
 #include "base/text.h"
 #include "launcher/fork_server/environment_changes.h"
 #include "launcher/fork_server/fork_server_source.h"
+#include "launcher/fork_server/kept_sockets.h"
+#include "launcher/fork_server/process_facts.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
@@ -33,8 +35,15 @@ namespace {
 
 constexpr size_t kMaxMessage = 64 * 1024;
 constexpr size_t kMaxReasonBytes = 500;
+// For libddprun_crash.so, see recorded_reads.h.
+constexpr char kRecordReads[] = "DDPRUN_RECORD_READS=1";
 // A worker's stdout, stderr and gate.
 constexpr size_t kMostFds = 3;
+// Room in the server's command line for the workers'; longer ones, up to the system's limit of one argument, are not
+// worth their copies.
+constexpr size_t kMostRoom = 64 * 1024;
+// Limit for a kept server to answer.
+constexpr absl::Duration kKeptAnswer = absl::Seconds(2);
 // Room for bursts of requests with these descriptors each.
 constexpr int kSocketBytes = 4 << 20;
 
@@ -58,12 +67,12 @@ size_t CommandLineBytes(const std::vector<std::string>& argv) {
 }
 
 // Command line of the interpreter: "-" instead of the script, then the numbers of the descriptors that it needs, padded
-// to the size of the workers' command line, which they write over it.
+// to the size of the workers' command line, which they write over it (a longer one is placed elsewhere).
 std::vector<std::string> ServerArgv(const ForkServer::Settings& settings, int socket, int workers_stdin) {
   const size_t flags_end = settings.script - (settings.is_module ? 1 : 0);
   std::vector<std::string> argv(settings.worker_argv.begin(), settings.worker_argv.begin() + flags_end);
   argv.push_back("-");
-  const size_t wanted = CommandLineBytes(settings.worker_argv);
+  const size_t wanted = std::min(CommandLineBytes(settings.worker_argv), kMostRoom);
   const size_t room = wanted - std::min(wanted, CommandLineBytes(argv) + 1);
   const std::string numbers = absl::StrCat(socket, " ", workers_stdin);
   std::string last = absl::StrCat(numbers, " ddprun fork server");
@@ -71,6 +80,8 @@ std::vector<std::string> ServerArgv(const ForkServer::Settings& settings, int so
   argv.push_back(std::move(last));
   return argv;
 }
+
+std::string Joined(const std::vector<std::string>& fields) { return absl::StrJoin(fields, absl::string_view("\0", 1)); }
 
 // Values that change while a process computes or waits for data: CPU time and page faults that required reading.
 std::string ProgressOf(pid_t pid) {
@@ -92,7 +103,10 @@ absl::StatusOr<std::unique_ptr<ForkServer>> ForkServer::Start(Settings settings,
 }
 
 ForkServer::ForkServer(Settings settings, EventLoop* loop, Events events)
-    : settings_(std::move(settings)), loop_(loop), events_(std::move(events)) {}
+    : settings_(std::move(settings)),
+      facts_(settings_.keep > absl::ZeroDuration() ? ProcessFacts() : std::vector<std::string>()),
+      loop_(loop),
+      events_(std::move(events)) {}
 
 ForkServer::~ForkServer() {
   *alive_ = false;
@@ -105,11 +119,16 @@ absl::Status ForkServer::StartServer() {
     if (!channel_.valid()) return absl::UnavailableError("the process that forks the workers has ended");
     fcntl(channel_.get(), F_SETFD, FD_CLOEXEC);
     server_ = Child{settings_.running->pid, OpenPidfd(settings_.running->pid), {}};
-  } else if (absl::Status status = SpawnServer(); !status.ok()) {
-    return status;
+  } else {
+    if (settings_.keep > absl::ZeroDuration() && !std::exchange(asked_kept_, true) && AskKeptServer()) return Listen();
+    if (absl::Status status = SpawnServer(); !status.ok()) return status;
   }
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  if (absl::Status status = SendSetup(); !status.ok()) return status;
+  absl::Status sent = SendMessage(Joined(SetupFields()), {});
+  return sent.ok() ? Listen() : sent;
+}
+
+absl::Status ForkServer::Listen() {
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
   absl::Status watched = loop_->AddFd(channel_.get(), EPOLLIN, [this](uint32_t events) {
@@ -141,6 +160,7 @@ absl::StatusOr<Child> ForkServer::SpawnInterpreter(int socket) {
   request.program = settings_.worker_argv.front();
   request.argv = ServerArgv(settings_, socket, workers_stdin.get());
   request.environment = settings_.environment;
+  if (settings_.keep > absl::ZeroDuration()) request.environment.push_back(kRecordReads);
   request.stdin_fd = source->get();
   request.passed_fds = {socket, workers_stdin.get()};
   request.ignored_signals = settings_.ignored_signals;
@@ -171,15 +191,16 @@ absl::Status ForkServer::Died() {
                                                                 : "the fork server died");
 }
 
-absl::Status ForkServer::SendSetup() {
+std::vector<std::string> ForkServer::SetupFields() const {
   std::vector<std::string> fields = {"setup",
                                      absl::StrCat(getpid()),
                                      settings_.modules,
                                      left_out_,
+                                     settings_.keep > absl::ZeroDuration() ? "kept" : "",
                                      settings_.is_module ? "module" : "script",
                                      absl::StrCat(settings_.script)};
   fields.insert(fields.end(), settings_.worker_argv.begin(), settings_.worker_argv.end());
-  return SendMessage(absl::StrJoin(fields, absl::string_view("\0", 1)), {});
+  return fields;
 }
 
 std::vector<ForkServer::Ticket> ForkServer::Fork(const std::vector<Request>& requests) {
@@ -229,7 +250,7 @@ absl::Status ForkServer::Ask(Ticket ticket, Waiting* waiting) {
   }
   const std::vector<int> fds = {request.stdout_fd < 0 ? STDOUT_FILENO : request.stdout_fd,
                                 request.stderr_fd < 0 ? STDERR_FILENO : request.stderr_fd, gate->process.get()};
-  return SendMessage(absl::StrJoin(fields, absl::string_view("\0", 1)), fds);
+  return SendMessage(Joined(fields), fds);
 }
 
 absl::Status ForkServer::SendMessage(absl::string_view message, const std::vector<int>& fds) {
@@ -270,7 +291,7 @@ bool ForkServer::ReadMessage() {
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && errno == EAGAIN) return false;
   if (got <= 0) {
-    End(Died());
+    asking_kept_.valid() ? ReplaceServer() : End(Died());
     return false;
   }
   message.resize(got);
@@ -282,12 +303,22 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
   const std::string& kind = fields[0];
   const auto field = [&fields](size_t i) { return i < fields.size() ? OneLine(fields[i], kMaxReasonBytes) : ""; };
   if (kind == "ready") {
-    Log(LogLevel::kInfo,
-        absl::StrCat("--preload: fork server ", server_.pid,
-                     settings_.is_program ? " reached RunWorker" : " imported " + field(2), " in ", field(1), " s"));
+    const std::string what =
+        server_.pidfd.valid()
+            ? absl::StrCat(settings_.is_program ? "reached RunWorker" : "imported " + field(2), " in ", field(1), " s")
+            : absl::StrCat("is a copy of a kept one, which has imported ", field(2));
+    Log(LogLevel::kInfo, absl::StrCat("--preload: fork server ", server_.pid, " ", what));
+    if (!field(3).empty()) Log(LogLevel::kWarning, absl::StrCat("--preload: ", field(3)));
     ready_ = true;
     WatchProgress();
     return SendPendingRequests();
+  }
+  if (kind == "miss") {
+    Log(LogLevel::kInfo, absl::StrCat("--preload-keep: the kept server is not used, because ", field(1)));
+    return ReplaceServer();
+  }
+  if (kind == "kept" && absl::SimpleAtoi(field(1), &server_.pid)) {
+    return events_.on_job_process(server_.pid, std::move(asking_kept_));
   }
   if (kind == "started" || kind == "unforked") {
     Ticket ticket = 0;
@@ -296,7 +327,10 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
     if (kind == "started" && absl::SimpleAtoi(field(2), &pid)) return OnStarted(ticket, pid);
     return End(absl::ResourceExhaustedError(absl::StrCat("the fork server can't fork: ", field(2))));
   }
-  if (kind == "nothing") return End(absl::OkStatus());
+  if (kind == "nothing") {
+    if (!field(1).empty()) Log(LogLevel::kWarning, absl::StrCat("--preload: ", field(1)));
+    return End(absl::OkStatus());
+  }
   if (kind == "failed") return End(absl::FailedPreconditionError(field(1)));
   if (kind == "leave") {
     Log(LogLevel::kWarning,
@@ -316,7 +350,7 @@ void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
     kill(-pid, SIGKILL);  // cancelled meanwhile
     return;
   }
-  Child child{pid, OpenPidfd(pid), std::move(found->second.gate)};
+  Child child{pid, OpenPidfd(pid), std::move(found->second.gate), /*foreign=*/!server_.pidfd.valid()};
   waiting_.erase(found);
   WatchProgress();
   events_.on_started(ticket, std::move(child));
@@ -349,11 +383,14 @@ void ForkServer::End(absl::Status why) {
 
 void ForkServer::KillServer() {
   ready_ = false;
+  asking_kept_.reset();
   if (timer_.valid()) loop_->RemoveFd(timer_.get());
   timer_.reset();
   if (channel_.valid()) loop_->RemoveFd(channel_.get());
   channel_.reset();
-  if (!server_.pidfd.valid()) return;
+  // A copy of a kept server remains the workers' parent, and ends with its second socket.
+  if (!server_.pidfd.valid()) server_ = Child{};
+  if (server_.pid < 0) return;
   // It leads its own session, which includes processes started by its imports.
   kill(-server_.pid, SIGKILL);
   SignalPidfd(server_.pidfd.get(), SIGKILL);
@@ -364,8 +401,8 @@ void ForkServer::KillServer() {
 void ForkServer::WatchProgress() {
   const bool owes_answer = !ready_ || !waiting_.empty();
   progress_ = owes_answer ? ProgressOf(server_.pid) : "";
-  const itimerspec spec{absl::ToTimespec(settings_.stall_limit),
-                        owes_answer ? absl::ToTimespec(settings_.stall_limit) : timespec{}};
+  const absl::Duration limit = asking_kept_.valid() ? kKeptAnswer : settings_.stall_limit;
+  const itimerspec spec{absl::ToTimespec(limit), owes_answer ? absl::ToTimespec(limit) : timespec{}};
   timerfd_settime(timer_.get(), 0, &spec, nullptr);
 }
 
@@ -376,6 +413,7 @@ void ForkServer::OnProgressTimer() {
     return End(absl::DeadlineExceededError(
         absl::StrCat("the program did not reach RunWorker within ", absl::FormatDuration(settings_.stall_limit))));
   }
+  if (asking_kept_.valid()) return ReplaceServer();
   std::string progress = ProgressOf(server_.pid);
   if (progress != progress_) {
     progress_ = std::move(progress);

@@ -3,7 +3,7 @@
 
 namespace ddprun::launcher {
 
-// Content of fork_server.py.
+// Content of fork_server.py and the files that belong to it.
 extern const char kForkServerSource[];
 
 }  // namespace ddprun::launcher

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
+#include "launcher/os/proc_files.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -18,7 +19,14 @@ constexpr int kEndsPerCall = 1024;
 
 // REQUIRES: `pid` is a child that has exited and was not reaped (its pidfd is readable). Returns nullopt while a
 // debugger that traces the child holds it; the pidfd becomes readable again later.
-std::optional<ProcessEnd> KillGroupAndReap(pid_t pid) {
+std::optional<ProcessEnd> KillGroupAndReap(pid_t pid, bool foreign) {
+  if (foreign) {
+    const std::optional<int> status = StatusOfZombie(pid);
+    // Its parent was killed, and so was the child.
+    if (!status) return ProcessEnd::FromWait(pid, SIGKILL);
+    kill(-pid, SIGKILL);
+    return ProcessEnd::FromWait(pid, *status);
+  }
   // Fails if the group is empty, or has only processes that we may not kill.
   kill(-pid, SIGKILL);
   int status = 0;
@@ -51,18 +59,19 @@ absl::Status ChildWatch::Watch(Child child) {
   if (epoll_ctl(ready_.get(), EPOLL_CTL_ADD, child.pidfd.get(), &event) != 0) {
     return ErrnoStatus(errno, absl::StrCat("watching process ", child.pid));
   }
-  pidfds_[child.pid] = std::move(child.pidfd);
+  const pid_t pid = child.pid;
+  children_.insert_or_assign(pid, std::move(child));
   return absl::OkStatus();
 }
 
 bool ChildWatch::Signal(pid_t pid, int signal) {
-  if (pidfds_.count(pid) == 0) return false;
+  if (children_.count(pid) == 0) return false;
   kill(pid, signal);
   return true;
 }
 
 bool ChildWatch::SignalGroup(pid_t pid, int signal) {
-  if (pidfds_.count(pid) == 0) return false;
+  if (children_.count(pid) == 0) return false;
   // A newly created child may not lead its group yet.
   if (kill(-pid, signal) != 0 && errno == ESRCH) kill(pid, signal);
   return true;
@@ -70,8 +79,8 @@ bool ChildWatch::SignalGroup(pid_t pid, int signal) {
 
 std::vector<pid_t> ChildWatch::pids() const {
   std::vector<pid_t> result;
-  result.reserve(pidfds_.size());
-  for (const auto& [pid, pidfd] : pidfds_) result.push_back(pid);
+  result.reserve(children_.size());
+  for (const auto& [pid, child] : children_) result.push_back(pid);
   return result;
 }
 
@@ -83,11 +92,12 @@ void ChildWatch::OnReady() {
   ends.reserve(count);
   for (int i = 0; i < count; ++i) {
     const pid_t pid = static_cast<pid_t>(events[i].data.u64);
-    const std::optional<ProcessEnd> end = KillGroupAndReap(pid);
+    const Child& child = children_.at(pid);
+    const std::optional<ProcessEnd> end = KillGroupAndReap(pid, child.foreign);
     if (!end.has_value()) continue;
     ends.push_back(*end);
-    epoll_ctl(ready_.get(), EPOLL_CTL_DEL, pidfds_.at(pid).get(), nullptr);
-    pidfds_.erase(pid);
+    epoll_ctl(ready_.get(), EPOLL_CTL_DEL, child.pidfd.get(), nullptr);
+    children_.erase(pid);
   }
   if (!ends.empty()) callback_(std::move(ends));
 }

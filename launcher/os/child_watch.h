@@ -15,7 +15,8 @@
 
 namespace ddprun::launcher {
 
-// Watches children by pidfd and reports their exits. Belongs to the loop's thread, and must be destroyed before the
+// Watches children by pidfd and reports their exits; also children of another process of this user, which must not reap
+// them before they are reported here. Belongs to the loop's thread, and must be destroyed before the
 // loop. When a child has exited, the rest of its process group is killed with SIGKILL before the child is reaped: until
 // then its pid, which is also the group's id, can't be reused.
 class ChildWatch {
@@ -32,7 +33,7 @@ class ChildWatch {
   ChildWatch(const ChildWatch&) = delete;
   ChildWatch& operator=(const ChildWatch&) = delete;
 
-  // Takes over `child`, a direct child of this process that leads its own process group.
+  // Takes over `child`, which leads its own process group.
   absl::Status Watch(Child child);
 
   // Signals one watched child, or its whole process group. Returns false, and does nothing, if the child is not watched
@@ -43,7 +44,7 @@ class ChildWatch {
 
   // The watched children, in no particular order.
   std::vector<pid_t> pids() const;
-  bool empty() const { return pidfds_.empty(); }
+  bool empty() const { return children_.empty(); }
 
  private:
   ChildWatch(EventLoop* loop, UniqueFd ready, Callback callback);
@@ -53,7 +54,7 @@ class ChildWatch {
   // A nested epoll instance: it preserves the order in which the pidfds became readable.
   const UniqueFd ready_;
   const Callback callback_;
-  std::unordered_map<pid_t, UniqueFd> pidfds_;
+  std::unordered_map<pid_t, Child> children_;
 };
 
 }  // namespace ddprun::launcher

@@ -42,11 +42,36 @@ int64_t FieldOfStat(absl::string_view stat, size_t number) {
   return fields.size() > number - 2 && absl::SimpleAtoi(fields[number - 2], &value) ? value : 0;
 }
 
+// The rest of the line of /proc/PID/status that begins with this name; empty if there is none.
+absl::string_view LineOf(absl::string_view status, absl::string_view name) {
+  for (absl::string_view line : absl::StrSplit(status, '\n')) {
+    if (absl::ConsumePrefix(&line, name)) return line;
+  }
+  return "";
+}
+
 std::string StatOf(pid_t pid) { return ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")); }
 
 }  // namespace
 
 pid_t ParentOf(pid_t pid) { return static_cast<pid_t>(FieldOfStat(StatOf(pid), 4)); }
+
+std::optional<int> StatusOfZombie(pid_t pid) {
+  const std::string stat = StatOf(pid);
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos || stat.substr(name_end + 1, 2) != " Z") return std::nullopt;
+  // Where the status is not shown it is 0.
+  const std::string ours = ReadSmallFile("/proc/self/status");
+  const std::string theirs = ReadSmallFile(absl::StrCat("/proc/", pid, "/status"));
+  uint64_t our_capabilities = 0, their_capabilities = 0;
+  if (!absl::SimpleHexAtoi(LineOf(ours, "CapPrm:\t"), &our_capabilities) ||
+      !absl::SimpleHexAtoi(LineOf(theirs, "CapPrm:\t"), &their_capabilities) ||
+      (their_capabilities & ~our_capabilities) != 0 || LineOf(ours, "Uid:") != LineOf(theirs, "Uid:") ||
+      LineOf(ours, "Gid:") != LineOf(theirs, "Gid:")) {
+    return std::nullopt;
+  }
+  return static_cast<int>(FieldOfStat(stat, 52));
+}
 
 absl::Duration CpuTimeOfSession(pid_t session) {
   int64_t ticks = 0;

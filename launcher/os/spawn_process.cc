@@ -138,7 +138,16 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Descriptors from 3 on that are not close-on-exec; nullopt if they can't be determined.
+// Runs ChildMain in a copy of this process. Returns its pid, or -errno.
+DDPRUN_NO_SANITIZE pid_t CloneChild(const ChildPlan& plan, int* pidfd) {
+  const AllSignalsBlocked blocked;
+  const long pid = syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, nullptr, pidfd, nullptr, nullptr);
+  if (pid == 0) ChildMain(plan);
+  return pid < 0 ? -errno : static_cast<pid_t>(pid);
+}
+
+}  // namespace
+
 std::optional<std::vector<int>> InheritableDescriptors() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   if (folder == nullptr) return std::nullopt;
@@ -151,16 +160,6 @@ std::optional<std::vector<int>> InheritableDescriptors() {
   }
   return fds;
 }
-
-// Runs ChildMain in a copy of this process. Returns its pid, or -errno.
-DDPRUN_NO_SANITIZE pid_t CloneChild(const ChildPlan& plan, int* pidfd) {
-  const AllSignalsBlocked blocked;
-  const long pid = syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, nullptr, pidfd, nullptr, nullptr);
-  if (pid == 0) ChildMain(plan);
-  return pid < 0 ? -errno : static_cast<pid_t>(pid);
-}
-
-}  // namespace
 
 absl::StatusOr<Child> CreateChild(const SpawnRequest& request) {
   if (request.argv.empty()) return absl::InvalidArgumentError("no program to run was given");

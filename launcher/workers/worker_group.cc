@@ -146,7 +146,12 @@ void WorkerGroup::StartForkServer() {
   server.modules = config.preload;
   if (!server.running) server.environment = CommonEnvironment(CommonSettings(), settings_.environment);
   if (config.batch) server.ignored_signals = config.warning_signals;
+  // A copy of a kept server ends with all its descendants.
+  if (!server.running && config.command.python && !config.keep_orphans) server.keep = config.preload_keep;
   ForkServer::Events events;
+  events.on_job_process = [this](pid_t pid, UniqueFd socket) {
+    job_process_ = std::make_unique<JobProcess>(pid, std::move(socket), loop_, events_.on_swept);
+  };
   events.on_started = [this](ForkServer::Ticket ticket, Child child) { OnForked(ticket, std::move(child)); };
   events.on_ended = [this](const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
     OnForkServerEnded(why, not_started);
@@ -319,7 +324,7 @@ void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<F
   // Destroy the fork server from the loop, not from within its own callback.
   loop_->Post([ended = std::shared_ptr<ForkServer>(std::move(fork_server_))] {});
   if (why.ok()) {
-    Log(LogLevel::kInfo, "--preload: the script does not begin with an import of an installed module");
+    Log(LogLevel::kInfo, "--preload: no installed module is imported at the beginning of the script");
   } else {
     Log(LogLevel::kWarning, absl::StrCat("--preload: ", why.message(), "; each worker ",
                                          settings_.config->command.python ? "imports" : "loads", " for itself"));
@@ -463,6 +468,14 @@ pid_t WorkerGroup::ReporterOf(int32_t local_rank) const {
   return link_ == nullptr ? pid : link_->ReporterOf(pid);
 }
 
+void WorkerGroup::Sweep() {
+  if (job_process_ != nullptr) job_process_->Sweep();
+}
+
+void WorkerGroup::KeepForkServer() {
+  if (fork_server_ != nullptr) fork_server_->Keep();
+}
+
 std::vector<pid_t> WorkerGroup::known_pids() const {
   std::vector<pid_t> pids = watch_->pids();
   if (fork_server_ != nullptr) pids.push_back(fork_server_->pid());
@@ -526,6 +539,7 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
     } else {
       result.push_back(Describe(end, found->second, progress));
     }
+    if (job_process_ != nullptr) job_process_->Reap(end.pid);
     workers_.erase(found);
   }
   if (!result.empty()) events_.on_ended(result);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -119,12 +120,15 @@ std::string ReasonNotForkable(pid_t launcher) {
   return "";
 }
 
-using Stamp = std::tuple<ino_t, off_t, time_t, long>;
+// Device, inode, size, and the times of the last write and change. The first of these can be set, the second one not.
+using Stamp = std::tuple<dev_t, ino_t, off_t, time_t, long, time_t, long>;
 
 Stamp StampOf(const std::string& file) {
   struct stat status = {};
   if (stat(file.c_str(), &status) != 0) return {};
-  return {status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+  const timespec written = status.st_mtim, changed = status.st_ctim;
+  return {status.st_dev,   status.st_ino,  status.st_size, written.tv_sec,
+          written.tv_nsec, changed.tv_sec, changed.tv_nsec};
 }
 
 // Stamps of the program and its libraries.
@@ -157,6 +161,31 @@ void MoveStream(int target, int fd) {
 void Flush() {
   for (std::ostream* const stream : {&std::cout, &std::cerr, &std::clog}) stream->flush();
   fflush(nullptr);
+}
+
+// Shows the present environment in /proc/PID/environ. Without CONFIG_CHECKPOINT_RESTORE it stays the fork server's.
+void ShowEnvironment() {
+  std::string text;
+  for (char** entry = environ; *entry != nullptr; ++entry) absl::StrAppend(&text, *entry, absl::string_view("\0", 1));
+  std::string stat;
+  std::getline(std::ifstream("/proc/self/stat"), stat);
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)), ' ');
+  void* const at = mmap(nullptr, text.size() + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return;
+  memcpy(at, text.data(), text.size());
+  prctl_mm_map map{};
+  // Numbers of proc(5); the first of `fields` is that of the second one.
+  const std::pair<size_t, __u64*> kept[] = {{26, &map.start_code}, {27, &map.end_code}, {28, &map.start_stack},
+                                            {45, &map.start_data}, {46, &map.end_data}, {47, &map.start_brk},
+                                            {48, &map.arg_start},  {49, &map.arg_end}};
+  for (const auto& [number, value] : kept) {
+    if (number >= fields.size() + 2 || !absl::SimpleAtoi(fields[number - 2], value)) return;
+  }
+  map.brk = reinterpret_cast<__u64>(sbrk(0));
+  map.env_start = reinterpret_cast<__u64>(at);
+  map.env_end = map.env_start + text.size();
+  map.exe_fd = -1;
+  prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0);
 }
 
 // Runs in a child of the launcher.
@@ -197,6 +226,7 @@ void BecomeWorker(const Request& request, pid_t launcher, int channel, const sig
       unsetenv(entry.c_str());
     }
   }
+  ShowEnvironment();
   pthread_sigmask(SIG_SETMASK, &signals, nullptr);
 }
 

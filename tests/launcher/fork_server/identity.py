@@ -43,6 +43,15 @@ def native_environment():
     return all(getenv(os.fsencode(name)) == os.fsencode(value) for name, value in os.environ.items())
 
 
+def visible_environment():
+    """The environment in /proc, as the guard and users see it."""
+    with open("/proc/self/environ", "rb") as file:
+        entries = file.read().split(b"\0")
+    variables = dict(os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry)
+    # A plain worker removes ddprun's libraries from the list, and Python sets the locale, which does not show here.
+    return {k: v for k, v in sorted(variables.items()) if k not in VARYING | {"LD_PRELOAD", "LC_CTYPE"}}
+
+
 main = sys.modules["__main__"]
 with open("/proc/self/cmdline") as file:
     command_line = file.read()
@@ -73,6 +82,7 @@ seen = {
     "environment": {k: v for k, v in sorted(os.environ.items()) if k not in VARYING},
     "varying": sorted(set(os.environ) & VARYING),
     "native environment": native_environment(),
+    "visible environment": visible_environment(),
     "directory": os.getcwd(),
     "umask": status("Umask"),
     "limits": {

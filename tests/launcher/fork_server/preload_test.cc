@@ -1,114 +1,11 @@
 // Workers forked from a process that has imported their modules (--preload) behave like workers that Python starts in
 // everything that a script can observe.
-#include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
-#include <algorithm>
-#include <fstream>
-#include <regex>
-#include <string>
-#include <vector>
-
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "tests/e2e/launch.h"
+#include "tests/launcher/fork_server/preload_testing.h"
 
 namespace ddprun::testing {
 namespace {
-
-constexpr char kForked[] = "fork server ";
-
-struct Result {
-  int code;
-  std::string out;  // sorted lines, as workers write concurrently
-  std::string err;  // without times and process ids
-};
-
-std::string SortedLines(const std::string& text) {
-  std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  std::sort(lines.begin(), lines.end());
-  return absl::StrJoin(lines, "\n");
-}
-
-// Removes the differences between two runs of the same job.
-std::string WithoutNumbers(std::string text) {
-  static const std::pair<std::regex, const char*> kVarying[] = {
-      {std::regex("\\d{4}-\\d\\d-\\d\\d[T_]\\d\\d:\\d\\d:\\d\\d(\\.\\d+Z)?"), "TIME"},
-      {std::regex("(pid:?|PID) \\d+"), "PID"},
-      {std::regex("0x[0-9a-f]+"), "ADDRESS"},
-      {std::regex("ran for +: [^\n]*"), "ran for"},
-      {std::regex("error_file: [^\n]*"), "FILE"},
-      {std::regex("[^\n]*--preload[^\n]*\n"), ""},
-      // The outermost frames of a forked worker are the fork server's.
-      {std::regex(" +File \"<stdin>\", line \\d+ in <module>\n"), ""},
-      {std::regex("\n([a-z(])"), " $1"},  // where the summary's reason is broken depends on the length of numbers
-      {std::regex("    Native stack[^\n]*\n( +#[^\n]*\n)*"), ""},
-  };
-  for (const auto& [varying, name] : kVarying) text = std::regex_replace(text, varying, name);
-  return text;
-}
-
-class PreloadTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const char* other = getenv("DDPRUN_TEST_PYTHON");  // another interpreter, for manual tests
-    python_ = other != nullptr ? other : VenvPython().empty() ? "python3" : VenvPython();
-    // Outside the scripts' folder, so that the modules count as installed.
-    mkdir(Installed("").c_str(), 0700);
-  }
-
-  std::string Installed(const std::string& name) const { return absl::StrCat(folder_.File("installed/"), name); }
-
-  static void Write(const std::string& file, const std::string& text) { std::ofstream(file) << text; }
-  std::string Script(const std::string& text, const std::string& name = "script.py") const {
-    Write(folder_.File(name), text);
-    return folder_.File(name);
-  }
-
-  std::map<std::string, std::string> Environment() const {
-    return {{"PYTHON_EXEC", python_},
-            {"PYTHONPATH", Installed("")},
-            {"LOGLEVEL", "INFO"},
-            {"PYTHONDONTWRITEBYTECODE", "1"},
-            {"PET_PRELOAD", ""}};
-  }
-  static std::vector<std::string> Flags(std::vector<std::string> more, std::vector<std::string> script) {
-    std::vector<std::string> flags = {"--standalone", "--rdzv-id=job"};
-    for (std::vector<std::string>* words : {&more, &script}) flags.insert(flags.end(), words->begin(), words->end());
-    return flags;
-  }
-  Result Run(std::vector<std::string> flags, std::vector<std::string> script, bool* forked = nullptr) const {
-    Launcher launcher(Flags(std::move(flags), std::move(script)), Environment());
-    const int code = launcher.Wait();
-    if (forked != nullptr) *forked = Count(launcher.Err(), kForked) > 0;
-    std::string err = launcher.Err();
-    // Only the workers' output and the summary are compared, not the log.
-    std::vector<std::string> kept;
-    for (const absl::string_view line : absl::StrSplit(err, '\n')) {
-      if (line.find(" INFO ") == line.npos && line.find(" WARNING ") == line.npos) kept.emplace_back(line);
-    }
-    return {code, SortedLines(launcher.Out()), WithoutNumbers(absl::StrJoin(kept, "\n"))};
-  }
-  // Runs the job with and without --preload and compares.
-  void ExpectAlike(const std::vector<std::string>& flags, const std::vector<std::string>& script) const {
-    std::vector<std::string> with = flags, without = flags;
-    with.push_back("--preload=json,decimal");
-    without.push_back("--preload=none");
-    bool forked = false;
-    const Result forked_result = Run(with, script, &forked);
-    const Result started = Run(without, script);
-    EXPECT_TRUE(forked);
-    EXPECT_EQ(forked_result.code, started.code);
-    EXPECT_EQ(forked_result.out, started.out);
-    EXPECT_EQ(forked_result.err, started.err);
-  }
-
-  TempDir folder_;
-  std::string python_;
-};
 
 TEST_F(PreloadTest, WhatAWorkerSeesOfItself_IsAlike) {
   const std::string script = Script(ReadFile("tests/launcher/fork_server/identity.py"));
@@ -302,41 +199,6 @@ if __name__ == "__main__":
 )")});
 }
 
-// The module appends a line to a file when imported: the importer, and whether the rank was known.
-constexpr char kNotes[] = R"(
-import os
-with open(os.path.join(os.path.dirname(__file__), "imports"), "a") as file:
-    file.write("imported\n")
-)";
-
-TEST_F(PreloadTest, Auto_ImportsOnceWhatTheScriptBeginsWith) {
-  Write(Installed("installed_module.py"), kNotes);
-  Write(folder_.File("beside.py"), "import os\nprint(f\"beside {os.environ['RANK']}\\n\", end='')\n");
-  const std::string script = Script(R"("""Text."""
-from __future__ import annotations
-import beside
-import json as j, installed_module
-from xml import dom
-from os.path import *
-value = 1
-import decimal
-print(f"rank {j.dumps(1)} {dom.__name__}\n", end="")
-)");
-  Finished launcher(0, Flags({"--nproc-per-node=4", "--preload"}, {script}), Environment());
-  EXPECT_EQ(Count(launcher.Out(), "rank 1 xml.dom\n"), 4) << launcher.Out();
-  EXPECT_EQ(Count(launcher.Out(), "beside "), 4);
-  EXPECT_EQ(ReadFile(Installed("imports")), "imported\n");
-  EXPECT_EQ(Count(launcher.Err(), "imported __future__,json,installed_module,xml,os.path in "), 1) << launcher.Err();
-}
-
-TEST_F(PreloadTest, Auto_NothingToImport_StartsThePlainWay) {
-  Finished launcher(0,
-                    Flags({"--nproc-per-node=2", "--preload=auto"}, {Script("print('ran\\n', end='')\nimport json\n")}),
-                    Environment());
-  EXPECT_EQ(launcher.Out(), "ran\nran\n");
-  EXPECT_EQ(Count(launcher.Err(), "WARNING"), 0) << launcher.Err();
-}
-
 TEST_F(PreloadTest, OutputOfImports_IsEveryWorkers) {
   Write(Installed("talks.py"), "import sys\nsys.stdout.write('out\\n')\nsys.stderr.write('err\\n')\n");
   const std::string logs = folder_.File("logs");
@@ -359,8 +221,6 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
       {"raise ValueError('not here')", "importing bad failed (ValueError: not here)"},
       {"import nowhere", "importing bad failed (ModuleNotFoundError: No module named 'nowhere')"},
       {"import sys; sys.exit(3)", "importing bad failed (SystemExit: 3)"},
-      {"import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
-       "importing bad left a thread running (python"},
       {"import os; os._exit(1)", "the fork server died"},
       {"import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the fork server died"},
   };
@@ -401,6 +261,47 @@ TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
     EXPECT_EQ(Count(launcher.Err(), "--preload leaves out asks: asks reads "), 1) << launcher.Err();
     EXPECT_EQ(Count(launcher.Err(), " imported json in "), 1) << launcher.Err();
   }
+}
+
+TEST_F(PreloadTest, ImportThatLeavesAThread_IsLeftToTheWorkers) {
+  Write(Installed("bad.py"),
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n");
+  Finished launcher(0, Flags({"--nproc-per-node=2", "--preload=json,bad,decimal"}, {Script("print('ran\\n', end='')")}),
+                    Environment());
+  EXPECT_EQ(launcher.Out(), "ran\nran\n");
+  EXPECT_EQ(Count(launcher.Err(), "--preload leaves out bad: its import left a thread running (python"), 1)
+      << launcher.Err();
+  EXPECT_EQ(Count(launcher.Err(), " imported json,decimal in "), 1) << launcher.Err();
+}
+
+// pyarrow has jemalloc's thread, without which its library works in a forked process.
+TEST_F(PreloadTest, ThreadOfAnAllocator_IsHarmless) {
+  Write(Installed("arrow.py"), R"(
+import ctypes, threading
+ready, libc = threading.Event(), ctypes.CDLL(None)
+def work():
+    libc.prctl(15, b"jemalloc_bg_thd", 0, 0, 0)
+    ready.set()
+    threading.Event().wait()
+threading.Thread(target=work, daemon=True).start()
+ready.wait()
+)");
+  Finished launcher(0, Flags({"--preload=arrow"}, {Script("print('ran')")}), Environment());
+  EXPECT_EQ(Count(launcher.Err(), " imported arrow in "), 1) << launcher.Err();
+}
+
+TEST_F(PreloadTest, LongCommandLineAndEnvironment_AreTheWorkers) {
+  const std::string script = Script(R"(
+import sys
+with open("/proc/self/cmdline") as file:
+    print(file.read() == "\0".join([sys.executable, "-u", *sys.argv, ""]))
+with open("/proc/self/environ") as file:
+    entries = file.read().split("\0")
+print("RANK=0" in entries, any(entry.startswith("DDPRUN_LAUNCHER_ID=") for entry in entries))
+)");
+  std::vector<std::string> words(60, std::string(3000, 'x'));
+  words.insert(words.begin(), script);
+  ExpectAlike({}, words);
 }
 
 // Lightning and its metrics cache the rank in this way.
@@ -482,6 +383,26 @@ if attempt == 0:
   EXPECT_EQ(launcher.Out(), "attempt 0 old\nattempt 1 changed\n");
   EXPECT_EQ(Count(launcher.Err(), "value.py has changed"), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), " imported value in "), 2) << launcher.Err();
+}
+
+// Size and time of the last write are as before.
+TEST_F(PreloadTest, ModuleChangedWithItsTimePutBack_IsImportedAnew) {
+  for (const char* file : {"value.__file__", "value.__file__ + '.new'"}) {
+    SCOPED_TRACE(file);
+    Write(Installed("value.py"), "VALUE = 'old'\n");
+    const std::string script = Script(absl::StrCat(kFailFirst, "import value\nname = ", file, R"(
+print("attempt", attempt, value.VALUE)
+if attempt == 0:
+    status = os.stat(value.__file__)
+    with open(name, "w") as file:
+        file.write("VALUE = 'new'\n")
+    os.utime(name, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.rename(name, value.__file__)
+    raise SystemExit(1)
+)"));
+    Finished launcher(0, Flags({"--max-restarts=1", "--preload=value"}, {script}), Environment());
+    EXPECT_EQ(launcher.Out(), "attempt 0 old\nattempt 1 new\n");
+  }
 }
 
 TEST_F(PreloadTest, ChangedScript_IsReadAnew) {

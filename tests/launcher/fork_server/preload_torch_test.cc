@@ -1,7 +1,10 @@
 // PyTorch in workers forked from a process that has imported it, against workers that import it themselves.
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,6 +47,30 @@ class PreloadTorchTest : public ::testing::Test {
 };
 
 TEST_F(PreloadTorchTest, Training_IsAlikeBitForBit) { ExpectAlike(2, "train"); }
+
+TEST_F(PreloadTorchTest, TrainingFromAKeptServer_IsAlikeBitForBit) {
+  char run[] = "/tmp/ddprun-keep-XXXXXX";
+  ASSERT_NE(mkdtemp(run), nullptr);
+  const std::map<std::string, std::string> environment = {
+      {"PYTHON_EXEC", VenvPython()}, {"LOGLEVEL", "INFO"}, {"XDG_RUNTIME_DIR", run}};
+  std::vector<std::string> outputs;
+  for (const char* keep : {"--preload-keep=none", "--preload-keep", "--preload-keep"}) {
+    Finished job(0,
+                 {"--standalone", "--nproc-per-node=2", "--preload", keep, "tests/launcher/fork_server/torch_worker.py",
+                  "train"},
+                 environment);
+    std::vector<std::string> lines = absl::StrSplit(job.Out(), '\n');
+    std::sort(lines.begin(), lines.end());
+    outputs.push_back(absl::StrJoin(lines, "\n"));
+    EXPECT_EQ(outputs.back(), outputs.front());
+    if (outputs.size() == 3) EXPECT_EQ(Count(job.Err(), "is a copy of a kept one"), 1) << job.Err();
+  }
+  Process stop({"ddprunctl/ddprunctl", "preload", "stop"}, environment);
+  EXPECT_EQ(stop.Wait(), 0);
+  EXPECT_EQ(Count(stop.Out(), "stopped: "), 1);
+  rmdir(absl::StrCat(run, "/ddprun").c_str());
+  EXPECT_EQ(rmdir(run), 0);
+}
 
 TEST_F(PreloadTorchTest, DataLoaderInAllContexts_IsAlike) { ExpectAlike(2, "load"); }
 

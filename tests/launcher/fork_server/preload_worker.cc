@@ -29,6 +29,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "worker_runtime/worker.h"
 
 extern char** environ;
@@ -54,18 +55,15 @@ std::vector<std::string> Descriptors() {
   return found;
 }
 
-std::vector<std::string> Environment() {
-  std::vector<std::string> found;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::string text = *entry;
+std::vector<std::string> Environment(std::vector<std::string> entries) {
+  for (std::string& text : entries) {
     for (const char* varying :
          {"MASTER_PORT=", "DDPRUN_LAUNCHER_ID=", "DDPRUN_WORKER_LINK=", "TORCHELASTIC_ERROR_FILE="}) {
       if (absl::StartsWith(text, varying)) text = varying;
     }
-    found.push_back(text);
   }
-  std::sort(found.begin(), found.end());
-  return found;
+  std::sort(entries.begin(), entries.end());
+  return entries;
 }
 
 std::vector<std::string> Status() {
@@ -97,7 +95,10 @@ void PrintIdentity(int argc, char** argv) {
   };
   add(absl::StrJoin(argv, argv + argc, "|"));
   add(command_line);
-  for (const auto& lines : {Descriptors(), Environment(), Status()}) {
+  std::vector<std::string> own;
+  for (char** entry = environ; *entry != nullptr; ++entry) own.push_back(*entry);
+  const std::vector<std::string> shown = absl::StrSplit(Read("/proc/self/environ"), '\0', absl::SkipEmpty());
+  for (const auto& lines : {Descriptors(), Environment(own), Environment(shown), Status()}) {
     for (const std::string& line : lines) add(line);
   }
   add(absl::StrCat("leads: ", getsid(0) == getpid(), " ", getpgid(0) == getpid(), " dies by ", death_signal, " limits ",

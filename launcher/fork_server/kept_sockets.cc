@@ -1,0 +1,109 @@
+#include "launcher/fork_server/kept_sockets.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/os/errno_status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr char kPrefix[] = "preload-";
+constexpr int kAnswerMillis = 1000;
+constexpr size_t kMaxAnswer = 64 * 1024;
+// A job's message, with its environment.
+constexpr int kSocketBytes = 8 << 20;
+
+// FNV-1a, which is equal in all processes, unlike absl::Hash.
+uint64_t HashOf(absl::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+absl::StatusOr<KeptSockets> KeptSockets::Open(bool create) {
+  const char* const runtime = getenv("XDG_RUNTIME_DIR");
+  // The path of a socket has at most 107 bytes.
+  const bool has_runtime =
+      runtime != nullptr && runtime[0] == '/' && strlen(runtime) < 60 && access(runtime, W_OK) == 0;
+  const std::string folder = has_runtime ? absl::StrCat(runtime, "/ddprun") : absl::StrCat("/tmp/ddprun-", geteuid());
+  if (create && mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, folder);
+  struct stat status = {};
+  if (lstat(folder.c_str(), &status) != 0) return ErrnoStatus(errno, folder);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(folder, " is not a folder of this user with mode 0700"));
+  }
+  return KeptSockets(folder);
+}
+
+std::string KeptSockets::PathOf(absl::string_view name) const {
+  return absl::StrCat(folder_, "/", kPrefix, absl::Hex(HashOf(name), absl::kZeroPad16));
+}
+
+std::vector<std::string> KeptSockets::All() const {
+  std::vector<std::pair<std::pair<time_t, long>, std::string>> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(folder_.c_str()), closedir);
+  while (const dirent* entry = folder == nullptr ? nullptr : readdir(folder.get())) {
+    std::string path = absl::StrCat(folder_, "/", entry->d_name);
+    struct stat status = {};
+    // Without those that are about to be renamed.
+    if (!absl::StartsWith(entry->d_name, kPrefix) || absl::StrContains(entry->d_name, '.')) continue;
+    if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) continue;
+    found.push_back({{status.st_mtim.tv_sec, status.st_mtim.tv_nsec}, std::move(path)});
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> paths;
+  for (auto& [used, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+absl::StatusOr<UniqueFd> KeptSockets::Connect(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return absl::NotFoundError(absl::StrCat(path, " is too long"));
+  memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return ErrnoStatus(errno, "socket");
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    const int error = errno;
+    if (error == ECONNREFUSED) unlink(path.c_str());
+    if (error == ECONNREFUSED || error == ENOENT) return absl::NotFoundError("no server is kept");
+    return ErrnoStatus(error, path);
+  }
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) {
+    return absl::PermissionDeniedError(absl::StrCat(path, " belongs to a process of user ", peer.uid));
+  }
+  return socket;
+}
+
+std::string KeptSockets::Ask(const std::string& path, absl::string_view word) {
+  const absl::StatusOr<UniqueFd> socket = Connect(path);
+  if (!socket.ok() || send(socket->get(), word.data(), word.size(), MSG_NOSIGNAL) < 0) return "";
+  pollfd answered{socket->get(), POLLIN, 0};
+  std::string answer(kMaxAnswer, '\0');
+  const ssize_t got =
+      poll(&answered, 1, kAnswerMillis) > 0 ? recv(socket->get(), answer.data(), answer.size(), MSG_DONTWAIT) : 0;
+  answer.resize(std::max<ssize_t>(0, got));
+  return answer;
+}
+
+}  // namespace ddprun::launcher
