@@ -42,6 +42,9 @@ enum class ServerPlace {
   kElsewhere,    // this launcher only connects
 };
 
+// torchrun replaces it in the script's arguments. torch.distributed.launch adds --local-rank=${local_rank}.
+inline constexpr char kLocalRankMacro[] = "${local_rank}";
+
 // A worker's command line.
 struct WorkerCommand {
   std::vector<std::string> programs;   // in order of preference; looked up in PATH if without '/'
@@ -49,6 +52,13 @@ struct WorkerCommand {
   std::string script;                  // Python file that must exist; empty: none is named
   bool python = false;                 // `programs` are Python interpreters
   size_t script_argument = 0;          // if python: index of the script's or module's name in `arguments`
+
+  // Returns the words of the command line that runs `program`.
+  std::vector<std::string> Argv(const std::string& program) const {
+    std::vector<std::string> argv = {program};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return argv;
+  }
 };
 
 // "2" or "1:4".

@@ -20,9 +20,9 @@ struct ProgramFile {
   int64_t bytes = 0;
 };
 
-// Arguments of ssh, its name included. The command, for any login shell, looks for the program in the folder `digest` of
-// the user's cache, asks for its files if it is not there, and executes it as an agent. It writes lines to its standard
-// output (RemoteLine), among which the login shell may write others; then the agent's frames follow.
+// Arguments of ssh, its name included. The command, for any login shell, looks for the program in the folder `digest`
+// of the user's cache, asks for its files if it is not there, and executes it as an agent. It writes lines to its
+// standard output (RemoteLine), among which the login shell may write others; then the agent's frames follow.
 std::vector<std::string> SshArguments(const std::string& host, const std::string& digest,
                                       const std::vector<ProgramFile>& files);
 

@@ -1,4 +1,4 @@
-"""Calls PyTorch's launcher in the ways of other packages. Prints the same under PyTorch's launcher and `ddprun exec`."""
+"""Calls PyTorch's launcher in the ways of other packages. Prints the same with and without `ddprun exec`."""
 
 import os
 import sys
@@ -60,8 +60,9 @@ def main(folder):
     for way in ("exit", "kill"):
         show_failure(way, lambda: run.main(["--standalone", "--nproc_per_node=2", script, way]))
     for method in ("spawn", "fork"):
-        config = LaunchConfig(1, 1, 2, run_id="x", rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method=method,
-                              max_restarts=0)  # fmt: skip
+        config = LaunchConfig(
+            1, 1, 2, run_id="x", rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method=method, max_restarts=0
+        )
         print(method, elastic_launch(config, reduce)(3), flush=True)
         show_failure(method, lambda: elastic_launch(config, reduce)(3, True))
 
