@@ -79,8 +79,11 @@ bool ForkServer::AskKeptServer() {
   }
   const std::optional<std::vector<int>> passed = InheritableDescriptors();
   if (!passed || !passed->empty()) {
-    Refuse(absl::StrCat("the kept server is not used, because workers inherit descriptor ",
-                        passed ? absl::StrCat(passed->front()) : "?", " of ddprun"));
+    // A warning: it is the same in the next job of this shell.
+    const std::string number = passed ? absl::StrCat(passed->front()) : "?";
+    Log(LogLevel::kWarning,
+        absl::StrCat("--preload-keep: the kept server is not used, because workers inherit descriptor ", number,
+                     " of ddprun: close it, as in `ddprun ... ", number, "<&-`"));
     return false;
   }
   int ends[2];
