@@ -117,6 +117,11 @@ class SshTest : public ::testing::Test {
     Process shell({"/bin/sh", "-ec", command}, {{"PATH", kPath}});
     EXPECT_EQ(shell.Wait(), 0) << command << "\n" << shell.Err();
   }
+  // A process may end by the death of another one before it is killed.
+  static void KillAllOn(int host) {
+    Shell(absl::StrCat("while pids=$(ip netns pids ", Hosts::Name(host),
+                       ") && [ -n \"$pids\" ]; do kill -9 $pids 2>/dev/null || true; sleep 0.01; done"));
+  }
   std::string Cache(int host) const { return dir_.File(absl::StrCat("cache", host)); }
   std::string Gate() const { return dir_.File("gate"); }
 
@@ -226,7 +231,7 @@ TEST_F(SshTest, LostHost_OfAnElasticJob_TheOtherGoesOn) {
   const std::unique_ptr<Process> ddprun =
       Start(TickJob({"--nnodes=1:2", "--max-restarts=3", "--rdzv-conf=last_call_timeout=1"}));
   ASSERT_TRUE(BothTick()) << ddprun->Err();
-  Shell("kill -9 $(ip netns pids node2)");
+  KillAllOn(2);
   EXPECT_TRUE(ddprun->WaitForErr("node2: its ssh connection was lost")) << ddprun->Err();
   std::filesystem::remove(dir_.File("ticks"));
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(ReadFile(dir_.File("ticks")), " 1 "); })) << ddprun->Err();
@@ -335,7 +340,7 @@ TEST_F(PythonSshTest, HostThatDiesDuringTheStart) {
   Serve(2, absl::StrCat("mount --bind ", hanging, " ", dir_.File("env/python")));
   const std::unique_ptr<Process> ddprun = Start(Train(), Environment());
   ASSERT_TRUE(Eventually([&] { return access(dir_.File("asked").c_str(), F_OK) == 0; })) << ddprun->Err();
-  Shell("kill -9 $(ip netns pids node2)");
+  KillAllOn(2);
   EXPECT_EQ(ddprun->Wait(), 1);
   EXPECT_THAT(ddprun->Err(), HasSubstr("node2: its ssh connection was lost: "));
 }
