@@ -29,7 +29,9 @@
 #include "launcher/os/child_watch.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
+#include "launcher/os/start_gate.h"
 #include "launcher/os/unique_fd.h"
 #include "proto/hosts.pb.h"
 #include "worker_contract/exit_codes.h"
@@ -51,6 +53,7 @@ class HostAgent {
   explicit HostAgent(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
   ~HostAgent() {
     loop_->RemoveFd(STDIN_FILENO);
+    if (gate_.fd() >= 0) loop_->RemoveFd(gate_.fd());
     for (const UniqueFd& stream : streams_) {
       if (stream.valid()) loop_->RemoveFd(stream.get());
     }
@@ -176,7 +179,8 @@ class HostAgent {
     absl::StatusOr<Child> child = CreateChild(request);
     if (!child.ok()) return child.status();
     launcher_ = child->pid;
-    child->gate.Open();
+    gate_ = std::move(child->gate);
+    gate_.Open();
     return children_->Watch(*std::move(child));
   }
 
@@ -205,12 +209,20 @@ class HostAgent {
     if (!file.valid()) return ErrnoStatus(errno, path);
     request->stdout_fd = request->stderr_fd = file.get();
     if (absl::Status status = Spawn(*request); !status.ok()) return status;
+    // Until its exec, which closes its end of the gate, the launcher may still be in this process's group, and would be
+    // killed with it.
+    return loop_->AddFd(gate_.fd(), EPOLLIN, [this, path](uint32_t) { OnDetached(path); });
+  }
+
+  void OnDetached(const std::string& output) {
+    loop_->RemoveFd(gate_.fd());
+    if (launcher_ < 0) return;  // it has ended
+    if (const std::optional<int> error = gate_.TakeError()) return Fail(ExplainExecError("ddprun", *error));
     HostReport report;
     report.mutable_detached()->set_pid(launcher_);
-    report.mutable_detached()->set_output(path);
+    report.mutable_detached()->set_output(output);
     Send(report);
     is_detached_ = is_ending_ = true;
-    return absl::OkStatus();
   }
 
   // False: nothing more comes, for now or ever.
@@ -295,6 +307,7 @@ class HostAgent {
   std::array<UniqueFd, 2> streams_;  // the launcher's stdout and stderr
   std::string input_;
   pid_t launcher_ = -1;
+  StartGate gate_;  // the launcher's
   SteadyTime heard_;
   std::optional<SteadyTime> kill_at_;
   bool is_lost_ = false;
