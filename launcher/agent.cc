@@ -19,6 +19,7 @@
 #include "launcher/os/error_file.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/report/error_file_format.h"
 #include "launcher/report/failure_summary.h"
 #include "launcher/report/nccl_hint.h"
@@ -27,8 +28,6 @@
 #include "rendezvous/core/fenced_nodes.h"
 #include "worker_contract/environment.h"
 #include "worker_contract/exit_codes.h"
-
-extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
@@ -42,12 +41,6 @@ absl::Duration Linger(const rendezvous::JobSettings& settings) {
 constexpr absl::Duration kLogStayAfter = absl::Seconds(1);
 // Limit for reading output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
-
-std::vector<std::string> Environment() {
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; ++entry) result.push_back(*entry);
-  return result;
-}
 
 // If an outer launcher started this one as a worker, reports the root cause to it in its error file, as torchrun does.
 void WriteOuterErrorFile(const rendezvous::Verdict& verdict) {
@@ -144,7 +137,7 @@ absl::Status Agent::SetUp() {
                               settings_.launcher_id,
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
                               host_,
-                              Environment(),
+                              OwnEnvironment(),
                               config.settings.max_nodes() > 1 ? InterfaceOf(place_.address) : ""};
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
@@ -176,7 +169,7 @@ absl::Status Agent::SetUp() {
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
-  end_time_query_ = QueryJobEnd(config, loop_.get(), Environment(), [this](absl::Time end) {
+  end_time_query_ = QueryJobEnd(config, loop_.get(), OwnEnvironment(), [this](absl::Time end) {
     end_time_ = end;
     workers_->SetJobEnd(end);
   });

@@ -29,14 +29,13 @@
 #include "launcher/os/child_watch.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
 #include "launcher/os/start_gate.h"
 #include "launcher/os/unique_fd.h"
 #include "proto/hosts.pb.h"
 #include "worker_contract/exit_codes.h"
-
-extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
@@ -167,7 +166,7 @@ class HostAgent {
     request.program = "/proc/self/exe";
     request.argv = {"ddprun"};
     request.argv.insert(request.argv.end(), start.arguments().begin(), start.arguments().end());
-    for (char** variable = environ; *variable != nullptr; ++variable) request.environment.push_back(*variable);
+    request.environment = OwnEnvironment();
     request.dies_with_parent = !start.detach();
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
     request.stdin_fd = null.get();

@@ -17,10 +17,9 @@
 #include "base/loopback.h"
 #include "launcher/hosts/frames.h"
 #include "launcher/os/errno_status.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
-
-extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
@@ -90,7 +89,7 @@ absl::Status HostLink::Start(ChildWatch* children, const std::string& digest) {
     request.program = *ssh;
     request.argv = SshArguments(host_, digest, files_);
   }
-  for (char** variable = environ; *variable != nullptr; ++variable) request.environment.push_back(*variable);
+  request.environment = OwnEnvironment();
   request.dies_with_parent = false;  // it ends with its input, and an agent then stops its launcher first
   absl::StatusOr<Pipe> input = MakePipe(), output = MakePipe(), errors = MakePipe();
   for (const auto* pipe : {&input, &output, &errors}) {

@@ -19,10 +19,10 @@
 #include "absl/time/clock.h"
 #include "base/hostname.h"
 #include "launcher/os/hardware.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
-
-extern char** environ;
+#include "launcher/os/temporary_folder.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -81,8 +81,7 @@ HostReport::Facts OwnFacts(const std::string& script) {
   facts.set_max_open_files(HardLimit(RLIMIT_NOFILE));
   facts.set_max_locked_bytes(HardLimit(RLIMIT_MEMLOCK));
   facts.set_shm_free_bytes(FreeBytes("/dev/shm"));
-  const char* const tmp = getenv("TMPDIR");
-  facts.set_tmp(tmp == nullptr || *tmp == '\0' ? "/tmp" : tmp);
+  facts.set_tmp(TemporaryDirectory());
   facts.set_tmp_free_bytes(FreeBytes(facts.tmp()));
   return facts;
 }
@@ -137,7 +136,7 @@ absl::StatusOr<std::unique_ptr<Command>> CollectFacts(EventLoop* loop, const Hos
   SpawnRequest request;
   request.program = *python;
   request.argv = {*python, "-c", kVersions};
-  for (char** variable = environ; *variable != nullptr; ++variable) request.environment.push_back(*variable);
+  request.environment = OwnEnvironment();
   return Command::Run(loop, request, kPythonPatience, [done, script, python = *python](const std::string& answer) {
     const std::vector<std::string> lines = absl::StrSplit(answer, '\n');
     if (lines.size() < 4) {

@@ -27,12 +27,11 @@
 #include "base/log.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/error_file.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/spawn_process.h"
 #include "worker_contract/environment.h"
-
-extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
@@ -262,7 +261,7 @@ absl::Status Guard::Replace() {
   SpawnRequest request;
   request.program = "/proc/self/exe";
   request.argv = {kProgramName, id_, absl::StrCat(getpid())};
-  for (char** variable = environ; *variable != nullptr; ++variable) request.environment.push_back(*variable);
+  request.environment = OwnEnvironment();
   request.stdin_fd = theirs.get();
   request.dies_with_parent = false;
   absl::StatusOr<Child> child = CreateChild(request);

@@ -17,11 +17,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
 #include "worker_contract/crash_report.h"
-
-extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
@@ -141,7 +140,7 @@ void StackProbe::RunNextTool() {
     SpawnRequest request;
     request.program = *std::move(program);
     request.argv = argv;
-    for (char** entry = environ; *entry != nullptr; ++entry) request.environment.push_back(*entry);
+    request.environment = OwnEnvironment();
     absl::StatusOr<std::unique_ptr<Command>> tool =
         Command::Run(loop_, request, kPatience, [this](const std::string& answer) {
           text_ = answer;
