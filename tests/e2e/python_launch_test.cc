@@ -119,7 +119,8 @@ TEST_F(PythonLaunchTest, FunctionOfNoFile_NeedsCloudpickle_OrFork) {
   EXPECT_EQ(fork.Out(), "{0: 5, 1: 5}\n");
   Process spawn({"/usr/bin/env", "python3", "-c", call, "spawn"}, environment_);
   EXPECT_EQ(spawn.Wait(), 0) << spawn.Err();
-  EXPECT_THAT(spawn.Out(), HasSubstr("install cloudpickle, or define it in a module")) << spawn.Err();
+  EXPECT_THAT(spawn.Out(), HasSubstr("install cloudpickle, define it in a module, or pass start_method=\"fork\""))
+      << spawn.Err();
 }
 
 TEST_F(PythonLaunchTest, Interrupted_TheWorkersAreStopped_AndThePythonGoesOn) {
