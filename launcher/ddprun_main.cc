@@ -60,6 +60,8 @@ constexpr char kParentVariable[] = "DDPRUN_ENDS_WITH_PROCESS";
 constexpr char kPythonVariable[] = "DDPRUN_PYTHON";
 // ForkedServer: "SOCKET PID".
 constexpr char kForkedServerVariable[] = "DDPRUN_FORKED_SERVER";
+// Name of the function that the workers call, for display.
+constexpr char kFunctionVariable[] = "DDPRUN_FUNCTION";
 
 std::optional<std::string> Variable(const std::string& name) {
   const char* value = getenv(name.c_str());
@@ -192,6 +194,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
     return 0;
   }
   config->forked_server = TakeForkedServer();
+  config->entrypoint = TakeVariable(kFunctionVariable).value_or(config->entrypoint);
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
   if (const std::string python = FindInterpreter(*config); !python.empty()) {
     Log(LogLevel::kInfo, absl::StrCat("running workers with ", python));

@@ -98,7 +98,7 @@ struct LaunchConfig {
   std::string preload;                        // see Options; empty: each worker imports for itself
   absl::Duration preload_keep;                // see Options
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
-  std::string entrypoint;                     // name of the script, module or program, for display
+  std::string entrypoint;                     // name of the script, module, program or function, for display
   absl::Duration shutdown_timeout;
   HangPolicy hang;
   bool keep_orphans = false;           // do not kill what workers left in a session of its own

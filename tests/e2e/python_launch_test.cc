@@ -45,12 +45,15 @@ class PythonLaunchTest : public ::testing::Test {
     std::ofstream(dir_.File("main.py")) << text;
     return {"/usr/bin/env", "python3", dir_.File("main.py")};
   }
-  void ExpectOut(const std::string& body, const std::string& out, std::map<std::string, std::string> more = {}) const {
+  // Returns its stderr.
+  std::string ExpectOut(const std::string& body, const std::string& out,
+                        std::map<std::string, std::string> more = {}) const {
     std::map<std::string, std::string> environment = environment_;
     environment.merge(more);
     Process python(Command(body), environment);
     EXPECT_EQ(python.Wait(), 0) << python.Err();
     EXPECT_EQ(python.Out(), out) << python.Err();
+    return python.Err();
   }
 
   const std::map<std::string, std::string> environment_ = {
@@ -76,12 +79,14 @@ TEST_F(PythonLaunchTest, Program_WithArguments) {
 
 TEST_F(PythonLaunchTest, WorkerRaises_ChildFailedErrorHasRankAndTraceback) {
   for (const char* method : {"spawn", "fork"}) {
-    ExpectOut(absl::StrCat("try:\n    ddprun.launch(fail, (1,), nproc_per_node=2, start_method='", method, R"(')
+    const std::string err =
+        ExpectOut(absl::StrCat("try:\n    ddprun.launch(fail, (1,), nproc_per_node=2, start_method='", method, R"(')
 except ddprun.ChildFailedError as error:
     rank, failure = error.get_first_failure()
     print(rank, failure.local_rank, failure.exitcode, failure.pid > 0)
     print("ValueError: no such weight" in str(error), "in fail" in str(error)))"),
-              "1 1 1 True\nTrue True\n");
+                  "1 1 1 True\nTrue True\n");
+    EXPECT_THAT(err, HasSubstr("\nfail FAILED\n"));
   }
 }
 

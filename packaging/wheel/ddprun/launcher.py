@@ -238,6 +238,8 @@ class _Job:
             if not name.startswith("PET_") or name[len("PET_") :].lower() not in self.flags
         }
         environment["TORCHELASTIC_ERROR_FILE"] = error_file
+        if command[0] == _WORKER:
+            environment["DDPRUN_FUNCTION"] = self.name
         arguments = [*_arguments(self.flags), *command]
         launcher = process.Launcher(self.program, arguments, environment, _is_redirected(), self.work)
         code = launcher.run()
