@@ -6,7 +6,19 @@
 namespace ddprun::rendezvous {
 namespace {
 
+// The ranks of all nodes, "0,1/2", by one of an assignment's fields.
+std::string Ranks(const std::vector<Tell>& tells, int32_t (Assignment::*rank)() const, int world_size) {
+  return absl::StrCat(absl::StrJoin(tells, ",",
+                                    [rank](std::string* out, const Tell& tell) {
+                                      absl::StrAppend(out, (std::get<Assign>(tell.message).assignment().*rank)());
+                                    }),
+                      "/", world_size);
+}
+
+// Says all of the first message, and all ranks.
 struct Renderer {
+  const std::vector<Tell>& tells;
+
   std::string operator()(const Welcome& m) const {
     return absl::StrCat("welcome, beat every ", absl::FormatDuration(ToDuration(m.heartbeat_interval())));
   }
@@ -21,11 +33,13 @@ struct Renderer {
   }
   std::string operator()(const Assign& m) const {
     const Assignment& a = m.assignment();
+    const std::string group = Ranks(tells, &Assignment::group_rank, a.group_world_size());
+    const std::string base = Ranks(tells, &Assignment::base_rank, a.world_size());
+    const std::string role = Ranks(tells, &Assignment::base_role_rank, a.role_world_size());
     return absl::StrCat(
-        "assign round=", a.round(), " group=", a.group_rank(), "/", a.group_world_size(), " base=", a.base_rank(), "/",
-        a.world_size(), " role=", a.base_role_rank(), "/", a.role_world_size(), " master=", a.master_addr(), ":",
-        a.master_port(), " restarts=", a.restart_count(), " (", a.reason(), ")",
-        a.keeps_workers() ? " keeps workers" : "",
+        "assign round=", a.round(), " group=", group, base == group ? "" : absl::StrCat(" base=", base),
+        role == base ? "" : absl::StrCat(" role=", role), " master=", a.master_addr(), ":", a.master_port(),
+        " restarts=", a.restart_count(), " (", a.reason(), ")", a.keeps_workers() ? " keeps workers" : "",
         a.has_state_source()
             ? absl::StrCat(" state of rank ", a.state_source(), " at step ", (a.has_state_step() ? a.state_step() : -1))
             : "",
@@ -58,25 +72,17 @@ absl::string_view Name(v1::Node::State state) {
   }
 }
 
-}  // namespace
-
-std::string Render(const ServerMessage& message) { return std::visit(Renderer{}, message); }
-
-namespace {
-
 std::string To(const std::string& job_id, const std::string& node_id, uint64_t incarnation, const std::string& home) {
   return absl::StrCat(job_id == home ? "" : absl::StrCat(job_id, "/"), node_id,
-                      incarnation == 1 ? "" : absl::StrCat("#", incarnation), " <- ");
+                      incarnation == 1 ? "" : absl::StrCat("#", incarnation));
 }
 
 struct EffectRenderer {
   const std::string& home;
 
-  std::string operator()(const Tell& tell) const {
-    return To(tell.job_id, tell.node_id, tell.incarnation, home) + Render(tell.message);
-  }
+  std::string operator()(const Tell& tell) const { return Render(std::vector<Tell>{tell}, home); }
   std::string operator()(const Close& close) const {
-    return To(close.job_id, close.node_id, close.incarnation, home) + "closed";
+    return absl::StrCat(To(close.job_id, close.node_id, close.incarnation, home), " <- closed");
   }
   std::string operator()(const Persist& persist) const {
     const JobRecord& record = *persist.record;
@@ -100,6 +106,25 @@ struct EffectRenderer {
 }  // namespace
 
 std::string Render(const Effect& effect, const std::string& home) { return std::visit(EffectRenderer{home}, effect); }
+
+std::string Render(const std::vector<Tell>& tells, const std::string& home) {
+  const auto to = [&home](std::string* out, const Tell& tell) {
+    absl::StrAppend(out, To(tell.job_id, tell.node_id, tell.incarnation, home));
+  };
+  return absl::StrCat(absl::StrJoin(tells, " ", to), " <- ", std::visit(Renderer{tells}, tells[0].message));
+}
+
+bool EqualButRanks(const Tell& a, const Tell& b) {
+  const auto text = [](Tell tell) {
+    if (auto* assign = std::get_if<Assign>(&tell.message)) {
+      assign->mutable_assignment()->clear_group_rank();
+      assign->mutable_assignment()->clear_base_rank();
+      assign->mutable_assignment()->clear_base_role_rank();
+    }
+    return std::visit(Renderer{{tell}}, tell.message);
+  };
+  return text(a) == text(b);
+}
 
 std::string Render(const JobView& view) {
   std::string text = absl::StrCat("job ", view.job_id, ": ", Name(view.state), ", round ", view.round, ", restarts ",

@@ -2,17 +2,19 @@
 #define DDPRUN_TESTS_RENDEZVOUS_CORE_RENDER_H_
 
 #include <string>
+#include <vector>
 
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/job_view.h"
 
 namespace ddprun::rendezvous {
 
-// One line that says all of a message, such as "assign round=1 group=0/2 ranks=0 of 4 ...".
-std::string Render(const ServerMessage& message);
-
 // "a <- ..." of a node of the job `home`, "x/a <- ..." of another job's.
 std::string Render(const Effect& effect, const std::string& home);
+
+// "a b <- ..." of nodes that got the same message, or assignments that differ in their ranks only: "group=0,1/2".
+std::string Render(const std::vector<Tell>& tells, const std::string& home);
+bool EqualButRanks(const Tell& a, const Tell& b);
 
 // A line for the job and one for each node.
 std::string Render(const JobView& view);

@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <utility>
 
-#include "absl/strings/ascii.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
 #include "tests/rendezvous/core/render.h"
@@ -17,6 +19,8 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr char kHome[] = "job";
+// Commands that are carried out for each of the nodes that follow.
+constexpr absl::string_view kOfSeveralNodes[] = {"join", "rejoin", "succeed", "ready", "drop", "silence", "beat"};
 constexpr absl::Duration kBeat = absl::Milliseconds(500);
 
 // A scenario that can't be read is a mistake of its author: there is no use in going on.
@@ -88,11 +92,32 @@ Script::Words Script::Parse(absl::string_view line) {
 std::string Script::Run(absl::string_view line) {
   output_.clear();
   line_began_ = now_;
-  const Words words = Parse(line);
+  Words words = Parse(line);
   if (words.plain.empty()) Die(absl::StrCat("no command in: ", line));
+  const std::vector<std::string> plain = words.plain;
+  const bool starts = plain[0] == "start";
+  if (starts) words.plain[0] = "join";
   Command(words);
   Flush();
+  if (starts || absl::c_linear_search(kOfSeveralNodes, plain[0])) {
+    for (size_t i = 2; i < plain.size(); ++i) {
+      words.plain[1] = plain[i];
+      Command(words);
+      Flush();
+    }
+  }
+  WriteTells();
+  if (starts) LeaveOutUsualStart(plain);
   return output_;
+}
+
+// Only the first round remains, if before it the nodes were welcomed and waited, and after it the job runs.
+void Script::LeaveOutUsualStart(const std::vector<std::string>& words) {
+  constexpr absl::string_view kWelcome = " <- welcome, beat every 500ms\n";
+  const std::string before =
+      absl::StrCat(words[1], kWelcome, "is waiting\n", absl::StrJoin(words.begin() + 2, words.end(), " "), kWelcome);
+  absl::string_view said = output_;
+  if (absl::ConsumePrefix(&said, before) && absl::ConsumeSuffix(&said, "is running\n")) output_ = std::string(said);
 }
 
 Script::Launcher& Script::At(const std::string& name) {
@@ -286,6 +311,7 @@ void Script::Fail(Launcher* launcher, const Words& words) {
 void Script::Send(Launcher* launcher, LauncherMessage message) {
   const Join& join = launcher->join;
   if (const absl::Status status = Validate(&message); !status.ok()) {
+    WriteTells();
     absl::StrAppend(&output_, join.node_id(), " sent an invalid message: ", status.message(), "\n");
     return Drop(launcher);
   }
@@ -362,7 +388,14 @@ void Script::Flush() {
   const std::string when = now_ == line_began_ ? "" : absl::StrCat("+", absl::FormatDuration(now_ - line_began_), " ");
   for (const Effect& effect : effects_) {
     if (std::holds_alternative<Report>(effect) && !shows_events_) continue;
-    absl::StrAppend(&output_, when, Render(effect, kHome), "\n");
+    const auto* tell = std::get_if<Tell>(&effect);
+    if (tell == nullptr || when != tells_when_ || (!tells_.empty() && !EqualButRanks(tells_[0], *tell))) WriteTells();
+    if (tell == nullptr) {
+      absl::StrAppend(&output_, when, Render(effect, kHome), "\n");
+    } else {
+      tells_.push_back(*tell);
+      tells_when_ = when;
+    }
     std::visit([this](const auto& e) { Take(e); }, effect);
   }
   effects_.clear();
@@ -370,9 +403,16 @@ void Script::Flush() {
     std::string state =
         absl::StrCat(view.job_id == kHome ? "" : absl::StrCat(view.job_id, " "), "is ", Name(view.state));
     std::string& shown = shown_[view.job_id];
-    if (state != shown) absl::StrAppend(&output_, when, state, "\n");
+    if (state == shown) continue;
+    WriteTells();
+    absl::StrAppend(&output_, when, state, "\n");
     shown = std::move(state);
   }
+}
+
+void Script::WriteTells() {
+  if (!tells_.empty()) absl::StrAppend(&output_, tells_when_, Render(tells_, kHome), "\n");
+  tells_.clear();
 }
 
 }  // namespace ddprun::rendezvous

@@ -19,7 +19,8 @@ class Script {
  public:
   Script();
 
-  // Carries out one line; returns what the registry said, a line per effect, then the job's new state if it changed.
+  // Carries out one line; returns what the registry said, a line per effect (the same message to several nodes in
+  // succession is one line), then the job's new state if it changed.
   std::string Run(absl::string_view line);
 
  private:
@@ -45,6 +46,7 @@ class Script {
   void Send(Launcher* launcher, LauncherMessage message);
   void Drop(Launcher* launcher);
   void Command(const Words& words);
+  void LeaveOutUsualStart(const std::vector<std::string>& words);
   static void TakeSurvivors(Join* join, const Words& words);
   void Fail(Launcher* launcher, const Words& words);
   void Advance(absl::Duration by);
@@ -56,6 +58,7 @@ class Script {
   void Take(const Persist& persist);
   void Take(const Report& report);
   void Flush();
+  void WriteTells();
 
   std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(SteadyTime::InfinitePast());
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
@@ -71,6 +74,8 @@ class Script {
   absl::Duration longest_life_;  // of a server with it
   std::map<std::string, JobRecord> records_;
   std::map<std::string, std::string> shown_;  // the state of each job as it was last shown
+  std::vector<Tell> tells_;                   // equal but for the ranks, to be written in one line
+  std::string tells_when_;
   std::string output_;
 };
 
