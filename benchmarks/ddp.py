@@ -28,7 +28,6 @@ SECTIONS = {
     "hook": step_sections.hook,
     "checkpoint": other_sections.checkpoint,
     "sampler": other_sections.sampler,
-    "dataparallel": step_sections.dataparallel,
     "zero": step_sections.zero,
 }
 EMBEDDING = ("--vocab", "20000", "--width", "64", "--block", "32", "--batch", "32")

@@ -2,7 +2,7 @@
 
 from figures import milliseconds, print_table, show_ratio
 from link import RATE, slow_link
-from trainers import LOOPBACK, Trainer, in_turn, resident_megabytes, started
+from trainers import LOOPBACK, Trainer, in_turn, started
 
 FUSED_VIEW = ("--optimizer", "fused", "--bucket-view")
 SHARED_MEMORY = ("--hook", "shared-memory")
@@ -141,29 +141,4 @@ def zero(setup):
         ["", "", "ms", "best ms", "to AdamW", "to Python's ZeRO-1", "bytes of state, rank 0 and 1"],
         rows,
         ["Fused AdamW and gradients as views."],
-    )
-
-
-def dataparallel(setup):
-    """Replicas in one process (DataParallel) compared with a process per rank (DDP), with the same total batch."""
-    batch = 8
-    flags = (*setup.gpt_sizes, "--batch", str(batch))
-    whole = (*setup.gpt_sizes, "--batch", str(2 * batch))
-    ddp, replicas = "DDP, 2 processes", "DataParallel, 2 replicas"
-    trainers = [
-        Trainer(ddp, "C++", flags),
-        Trainer("DDP, 2 processes, shared memory", "C++", (*flags, *SHARED_MEMORY)),
-        Trainer(replicas, "C++", (*whole, "--replicas", "2"), 1, "data_parallel"),
-        Trainer("one process, 1 thread", "C++", (*whole, "--replicas", "1"), 1, "data_parallel"),
-    ]
-    with started(trainers, setup.programs, setup.folder) as ranks:
-        steps = in_turn(ranks, setup.rounds, setup.steps("gpt"))
-        # PSS counts pages shared by several processes once.
-        memory = {name: sum(resident_megabytes(p.pid)[1] for p in one.processes) for name, one in ranks.items()}
-        making = ranks[replicas].ask(f"steps {setup.steps('gpt')}")[0]["replicating"]
-    print_table(
-        f"DataParallel against DDP: GPT, batch of {2 * batch}",
-        ["", "ms", "best ms", "to DDP", "CPU to DDP", "PSS of all processes, MB"],
-        [[name, *show(one, steps[ddp]), f"{memory[name]:.0f}"] for name, one in steps.items()],
-        [f"Making the replicas, which DataParallel does in every step, takes {milliseconds(making)} ms of it."],
     )

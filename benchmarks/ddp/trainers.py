@@ -27,13 +27,12 @@ class Trainer:
     language: str  # "C++" or "Python"
     flags: tuple = ()
     world: int = 2
-    program: str = "step_trainer"
     trains_alike: bool = True  # False: its losses may differ from those of the others
 
     def command(self, programs):
         if self.language == "Python":
-            return [PYTHON, str(ROOT / "benchmarks/ddp" / f"{self.program}.py"), *self.flags]
-        return [str(programs / self.program), *self.flags]
+            return [PYTHON, str(ROOT / "benchmarks/ddp" / "step_trainer.py"), *self.flags]
+        return [str(programs / "step_trainer"), *self.flags]
 
 
 @dataclasses.dataclass

@@ -47,7 +47,6 @@ INSTANTIATE_TEST_SUITE_P(
                 "Checkpoints: how long",
                 {"tiny GPT | torch.save", "tiny GPT | C++, synchronous", "tiny GPT | C++, asynchronous"}},
         Section{"sampler", "DistributedSampler", {"10^4    | Python", "10^4    | C++"}},
-        Section{"dataparallel", "DataParallel against DDP", {"DDP, 2 processes", "DataParallel, 2 replicas"}},
         Section{"zero", "ZeRO-1", {"MLP | AdamW", "MLP | ZeRO-1", "MLP | ZeRO-1 in Python"}}),
     [](const auto& info) { return info.param.name; });
 
