@@ -155,7 +155,6 @@ int64_t ResidentBytes(pid_t pid) {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// benchmarks/strangers.py has ten times as many.
 TEST_F(DaemonTest, TenThousandIdleStreams_LaunchersGetInAndMemoryIsBounded) {
   RaiseFileLimit();
   Start("");
