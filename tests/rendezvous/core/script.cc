@@ -113,9 +113,14 @@ std::string Script::Run(absl::string_view line) {
 
 // Only the first round remains, if before it the nodes were welcomed and waited, and after it the job runs.
 void Script::LeaveOutUsualStart(const std::vector<std::string>& words) {
-  constexpr absl::string_view kWelcome = " <- welcome, beat every 500ms\n";
-  const std::string before =
-      absl::StrCat(words[1], kWelcome, "is waiting\n", absl::StrJoin(words.begin() + 2, words.end(), " "), kWelcome);
+  std::string before, welcomed;
+  for (size_t joined = 1; joined < words.size(); ++joined) {
+    absl::StrAppend(&welcomed, welcomed.empty() ? "" : " ", words[joined]);
+    const bool enough = joined == static_cast<size_t>(settings_.min_nodes());
+    if (joined + 1 < words.size() && joined > 1 && !enough) continue;
+    absl::StrAppend(&before, std::exchange(welcomed, ""), " <- welcome, beat every 500ms\n");
+    if (joined + 1 < words.size()) absl::StrAppend(&before, enough ? "is last call\n" : "is waiting\n");
+  }
   absl::string_view said = output_;
   if (absl::ConsumePrefix(&said, before) && absl::ConsumeSuffix(&said, "is running\n")) output_ = std::string(said);
 }
