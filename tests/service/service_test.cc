@@ -299,6 +299,14 @@ TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
   };
   const std::vector<std::string> before = story();
   ASSERT_EQ(before.size(), 5u) << "created, assigned, failed, stopped, assigned";
+  // Seconds until the first step, which these workers do not report.
+  const auto starting = [&] {
+    const std::string job = HttpClient(http_port_).Get("/api/v1/jobs/job");
+    const size_t at = job.find("\"starting\":");
+    return at == std::string::npos ? 0 : std::stod(job.substr(at + sizeof "\"starting\":" - 1));
+  };
+  double spent = starting();
+  EXPECT_GT(spent, 0);
   Process watch({"ddprunctl/ddprunctl", absl::StrCat("--server=127.0.0.1:", port_), "show", "--watch", "job"});
   ASSERT_TRUE(watch.WaitForOut("running")) << watch.Err();
   for (int i = 0; i < 2; ++i) {
@@ -307,6 +315,8 @@ TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
     StartServer();
     ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == 2; })) << server_->Err();
     EXPECT_EQ(story(), before);
+    EXPECT_GE(starting(), spent) << "a running job's goodput goes on";
+    spent = starting();
     const std::string metrics = HttpClient(http_port_).Get("/metrics");
     for (const char* line :
          {"\nddprun_events_total{kind=\"job.created\"} 0\n", "\nddprun_events_total{kind=\"round.assigned\"} 0\n",
