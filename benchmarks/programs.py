@@ -103,7 +103,6 @@ def cpu_seconds(pid):
 def raise_file_limit():
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    return limit
 
 
 def read_starts(path):
