@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/crash_report/audit_hook.h"
+#include "launcher/crash_report/find_symbol.h"
+
 namespace {
 
 using Object = void*;
@@ -56,7 +59,7 @@ char* Find(const char* name) {
   return nullptr;
 }
 
-int OnAuditEvent(const char* event, Object arguments, void*) {
+int OnAuditEvent(const char* event, Object arguments) {
   if (!recording) return 0;
   const bool opens = strcmp(event, "open") == 0;
   if (opens || strcmp(event, "os.listdir") == 0 || strcmp(event, "os.scandir") == 0) {
@@ -76,12 +79,6 @@ int OnAuditEvent(const char* event, Object arguments, void*) {
   return 0;
 }
 
-template <typename Function>
-bool Load(const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return *function != nullptr;
-}
-
 }  // namespace
 
 namespace ddprun::launcher {
@@ -91,13 +88,11 @@ void RecordReads() {
   next_secure_getenv = reinterpret_cast<char* (*)(const char*)>(dlsym(RTLD_NEXT, "secure_getenv"));
   if (Find(kSwitch) == nullptr) return;
   unsetenv(kSwitch);
-  int (*add_hook)(int (*)(const char*, Object, void*), void*);
-  if (!Load("PySys_AddAuditHook", &add_hook) || !Load("PyTuple_GetItem", &tuple_item) ||
-      !Load("PyUnicode_AsUTF8", &utf8_of) || !Load("PyLong_AsLong", &long_of) || !Load("PyErr_Clear", &clear_error)) {
+  if (!FindSymbol("PyTuple_GetItem", &tuple_item) || !FindSymbol("PyUnicode_AsUTF8", &utf8_of) ||
+      !FindSymbol("PyLong_AsLong", &long_of) || !FindSymbol("PyErr_Clear", &clear_error)) {
     return;
   }
-  recording = true;
-  add_hook(OnAuditEvent, nullptr);
+  recording = AddAuditHook(OnAuditEvent);
 }
 
 }  // namespace ddprun::launcher

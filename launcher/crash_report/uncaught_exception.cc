@@ -1,9 +1,10 @@
 #include "launcher/crash_report/uncaught_exception.h"
 
-#include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/crash_report/audit_hook.h"
+#include "launcher/crash_report/find_symbol.h"
 #include "worker_contract/crash_report.h"
 
 namespace ddprun::launcher {
@@ -43,12 +44,6 @@ stack = encode("".join(traceback.format_exception(kind, error, trace)))
 )";
 constexpr int kStatements = 257;  // Py_file_input
 
-template <typename Function>
-bool Find(const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return *function != nullptr;
-}
-
 // Public functions and an object of the interpreter, which require its lock.
 struct Python {
   Object (*current_frame)();
@@ -66,12 +61,13 @@ struct Python {
   Object* keyboard_interrupt;
 
   bool FindAll() {
-    return Find("PyEval_GetFrame", &current_frame) && Find("PyEval_GetBuiltins", &builtins) &&
-           Find("PyDict_New", &new_dict) && Find("PyDict_SetItemString", &set_item) &&
-           Find("PyDict_GetItemString", &item) && Find("PyTuple_GetItem", &tuple_item) && Find("PyRun_String", &run) &&
-           Find("PyBytes_AsString", &bytes_of) && Find("PyExceptionClass_Name", &class_name) &&
-           Find("PyErr_GivenExceptionMatches", &matches) && Find("Py_DecRef", &release) &&
-           Find("PyErr_Clear", &clear_error) && Find("PyExc_KeyboardInterrupt", &keyboard_interrupt);
+    return FindSymbol("PyEval_GetFrame", &current_frame) && FindSymbol("PyEval_GetBuiltins", &builtins) &&
+           FindSymbol("PyDict_New", &new_dict) && FindSymbol("PyDict_SetItemString", &set_item) &&
+           FindSymbol("PyDict_GetItemString", &item) && FindSymbol("PyTuple_GetItem", &tuple_item) &&
+           FindSymbol("PyRun_String", &run) && FindSymbol("PyBytes_AsString", &bytes_of) &&
+           FindSymbol("PyExceptionClass_Name", &class_name) && FindSymbol("PyErr_GivenExceptionMatches", &matches) &&
+           FindSymbol("Py_DecRef", &release) && FindSymbol("PyErr_Clear", &clear_error) &&
+           FindSymbol("PyExc_KeyboardInterrupt", &keyboard_interrupt);
   }
 };
 Python python;
@@ -100,7 +96,7 @@ void Report(Object arguments, ssize_t first) {
   python.release(globals);
 }
 
-int OnAuditEvent(const char* event, Object arguments, void*) {
+int OnAuditEvent(const char* event, Object arguments) {
   if (strcmp(event, kForkServerEvent) == 0) {
     Report(arguments, 0);
   } else if (strcmp(event, kInterpreterEvent) == 0) {
@@ -113,9 +109,7 @@ int OnAuditEvent(const char* event, Object arguments, void*) {
 }  // namespace
 
 void ReportUncaughtExceptions() {
-  int (*add_hook)(int (*)(const char*, Object, void*), void*);
-  if (!Find("PySys_AddAuditHook", &add_hook) || !python.FindAll()) return;
-  add_hook(OnAuditEvent, nullptr);
+  if (python.FindAll()) AddAuditHook(OnAuditEvent);
 }
 
 }  // namespace ddprun::launcher
