@@ -267,14 +267,16 @@ void WriteErrorFile(int fd, const char* message, int stack) {
   WriteText(fd, end.c_str());
 }
 
-// Opens the error file of this process. Negative: it has none, or has written one already, or is not a worker.
-int OpenErrorFile() {
+// Opens the error file of this process. Negative: it has none, or has written one already that it keeps, or is not a
+// worker.
+int OpenErrorFile(bool keeps = true) {
   const char* const path = getenv(kErrorFile);
   // A worker leads a process group; a process that it forked has inherited the handler but leads none.
   if (path == nullptr || *path == '\0' || (getpid() != installed_in && getpid() != getpgrp())) return -1;
   const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   struct stat status = {};
   if (file < 0 || (fstat(file, &status) == 0 && status.st_size == 0)) return file;
+  if (!keeps && ftruncate(file, 0) == 0) return file;
   close(file);
   return -1;
 }
@@ -399,13 +401,15 @@ void ReportCrashes(Symbolizer symbolizer) {
 void WriteCrashReport(const char* message) { Report(message, nullptr); }
 
 void WriteExceptionReport(const char* message, const char* traceback) {
-  const int file = OpenErrorFile();
+  static bool reported_before = false;
+  const int file = OpenErrorFile(/*keeps=*/!reported_before);
   if (file < 0) return;
   const int stack = memfd_create("traceback", MFD_CLOEXEC);
   WriteText(stack, traceback);
   WriteErrorFile(file, message, stack);
   close(stack);
   close(file);
+  reported_before = true;
 }
 
 }  // namespace ddprun::worker_contract

@@ -31,7 +31,8 @@ inline constexpr int kStackSignal = SIGURG;
 // Writes an error file of the same form now, with the calling thread's stack; for use before a deliberate abort().
 void WriteCrashReport(const char* message);
 
-// Writes an error file of the same form with these texts, in UTF-8. REQUIRES: ReportCrashes was called.
+// Writes an error file of the same form with these texts, in UTF-8. It replaces that of an earlier call, which was not
+// about the end of this process. REQUIRES: ReportCrashes was called.
 void WriteExceptionReport(const char* message, const char* traceback);
 
 }  // namespace ddprun::worker_contract

@@ -1,6 +1,7 @@
 #include "launcher/crash_report/uncaught_exception.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "launcher/crash_report/audit_hook.h"
@@ -17,9 +18,10 @@ using Object = void*;
 constexpr char kInterpreterEvent[] = "sys.excepthook";
 constexpr char kForkServerEvent[] = "ddprun.uncaught_exception";
 
-// Sets `message` and `stack`. The message has the form of torch's @record. The modules come from the standard library,
-// because a file beside the script may have the name of one (tokenize.py) and must not run now. The launcher reads at
-// most 1 MiB; a character takes at most 7 bytes of JSON.
+// Sets `message` and `stack`. The message has the form of torch's @record. The stack is first made without modules, in
+// case that they can't be imported now. They come from the standard library and by its own importers, because a file
+// beside the script may have the name of one (tokenize.py), and neither it nor an importer of the script must run now.
+// The launcher reads at most 1 MiB; a character takes at most 7 bytes of JSON.
 constexpr char kFormat[] = R"(
 import sys
 
@@ -28,18 +30,32 @@ def encode(text):
         text = f"{text[:32768]}\n... {len(text) - 65536} characters not shown ...\n{text[-32768:]}"
     return text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")
 
+line = type.__dict__["__name__"].__get__(kind)
 try:
     text = str(error)
 except BaseException:
     text = "<exception str() failed>"
-message = stack = encode(f"{kind.__name__}: {text}"[:16384])
-path = sys.path
+if text:
+    line = f"{line}: {text}"
+message = encode(line[:16384])
+
+frames, at = ["Traceback (most recent call last):\n"] if trace else [], trace
+while at:
+    code = at.tb_frame.f_code
+    frames.append(f'  File "{code.co_filename}", line {at.tb_lineno}, in {code.co_name}\n')
+    at = at.tb_next
+stack = encode("".join(frames) + line)
+
+path, importers = sys.path, sys.meta_path
 library = sys.modules["encodings"].__path__[0].rpartition("/")[0]
-sys.path = [library, f"{library}/lib-dynload"]
 try:
+    from _frozen_importlib import BuiltinImporter, FrozenImporter
+    from _frozen_importlib_external import PathFinder
+    sys.path = [library, f"{library}/lib-dynload"]
+    sys.meta_path = [BuiltinImporter, FrozenImporter, PathFinder]
     import ast, linecache, tokenize, traceback
 finally:
-    sys.path = path
+    sys.path, sys.meta_path = path, importers
 stack = encode("".join(traceback.format_exception(kind, error, trace)))
 )";
 constexpr int kStatements = 257;  // Py_file_input
@@ -78,10 +94,25 @@ const char* Text(Object globals, const char* name, const char* otherwise) {
   return text == nullptr ? otherwise : text;
 }
 
+// Makes room for the files that a report needs in a process that has used up its descriptors.
+class MoreDescriptors {
+ public:
+  MoreDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &limit_);
+    const rlimit highest = {limit_.rlim_max, limit_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &highest);
+  }
+  ~MoreDescriptors() { setrlimit(RLIMIT_NOFILE, &limit_); }
+
+ private:
+  rlimit limit_ = {};
+};
+
 // `arguments`: the type, the exception and its traceback from index `first` on.
 void Report(Object arguments, ssize_t first) {
   const Object type = python.tuple_item(arguments, first);
   if (type == nullptr || python.matches(type, *python.keyboard_interrupt)) return python.clear_error();
+  const MoreDescriptors more_descriptors;
   const Object globals = python.new_dict();
   if (globals == nullptr) return python.clear_error();
   python.set_item(globals, "__builtins__", python.builtins());
@@ -97,11 +128,14 @@ void Report(Object arguments, ssize_t first) {
 }
 
 int OnAuditEvent(const char* event, Object arguments) {
+  static bool ended = false;  // what follows is about this end
   if (strcmp(event, kForkServerEvent) == 0) {
     Report(arguments, 0);
+    ended = true;
   } else if (strcmp(event, kInterpreterEvent) == 0) {
-    // Native code that prints an exception runs in a thread of its own, or was called by Python code.
-    if (gettid() == getpid() && python.current_frame() == nullptr) Report(arguments, 1);
+    // Native code that prints an exception runs in a thread of its own, or was called by Python code. If it was called
+    // by a program that embeds Python, the report is replaced should another exception end the process.
+    if (!ended && gettid() == getpid() && python.current_frame() == nullptr) Report(arguments, 1);
   }
   return 0;
 }
