@@ -42,12 +42,17 @@ void AddToMessage(absl::string_view text, rendezvous::WorkerFailure* failure) {
 void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure) {
   const LastLines lines = ReadLastLines(evidence.output, failure->message());
   const bool prints_why = PrintsWhy(failure->signal());
-  if (failure->message().empty() && failure->traceback().empty() && !lines.text.empty()) {
-    failure->set_traceback(absl::StrCat("last lines of stderr:\n", lines.text));
+  if (failure->message().empty()) {
     if (prints_why) failure->set_message(lines.error);
-    if (failure->message().empty() && failure->signal() == 0) failure->set_message(absl::StrCat(kLastLine, lines.last));
+    if (failure->message().empty() && failure->signal() == 0 && !lines.last.empty()) {
+      failure->set_message(absl::StrCat(kLastLine, lines.last));
+    }
   } else if ((failure->signal() == SIGABRT || IsAboutAChild(*failure)) && !lines.error.empty()) {
     AddToMessage(lines.error, failure);
+  }
+  // A single line is quoted once.
+  if (failure->traceback().empty() && !absl::EndsWith(failure->message(), lines.text)) {
+    failure->set_traceback(absl::StrCat("last lines of stderr:\n", lines.text));
   }
   if (!evidence.oom_kills.empty() && WasKilled(*failure)) {
     failure->set_oom_killed(true);

@@ -19,9 +19,10 @@ struct EndEvidence {
 inline constexpr absl::string_view kLastLine = "last line of stderr: ";
 inline constexpr absl::string_view kCoreDumped = "core dumped";  // part of the message, or all of it
 
-// Completes `failure`, which has the exit status and the texts of the error file. Without the latter the traceback is
-// the end of stderr, and the message the error in it. For a signal, stderr is quoted only if the program itself caused
-// the signal. An abort, or the failure of a process that the worker started, is completed by the error on stderr.
+// Completes `failure`, which has the exit status and the texts of the error file. Without the latter the message is the
+// error at the end of stderr; for a signal, only if the program itself caused the signal. An abort, or the failure of a
+// process that the worker started, is completed by that error. A failure without a traceback has the end of stderr
+// instead, unless the message has all of it.
 void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure);
 
 }  // namespace ddprun::launcher

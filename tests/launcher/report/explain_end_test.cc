@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
@@ -33,7 +35,9 @@ TEST(ExplainEnd, WithoutAnErrorFile_StderrIsQuoted) {
   for (const auto& [failure, output, message] : kCases) {
     const WorkerFailure result = Explained(failure, {.output = output});
     EXPECT_EQ(result.message(), message) << failure << " " << output;
-    EXPECT_EQ(result.traceback().empty(), std::string(output).empty());
+    // A single line is in the message.
+    const bool whole = absl::EndsWith(absl::StrCat(message, "\n"), output);
+    EXPECT_EQ(result.traceback().empty(), whole) << failure << " " << output;
   }
   EXPECT_EQ(Explained("exit_code: 3", {.output = "\x1b[31mone\x1b[0m\ntwo\n"}).traceback(),
             "last lines of stderr:\none\ntwo");
@@ -50,6 +54,13 @@ TEST(ExplainEnd, ErrorFile_IsKept) {
                       {.output = absl::StrCat("ValueError: in the child\nsubprocess.", message, "\n")})
                 .message(),
             message + "; ValueError: in the child");
+}
+
+TEST(ExplainEnd, ErrorFileWithoutATraceback_StderrIsQuoted) {
+  const EndEvidence evidence{.output = "Traceback\nMemoryError\n"};
+  const WorkerFailure result = Explained("exit_code: 1 message: 'MemoryError'", evidence);
+  EXPECT_EQ(result.message(), "MemoryError");
+  EXPECT_EQ(result.traceback(), "last lines of stderr:\nTraceback\nMemoryError");
 }
 
 TEST(ExplainEnd, OutOfMemory_AppliesToWhatWasKilled) {
