@@ -194,7 +194,10 @@ def flush_within(seconds):
         finally:
             done.release()
 
-    _thread.start_new_thread(flush, ())
+    try:
+        _thread.start_new_thread(flush, ())
+    except RuntimeError:  # no memory, or too many processes
+        flush()
     if not done.acquire(timeout=seconds):
         os.write(2, f"open files could not be flushed within {seconds} s; their buffered data is lost\n".encode())
 

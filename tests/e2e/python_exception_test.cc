@@ -92,6 +92,12 @@ TEST_P(PythonExceptionTest, OtherEnds_LeaveNoErrorFile) {
   }
 }
 
+TEST_P(PythonExceptionTest, WithoutMemoryForThreads_OnlyTheExceptionIsShown) {
+  Run(1, "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1, 1))\nraise ValueError('first')");
+  EXPECT_THAT(err_.substr(err_.find("Root Cause")), HasSubstr("\n    ValueError: first\n"));
+  EXPECT_THAT(err_, Not(HasSubstr("start new thread"))) << "which flushes files";
+}
+
 INSTANTIATE_TEST_SUITE_P(Workers, PythonExceptionTest, ::testing::Values("--preload=none", "--preload=json"),
                          [](const auto& info) {
                            return std::string(info.param).find("none") == std::string::npos ? "Forked" : "Started";
