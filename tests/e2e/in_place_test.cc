@@ -213,7 +213,7 @@ class InstallTorchrunTest : public InPlaceTest {
 TEST_F(InstallTorchrunTest, InstalledAndUndone_EveryFileIsAsBefore) {
   EXPECT_THAT(Torchrun(1), HasSubstr("the original"));
   const std::string before = State();
-  EXPECT_THAT(Install(0).Out(), HasSubstr("was added, no other file was changed"));
+  EXPECT_THAT(Install(0).Out(), HasSubstr("was written, no other file was changed"));
   EXPECT_THAT(Torchrun(0), HasSubstr("rank 0 of 1 [] in " + venv_ + "/bin/python"));
   const std::string installed = State();
   EXPECT_THAT(Install(0).Out(), HasSubstr("already"));
@@ -251,6 +251,14 @@ TEST_F(InstallTorchrunTest, InstalledByAnother_IsRefused_ButCanBeUndone) {
   std::ofstream(Pth()) << "import os\n";
   EXPECT_THAT(Install(1).Err(), HasSubstr("it is not ddprun's"));
   EXPECT_THAT(Install(1, {"--undo"}).Err(), HasSubstr("it was not removed"));
+}
+
+TEST_F(InstallTorchrunTest, InstalledByAnotherVersionOfThisProgram_IsRenewed) {
+  Install(0);
+  const std::string text = ReadFile(Pth());
+  std::ofstream(Pth()) << "# ddprun install-torchrun (ddprun 0.0.1)" << text.substr(text.find('\n'));
+  EXPECT_THAT(Install(0).Out(), HasSubstr("was written"));
+  EXPECT_EQ(ReadFile(Pth()), text);
 }
 
 TEST_F(InstallTorchrunTest, KilledMidway_TorchrunWorks_AndItCanBeRepeatedOrUndone) {

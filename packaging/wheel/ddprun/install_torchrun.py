@@ -37,19 +37,19 @@ def in_place_module():
 
 def content(program):
     version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
-    # Harmless if ddprun has been removed.
+    # Harmless if ddprun has been removed. ASCII, because Python reads it in the encoding of the locale.
     line = (
-        "import os; os.path.isdir({0!r}) and (__import__('sys').path.insert(0, {0!r}), "
-        "__import__('_ddprun_in_place').install({1!r}), __import__('sys').path.remove({0!r}))"
+        "import os; os.path.isdir({0!a}) and (__import__('sys').path.insert(0, {0!a}), "
+        "__import__('_ddprun_in_place').install({1!a}), __import__('sys').path.remove({0!a}))"
     )
-    return "{} ({}): torchrun is {}; to remove it: ddprun install-torchrun --undo\n{}\n".format(
+    return "{} ({}): torchrun is {!a}; to remove it: ddprun install-torchrun --undo\n{}\n".format(
         MARK, version.strip(), program, line.format(SITE, program)
     )
 
 
 def read(file):
     try:
-        with open(file) as opened:
+        with open(file, encoding="utf-8", errors="surrogateescape") as opened:
             return opened.read()
     except FileNotFoundError:
         return None
@@ -70,8 +70,6 @@ def describe_torchrun():
 
 
 def check_environment():
-    if sys.version_info < (3, 9):
-        raise Refused("{} is Python {}.{}: 3.9 or newer is needed".format(sys.executable, *sys.version_info[:2]))
     mark = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
     if sys.prefix == sys.base_prefix and os.path.exists(mark):
         raise Refused(
@@ -89,25 +87,31 @@ def install(program):
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
-        raise Refused("{} has no PyTorch: install it first".format(sys.executable))
+        raise Refused("{} has no PyTorch: name another Python in PYTHON_EXEC, or install it".format(sys.executable))
     wanted, found = content(program), read(FILE)
     if found == wanted:
         return "torchrun of {} is {} already".format(sys.prefix, program)
-    if found is not None:
+    # The first line names the version, which may have been another when this program wrote the file.
+    if found is not None and found.partition("\n")[2] != wanted.partition("\n")[2]:
         first = found.partition("\n")[0]
         advice = "remove it first with --undo" if found.startswith(MARK) else "it is not ddprun's"
         raise Refused("{} exists ({}): {}".format(FILE, first[:200], advice))
     # Complete or not there, whenever this is interrupted.
-    with open(NEW, "w") as file:
-        file.write(wanted)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(NEW, FILE)
+    try:
+        with open(NEW, "w", encoding="ascii") as file:
+            file.write(wanted)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(NEW, FILE)
+    except OSError as error:
+        if os.path.lexists(NEW):
+            os.remove(NEW)
+        raise Refused("{}: {}: nothing was changed".format(FILE, error.strerror))
     probe = "import sys; sys.exit('_ddprun_in_place' not in sys.modules)"
     if subprocess.run([sys.executable, "-c", probe]).returncode != 0:
         os.remove(FILE)
         raise Refused("{} does not read {}: nothing was changed".format(sys.executable, FOLDER))
-    return "torchrun of {} is now {}: {} was added, no other file was changed ({})".format(
+    return "torchrun of {} is now {}: {} was written, no other file was changed ({})".format(
         sys.prefix, program, FILE, torchrun
     )
 
@@ -129,15 +133,17 @@ def undo():
 
 def main(arguments):
     if arguments in (["-h"], ["--help"]):
-        print(USAGE, end="")
+        sys.stdout.write(USAGE)
         return
     if arguments not in ([], ["--undo"]):
         sys.stderr.write("ddprun: install-torchrun takes no argument but --undo: {}\n".format(" ".join(arguments)))
         sys.exit(2)
     try:
+        if sys.version_info < (3, 9):
+            raise Refused("{} is Python {}.{}: 3.9 or newer is needed".format(sys.executable, *sys.version_info[:2]))
         print("ddprun:", undo() if arguments else install(os.environ["DDPRUN_PROGRAM"]))
-    except Refused as refused:
-        sys.stderr.write("ddprun: {}\n".format(refused))
+    except (Refused, OSError) as error:
+        sys.stderr.write("ddprun: {}\n".format(error))
         sys.exit(1)
 
 
