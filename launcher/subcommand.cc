@@ -3,17 +3,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "launcher/config/flag_table.h"
+#include "launcher/config/parse_options.h"
 #include "launcher/os/python_environment.h"
 #include "launcher/os/python_package.h"
 #include "launcher/os/resolve_program.h"
@@ -27,11 +31,24 @@ using Words = std::vector<std::string>;
 // The program that is called in the place of torchrun.
 constexpr char kProgramVariable[] = "DDPRUN_PROGRAM";
 
+constexpr char kExecForm[] = "ddprun exec [FLAGS] -- COMMAND [ARGUMENTS]";
 constexpr char kExecUsage[] =
-    "Usage: ddprun exec [--] COMMAND [ARGUMENTS]\n\n"
+    "Usage: ddprun exec [FLAGS] -- COMMAND [ARGUMENTS]\n\n"
     "Runs COMMAND. In its process tree, torchrun, python -m torch.distributed.run, and the functions of\n"
-    "torch.distributed.run and torch.distributed.launcher are ddprun's. Nothing is changed on disk. Example:\n"
-    "  ddprun exec -- accelerate launch --num_processes 4 train.py\n";
+    "torch.distributed.run and torch.distributed.launcher are ddprun's. Nothing is changed on disk.\n"
+    "FLAGS are ddprun's (ddprun --help). What COMMAND gives its launcher itself takes precedence. Example:\n"
+    "  ddprun exec --preload -- accelerate launch --num_processes 4 train.py\n";
+// Flags of the command line that names the script or the hosts.
+constexpr char kOnOneHost[] = "COMMAND runs on this host only; see ddprun --hosts=... SCRIPT";
+constexpr char kOfTheScript[] = "COMMAND tells its launcher what the script is";
+constexpr struct {
+  absl::string_view flag;
+  const char* reason;
+} kNotForExec[] = {
+    {"hosts", kOnOneHost},       {"env", kOnOneHost},
+    {"detach", kOnOneHost},      {"module", kOfTheScript},
+    {"no-python", kOfTheScript}, {"show-config", "COMMAND may give more settings; see ddprun --show-config"},
+};
 
 int Fail(absl::string_view message, int code) {
   Log(LogLevel::kError, message);
@@ -68,19 +85,40 @@ absl::StatusOr<std::string> FindPackage() {
   return PythonPackage();
 }
 
-int Exec(Words words) {
+absl::Status SetVariables(const ParsedOptions& flags) {
+  for (const auto& [flag, value] : flags.given) {
+    for (const auto& [name, reason] : kNotForExec) {
+      if (flag == name) return absl::InvalidArgumentError(absl::StrCat("exec does not take --", flag, ": ", reason));
+    }
+    setenv(PetVariable(flag).c_str(), value.c_str(), 1);
+  }
+  return absl::OkStatus();
+}
+
+int Exec(const Words& words) {
   if (!words.empty() && (words.front() == "-h" || words.front() == "--help")) {
     fputs(kExecUsage, stdout);
     return 0;
   }
-  if (!words.empty() && words.front() == "--") {
-    words.erase(words.begin());
-  } else if (!words.empty() && absl::StartsWith(words.front(), "-")) {
-    return Fail(absl::StrCat("exec has no flags, but ", words.front(), " follows: ddprun exec -- COMMAND [ARGUMENTS]"),
+  const bool has_flags = !words.empty() && absl::StartsWith(words.front(), "-");
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  const Words command(!has_flags ? words.begin() : dashes == words.end() ? dashes : dashes + 1, words.end());
+  const absl::StatusOr<ParseResult> flags = ParseFlags(words);
+  if (!flags.ok()) return Fail(flags.status().message(), worker_contract::kExitUsage);
+  if (const auto* info = std::get_if<InfoText>(&*flags)) {
+    fputs(info->text.c_str(), stdout);
+    return 0;
+  }
+  const auto& parsed = std::get<ParsedOptions>(*flags);
+  if (absl::Status status = SetVariables(parsed); !status.ok()) {
+    return Fail(status.message(), worker_contract::kExitUsage);
+  }
+  if (parsed.options.script.size() != command.size()) {
+    return Fail(absl::StrCat("-- must stand between the flags and the command: ", kExecForm),
                 worker_contract::kExitUsage);
   }
-  if (words.empty() || words.front().empty()) {
-    return Fail("no command to run: ddprun exec -- COMMAND [ARGUMENTS]", worker_contract::kExitUsage);
+  if (command.empty() || command.front().empty()) {
+    return Fail(absl::StrCat("no command to run: ", kExecForm), worker_contract::kExitUsage);
   }
   const absl::StatusOr<std::string> package = FindPackage();
   if (!package.ok()) return Fail(package.status().message(), worker_contract::kExitFailed);
@@ -90,7 +128,7 @@ int Exec(Words words) {
   }
   Prepend(absl::StrCat(*package, "/in_place/bin"), "PATH", SearchPath());
   Prepend(absl::StrCat(*package, "/in_place/site"), "PYTHONPATH", "");
-  return Replace(words);
+  return Replace(command);
 }
 
 int InstallTorchrun(const Words& words, const PythonFacts& facts) {

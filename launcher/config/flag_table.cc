@@ -317,10 +317,6 @@ constexpr MovedFlag kMovedFlags[] = {
 
 std::string MovedText(const MovedFlag& moved) { return absl::StrCat("--", moved.name, " is now ", moved.replacement); }
 
-std::string PetVariable(string_view flag) {
-  return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})));
-}
-
 }  // namespace
 
 absl::Span<const Flag> Flags() { return kFlags; }
@@ -335,11 +331,13 @@ absl::Status SetFlag(const Flag& flag, string_view value, Options* options) {
   return absl::OkStatus();
 }
 
-std::string PetVariable(const Flag& flag) { return PetVariable(string_view(flag.name)); }
+std::string PetVariable(string_view flag) {
+  return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})));
+}
 
 absl::Status CheckMovedVariables(const EnvironmentLookup& environment) {
   for (const MovedFlag& moved : kMovedFlags) {
-    const std::string variable = PetVariable(string_view(moved.name));
+    const std::string variable = PetVariable(moved.name);
     if (environment(variable).value_or("").empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat("unknown variable ", variable, ": ", MovedText(moved)));
   }

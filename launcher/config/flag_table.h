@@ -44,7 +44,7 @@ absl::Span<const Flag> Flags();
 absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options);
 
 // "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
-std::string PetVariable(const Flag& flag);
+std::string PetVariable(absl::string_view flag);
 
 // InvalidArgument: the environment has the PET_ variable of a flag that has moved. One line that names the replacement.
 absl::Status CheckMovedVariables(const EnvironmentLookup& environment);

@@ -67,8 +67,8 @@ std::string Unfilled(absl::string_view word) {
 
 constexpr char kUsage[] =
     "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n"
-    "       ddprun exec [--] COMMAND [ARGUMENTS]      run COMMAND, in which torchrun is ddprun\n"
-    "       ddprun install-torchrun [--undo]          make torchrun of this Python environment ddprun\n\n"
+    "       ddprun exec [FLAGS] -- COMMAND [ARGUMENTS]  run COMMAND, in which torchrun is ddprun\n"
+    "       ddprun install-torchrun [--undo]            make torchrun of this Python environment ddprun\n\n"
     "Starts the workers of a distributed training job on this node, watches and restarts them.\n"
     "Run it once on every node of the job with the same flags.\n";
 
@@ -129,7 +129,6 @@ class Parser {
     for (const std::string& word : app_.remaining()) parsed.options.script.push_back(Unfilled(word));
     if (absl::Status status = CheckWords(&parsed.options.script); !status.ok()) return status;
     if (absl::Status status = SetAll(environment, &parsed); !status.ok()) return status;
-    if (absl::Status status = CheckScript(parsed.options); !status.ok()) return status;
     return parsed;
   }
 
@@ -213,9 +212,9 @@ class Parser {
           return absl::InvalidArgumentError(
               absl::StrCat(source, " has an empty value: give one, or leave the flag out"));
         }
-      } else if (std::optional<std::string> variable = environment(PetVariable(*flag));
+      } else if (std::optional<std::string> variable = environment(PetVariable(flag->name));
                  variable && !variable->empty()) {
-        source = PetVariable(*flag);
+        source = PetVariable(flag->name);
         value = std::move(variable);
       } else if (const auto second = std::find_if(std::begin(kSecondVariables), std::end(kSecondVariables),
                                                   [name = flag->name](const auto& v) { return v.flag == name; });
@@ -249,20 +248,6 @@ class Parser {
     return absl::OkStatus();
   }
 
-  static absl::Status CheckScript(const Options& options) {
-    if (options.script.empty()) {
-      if (options.show_config) return absl::OkStatus();
-      return absl::InvalidArgumentError("no script or program to run: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
-    }
-    if (options.script.front().empty()) {
-      return absl::InvalidArgumentError("the name of the script is empty: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
-    }
-    if (options.module && options.no_python) {
-      return absl::InvalidArgumentError("--module and --no-python exclude each other: a module needs Python");
-    }
-    return absl::OkStatus();
-  }
-
   CLI::App app_;
   CLI::Option* help_ = nullptr;
   CLI::Option* completion_ = nullptr;
@@ -270,11 +255,33 @@ class Parser {
   std::vector<std::pair<const Flag*, CLI::Option*>> options_;
 };
 
+absl::Status CheckScript(const Options& options) {
+  if (options.script.empty()) {
+    if (options.show_config) return absl::OkStatus();
+    return absl::InvalidArgumentError("no script or program to run: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
+  }
+  if (options.script.front().empty()) {
+    return absl::InvalidArgumentError("the name of the script is empty: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
+  }
+  if (options.module && options.no_python) {
+    return absl::InvalidArgumentError("--module and --no-python exclude each other: a module needs Python");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ParseResult> ParseOptions(const std::vector<std::string>& arguments,
                                          const EnvironmentLookup& environment) {
-  return Parser().Parse(arguments, environment);
+  absl::StatusOr<ParseResult> result = Parser().Parse(arguments, environment);
+  const auto* const parsed = result.ok() ? std::get_if<ParsedOptions>(&*result) : nullptr;
+  if (parsed == nullptr) return result;
+  if (absl::Status status = CheckScript(parsed->options); !status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<ParseResult> ParseFlags(const std::vector<std::string>& arguments) {
+  return Parser().Parse(arguments, [](const std::string&) { return std::nullopt; });
 }
 
 }  // namespace ddprun::launcher

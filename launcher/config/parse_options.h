@@ -42,6 +42,9 @@ using ParseResult = std::variant<ParsedOptions, InfoText>;
 absl::StatusOr<ParseResult> ParseOptions(const std::vector<std::string>& arguments,
                                          const EnvironmentLookup& environment);
 
+// Parses a command line alone: no variable counts, and the script may be missing or contradict the flags.
+absl::StatusOr<ParseResult> ParseFlags(const std::vector<std::string>& arguments);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CONFIG_PARSE_OPTIONS_H_

@@ -76,11 +76,50 @@ TEST_F(InPlaceTest, Command_HasTheProcessIdSignalsAndExitCode) {
 TEST_F(InPlaceTest, Command_ThatCantBeRun_ExitsAsEnvDoes) {
   EXPECT_THAT(Exec(127, {"no-such-command"}).Err(), HasSubstr("no-such-command"));
   EXPECT_THAT(Exec(126, {dir_.File("train.py")}).Err(), HasSubstr("not executable"));
-  EXPECT_THAT(Exec(2, {}).Err(), HasSubstr("no command to run: ddprun exec -- COMMAND"));
-  Finished flag(2, {"exec", "--standalone", "train.py"});
-  EXPECT_THAT(flag.Err(), HasSubstr("exec has no flags"));
+  EXPECT_THAT(Exec(2, {}).Err(), HasSubstr("no command to run: ddprun exec [FLAGS] -- COMMAND"));
   Finished help(0, {"exec", "--help"});
   EXPECT_THAT(help.Out(), HasSubstr("Usage: ddprun exec"));
+}
+
+TEST_F(InPlaceTest, Flags_ReachTheLauncher_WhoseOwnCount) {
+  const std::vector<std::string> flags = {"exec", "--nproc_per_node=2", "--max-restarts", "3", "--preload", "--"};
+  const auto run = [&](const std::string& line) {
+    std::vector<std::string> words = flags;
+    words.insert(words.end(), {"sh", "-c", line});
+    return Finished(0, words, {{"PET_MAX_RESTARTS", "7"}, {"PET_PRELOAD", "none"}}).Out();
+  };
+  EXPECT_THAT(run("torchrun --standalone --show-config"),
+              AllOf(HasSubstr("PET_NPROC_PER_NODE=2"), HasSubstr("PET_MAX_RESTARTS=3")));
+  EXPECT_THAT(run("torchrun --standalone --max-restarts=1 --show-config"),
+              AllOf(HasSubstr("PET_NPROC_PER_NODE=2"), HasSubstr("--max-restarts=1")));
+  EXPECT_THAT(run("echo $PET_PRELOAD; torchrun --standalone " + dir_.File("train.py")),
+              AllOf(HasSubstr("auto\n"), HasSubstr("rank 1 of 2")));
+  Finished modules(0, {"exec", "--preload", "json", "--", "sh", "-c", "echo $PET_PRELOAD $0", "--preload=torch"});
+  EXPECT_EQ(modules.Out(), "json --preload=torch\n");
+}
+
+TEST_F(InPlaceTest, Flags_ThatAreWrong_AreNamed) {
+  const struct {
+    std::vector<std::string> words;
+    const char* message;
+  } kCases[] = {
+      {{"--max-restart=3", "--", "true"}, "unknown flag '--max-restart': did you mean --max-restarts?"},
+      {{"--max-restarts", "--", "true"}, "--max-restarts needs a value"},
+      {{"--max-restarts=x", "--", "true"}, "--max-restarts: 'x' is not a whole number"},
+      {{"--max-restarts=3"}, "no command to run: ddprun exec [FLAGS] -- COMMAND"},
+      {{"--max-restarts=3", "true"}, "-- must stand between the flags and the command"},
+      {{"--max-restarts=3", "true", "--", "true"}, "-- must stand between the flags and the command"},
+      {{"--hosts=a,b", "--", "true"}, "exec does not take --hosts: COMMAND runs on this host only"},
+      {{"-m", "--", "true"}, "exec does not take --module: COMMAND tells its launcher"},
+      {{"--show-config", "--", "true"}, "exec does not take --show-config: "},
+  };
+  for (const auto& [words, message] : kCases) {
+    std::vector<std::string> arguments = words;
+    arguments.insert(arguments.begin(), "exec");
+    Finished launcher(2, arguments);
+    EXPECT_THAT(launcher.Err(), HasSubstr(message));
+    EXPECT_EQ(Lines(launcher.Err()), 1);
+  }
 }
 
 TEST_F(InPlaceTest, ScriptNamedExec_IsRunWithItsPath) {

@@ -164,8 +164,8 @@ TEST(ParseOptions, EveryFlagFromItsVariable_IsTaken) {
     const auto named = [&](const Sample& s) { return std::string(s.name) == flag.name; };
     const Sample* sample = std::find_if(std::begin(kSamples), std::end(kSamples), named);
     if (sample == std::end(kSamples)) sample = std::find_if(std::begin(kSwitches), std::end(kSwitches), named);
-    EXPECT_TRUE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag), sample->value}}))) << flag.name;
-    EXPECT_FALSE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag), ""}}))) << "empty counts as unset";
+    EXPECT_TRUE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag.name), sample->value}}))) << flag.name;
+    EXPECT_FALSE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag.name), ""}}))) << "empty counts as unset";
   }
 }
 
