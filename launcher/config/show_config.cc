@@ -159,6 +159,7 @@ class Table {
       for (const std::vector<int>& of_worker : config_.cpus) cpus.push_back(RangesText(of_worker));
       AddFlag("numa-binding", absl::StrCat("CPUs ", absl::StrJoin(cpus, " or ")));
     }
+    if (!config_.preload.empty()) AddFlag("preload", config_.preload);
     if (config_.preload_keep > absl::ZeroDuration()) {
       AddFlag("preload-keep", absl::FormatDuration(config_.preload_keep));
     }

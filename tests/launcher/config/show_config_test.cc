@@ -100,6 +100,11 @@ TEST(ShowConfig, RestartRules_HaveTheOriginOfRdzvConf) {
   }
 }
 
+TEST(ShowConfig, Preload_IsShownIfGiven) {
+  EXPECT_THAT(Show({"--show-config", "--preload", "train.py"}), ContainsRegex("preload +auto +--preload=auto\n"));
+  EXPECT_THAT(Show({"--show-config", "train.py"}), Not(HasSubstr("preload")));
+}
+
 TEST(ShowConfig, HangsAndOrphans_AreShownIfNotTheDefault) {
   EXPECT_THAT(Show({"--show-config"}), Not(HasSubstr("on-hang")));
   EXPECT_THAT(Show({"--show-config", "--on-hang=restart:90"}),
