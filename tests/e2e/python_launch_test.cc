@@ -28,7 +28,7 @@ def kill_once(x):
     return x, os.environ["TORCHELASTIC_RESTART_COUNT"]
 
 def wait_forever():
-    print("rank", os.environ["RANK"], "waits", os.getpid(), ".", flush=True)
+    print(f"rank {os.environ['RANK']} waits {os.getpid()} .\n", end="", flush=True)  # one write
     signal.pause()
 
 def say():
