@@ -105,7 +105,7 @@ absl::Status StorePreload(string_view text, Options* options) {
     return absl::InvalidArgumentError(
         absl::StrCat(Quoted(text), " is not a list of modules: give auto, none, or names such as torch,numpy"));
   }
-  options->preload = text == "none" ? "" : std::string(text);
+  options->preload = std::string(text);
   return absl::OkStatus();
 }
 
@@ -245,8 +245,8 @@ constexpr Flag kFlags[] = {
      "with ddprun's worker runtime: auto",
      StorePreload, EmptyValue::kError, "auto", IsModuleList},
     {"preload-keep", "", "TIME", kWorkers,
-     "keep what --preload has imported for the next jobs of\nthis user, until it was unused for this long (none;\n"
-     "without TIME: 15m)",
+     "keep what --preload (auto if not given) has imported\nfor the next jobs of this user, until it was unused\n"
+     "for this long (none; without TIME: 15m)",
      StoreKeepTime, EmptyValue::kError, "15m", IsKeepTime},
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",

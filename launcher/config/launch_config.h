@@ -95,7 +95,7 @@ struct LaunchConfig {
   // Workers.
   WorkerCommand command;
   bool runs_python = false;                   // the command is an interpreter's
-  std::string preload;                        // see Options; empty: each worker imports for itself
+  std::string preload;                        // MODULE,... or "auto"; empty: each worker imports for itself
   absl::Duration preload_keep;                // see Options
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
   std::string entrypoint;                     // name of the script, module, program or function, for display
@@ -124,6 +124,7 @@ struct LaunchConfig {
 //     system's time until SIGKILL to end, and at least a second (half of less than two)
 //   - SIGUSR1 and SIGUSR2 are warnings unless they stop the job
 //   - a script that is a program which Python can't run (script_file.h) is run as with --no-python
+//   - --preload-keep implies --preload=auto
 //   - --preload with modules has no effect on programs, which is noted
 //   - --virtual-local-rank: the workers' devices are the entries of $CUDA_VISIBLE_DEVICES, else 0, 1, ...
 // `cluster` is the result of MergeEnvironment. InvalidArgument: one line that says what to change.

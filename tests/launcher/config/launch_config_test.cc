@@ -230,6 +230,20 @@ TEST(Resolve, ScriptThatIsAProgram_IsRunAsOne) {
   EXPECT_EQ(MustResolve({}, facts, {"train.py"}).command.script, "train.py");
 }
 
+TEST(Resolve, PreloadKeep_ImpliesPreload) {
+  EXPECT_EQ(MustResolve({}).preload, "");
+  EXPECT_EQ(MustResolve({"--preload=none"}).preload, "");
+  LaunchConfig config = MustResolve({"--preload-keep"});
+  EXPECT_EQ(config.preload, "auto");
+  EXPECT_EQ(config.preload_keep, absl::Minutes(15));
+  EXPECT_EQ(config.notes, Words{});
+  EXPECT_EQ(MustResolve({"--preload-keep", "--preload=torch"}).preload, "torch");
+  config = MustResolve({"--preload-keep", "--preload=none"});
+  EXPECT_EQ(config.preload, "");
+  EXPECT_EQ(config.preload_keep, absl::ZeroDuration());
+  EXPECT_EQ(config.notes, Words{"--preload-keep has no effect with --preload=none"});
+}
+
 TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
   HostFacts facts = Facts();
   EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts).devices, Words{});

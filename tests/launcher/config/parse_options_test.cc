@@ -177,8 +177,8 @@ TEST(ParseOptions, PreloadWithoutValue_IsAuto) {
     EXPECT_EQ(options.preload, "auto");
     EXPECT_EQ(options.script, (Arguments{"x.py", "arg"}));
   }
-  EXPECT_EQ(MustParse({"--preload", "none", "x.py"}).preload, "");
-  EXPECT_EQ(MustParse({"--preload=torch", "--preload=none", "x.py"}).preload, "");
+  EXPECT_EQ(MustParse({"--preload", "none", "x.py"}).preload, "none");
+  EXPECT_EQ(MustParse({"--preload=torch", "--preload=none", "x.py"}).preload, "none");
   EXPECT_EQ(MustParse({"x.py", "--preload", "torch", "y"}).preload, "");
   EXPECT_EQ(MustParse({"--preload", "-m", "package.module"}).script, Arguments{"package.module"});
 }

@@ -39,7 +39,7 @@ class PreloadKeepTest : public PreloadTest {
     return environment;
   }
   static std::vector<std::string> Kept(std::vector<std::string> script, std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"--preload", "--preload-keep"});
+    more.insert(more.begin(), "--preload-keep");
     return Flags(std::move(more), std::move(script));
   }
   // A job in the test's environment; returns true if it has used the server of an earlier one.
@@ -171,7 +171,7 @@ TEST_F(PreloadKeepTest, PipesAndLocksOfTheCaller_AreNotKept) {
 }
 
 TEST_F(PreloadKeepTest, TimeIsOver_Ends) {
-  Finished job(0, Flags({"--preload", "--preload-keep=1"}, {Script("import json\n")}), Environment());
+  Finished job(0, Flags({"--preload-keep=1"}, {Script("import json\n")}), Environment());
   const pid_t server = PidIn(job.Err(), "--preload-keep: fork server ");
   ASSERT_GT(server, 0) << job.Err();
   EXPECT_TRUE(Eventually([&] { return !Alive(server); }));
