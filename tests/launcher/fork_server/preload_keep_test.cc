@@ -17,24 +17,15 @@ class PreloadKeepTest : public PreloadTest {
  protected:
   void SetUp() override {
     PreloadTest::SetUp();
-    // A socket's path is short.
-    ASSERT_NE(mkdtemp(run_), nullptr);
     // An environment of its own, whose packages the test may change.
     Process venv({"/usr/bin/env", python_, "-m", "venv", "--without-pip", folder_.File("venv")});
     ASSERT_EQ(venv.Wait(), 0) << venv.Err();
     python_ = folder_.File("venv/bin/python");
   }
-  void TearDown() override {
-    Process stop({"ddprunctl/ddprunctl", "preload", "stop"}, Environment());
-    EXPECT_EQ(stop.Wait(), 0) << stop.Err();
-    rmdir(absl::StrCat(run_, "/ddprun").c_str());
-    EXPECT_EQ(rmdir(run_), 0);
-  }
 
   std::map<std::string, std::string> Environment(std::map<std::string, std::string> more = {}) const {
     std::map<std::string, std::string> environment = PreloadTest::Environment();
-    environment["XDG_RUNTIME_DIR"] = run_;
-    environment["CI"] = "";
+    environment.merge(servers_.Variables());
     environment.merge(more);
     return environment;
   }
@@ -58,7 +49,7 @@ class PreloadKeepTest : public PreloadTest {
   }
   pid_t Server() const { return PidIn(Ctl("status"), "pid: "); }
 
-  char run_[32] = "/tmp/ddprun-keep-XXXXXX";
+  KeptServers servers_;
 };
 
 TEST_F(PreloadKeepTest, WhatAWorkerSeesOfItself_IsAlike) {

@@ -1,17 +1,5 @@
 // PyTorch in workers forked from a process that has imported it, against workers that import it themselves.
-#include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <map>
-#include <string>
-#include <vector>
-
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "tests/e2e/launch.h"
+#include "tests/launcher/fork_server/preload_testing.h"
 
 namespace ddprun::testing {
 namespace {
@@ -29,10 +17,8 @@ class PreloadTorchTest : public ::testing::Test {
                       {"--standalone", absl::StrCat("--nproc-per-node=", workers), preload,
                        "tests/launcher/fork_server/torch_worker.py", what},
                       {{"PYTHON_EXEC", VenvPython()}, {"LOGLEVEL", "INFO"}});
-    std::vector<std::string> lines = absl::StrSplit(launcher.Out(), '\n');
-    std::sort(lines.begin(), lines.end());
     *err = launcher.Err();
-    return absl::StrJoin(lines, "\n");
+    return SortedLines(launcher.Out());
   }
   static std::string ExpectAlike(int workers, const std::string& what, int exit_code = 0) {
     std::string forked_err, started_err;
@@ -49,27 +35,20 @@ class PreloadTorchTest : public ::testing::Test {
 TEST_F(PreloadTorchTest, Training_IsAlikeBitForBit) { ExpectAlike(2, "train"); }
 
 TEST_F(PreloadTorchTest, TrainingFromAKeptServer_IsAlikeBitForBit) {
-  char run[] = "/tmp/ddprun-keep-XXXXXX";
-  ASSERT_NE(mkdtemp(run), nullptr);
-  const std::map<std::string, std::string> environment = {
-      {"PYTHON_EXEC", VenvPython()}, {"LOGLEVEL", "INFO"}, {"XDG_RUNTIME_DIR", run}};
+  const KeptServers servers;
+  std::map<std::string, std::string> environment = servers.Variables();
+  environment["PYTHON_EXEC"] = VenvPython();
+  environment["LOGLEVEL"] = "INFO";
   std::vector<std::string> outputs;
   for (const char* keep : {"--preload-keep=none", "--preload-keep", "--preload-keep"}) {
     Finished job(0,
                  {"--standalone", "--nproc-per-node=2", "--preload", keep, "tests/launcher/fork_server/torch_worker.py",
                   "train"},
                  environment);
-    std::vector<std::string> lines = absl::StrSplit(job.Out(), '\n');
-    std::sort(lines.begin(), lines.end());
-    outputs.push_back(absl::StrJoin(lines, "\n"));
+    outputs.push_back(SortedLines(job.Out()));
     EXPECT_EQ(outputs.back(), outputs.front());
     if (outputs.size() == 3) EXPECT_EQ(Count(job.Err(), "is a copy of a kept one"), 1) << job.Err();
   }
-  Process stop({"ddprunctl/ddprunctl", "preload", "stop"}, environment);
-  EXPECT_EQ(stop.Wait(), 0);
-  EXPECT_EQ(Count(stop.Out(), "stopped: "), 1);
-  rmdir(absl::StrCat(run, "/ddprun").c_str());
-  EXPECT_EQ(rmdir(run), 0);
 }
 
 TEST_F(PreloadTorchTest, DataLoaderInAllContexts_IsAlike) { ExpectAlike(2, "load"); }
