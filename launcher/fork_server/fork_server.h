@@ -107,7 +107,7 @@ class ForkServer {
   absl::Status Listen();
   // Asks a server that an earlier job has kept to serve this one. False if there is none.
   bool AskKeptServer();
-  std::string KeptServerName() const;
+  std::vector<std::string> KeptServerKey() const;
   // Facts and the environment as parts of a message.
   std::vector<std::string> KeyFields() const;
   absl::StatusOr<Child> SpawnInterpreter(int socket);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -53,6 +54,7 @@ std::vector<std::string> ForkServer::KeyFields() const {
   struct stat folder = {};
   stat(".", &folder);
   facts.push_back(absl::StrCat("working-folder ", RealPath("."), " ", folder.st_dev, " ", folder.st_ino));
+  for (const std::string& text : KeptServerKey()) facts.push_back(text);
   facts.push_back(absl::StrCat("ignored-signals ", absl::StrJoin(settings_.ignored_signals, " ")));
   std::vector<std::string> fields;
   Append(facts, &fields);
@@ -60,21 +62,28 @@ std::vector<std::string> ForkServer::KeyFields() const {
   return fields;
 }
 
-std::string ForkServer::KeptServerName() const {
-  const std::string& script = settings_.worker_argv[settings_.script];
-  const std::string file = settings_.is_module ? "-m" : RealPath(script);
-  return absl::StrCat(settings_.worker_argv.front(), "\n", RealPath("."), "\n", file.substr(0, file.rfind('/') + 1));
+std::vector<std::string> ForkServer::KeptServerKey() const {
+  const std::string script = RealPath(settings_.worker_argv[settings_.script]);
+  // One worker or several: the launcher sets it.
+  std::string threads = "OMP_NUM_THREADS not set";
+  for (const std::string& entry : settings_.environment) {
+    if (absl::StartsWith(entry, "OMP_NUM_THREADS=")) threads = entry;
+  }
+  return {absl::StrCat("Python ", settings_.worker_argv.front()), absl::StrCat("working folder ", RealPath(".")),
+          settings_.is_module ? "modules (-m)" : absl::StrCat("scripts in ", script.substr(0, script.rfind('/') + 1)),
+          threads};
 }
 
 bool ForkServer::AskKeptServer() {
   const absl::StatusOr<KeptSockets> sockets = KeptSockets::Open(/*create=*/false);
   if (!sockets.ok()) {
-    if (!absl::IsNotFound(sockets.status())) Refuse(sockets.status().message());
+    Refuse(absl::IsNotFound(sockets.status()) ? "no server is kept" : sockets.status().message());
     return false;
   }
-  absl::StatusOr<UniqueFd> channel = KeptSockets::Connect(sockets->PathOf(KeptServerName()));
+  const std::vector<std::string> key = KeptServerKey();
+  absl::StatusOr<UniqueFd> channel = KeptSockets::Connect(sockets->PathOf(key));
   if (!channel.ok()) {
-    Refuse(channel.status().message());
+    Refuse(absl::IsNotFound(channel.status()) ? sockets->WhyNone(key) : std::string(channel.status().message()));
     return false;
   }
   const std::optional<std::vector<int>> passed = InheritableDescriptors();
@@ -108,7 +117,7 @@ void ForkServer::Keep() {
   if (settings_.keep == absl::ZeroDuration() || !ready_ || ended_ || !server_.pidfd.valid()) return;
   const absl::StatusOr<KeptSockets> sockets = KeptSockets::Open(/*create=*/true);
   if (!sockets.ok()) return Refuse(sockets.status().message());
-  const std::string path = sockets->PathOf(KeptServerName());
+  const std::string path = sockets->PathOf(KeptServerKey());
   std::vector<std::string> fields = {"keep", absl::StrCat(absl::ToDoubleSeconds(settings_.keep)), path};
   for (std::string& field : KeyFields()) fields.push_back(std::move(field));
   const std::vector<std::string> others = sockets->All();

@@ -17,6 +17,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "launcher/os/errno_status.h"
 
 namespace ddprun::launcher {
@@ -52,8 +54,25 @@ absl::StatusOr<KeptSockets> KeptSockets::Open(bool create) {
   return KeptSockets(folder);
 }
 
-std::string KeptSockets::PathOf(absl::string_view name) const {
-  return absl::StrCat(folder_, "/", kPrefix, absl::Hex(HashOf(name), absl::kZeroPad16));
+std::string KeptSockets::PathOf(const std::vector<std::string>& key) const {
+  // Short: the path of a socket has at most 107 bytes. Servers compare the texts themselves.
+  return absl::StrCat(folder_, "/", kPrefix, absl::StrJoin(key, "-", [](std::string* out, const std::string& text) {
+                        absl::StrAppend(out, absl::Hex(HashOf(text) >> 44, absl::kZeroPad5));
+                      }));
+}
+
+std::string KeptSockets::WhyNone(const std::vector<std::string>& key) const {
+  const std::vector<std::string> wanted = absl::StrSplit(PathOf(key).substr(folder_.size()), '-');
+  size_t kept = 0, alike = 0;
+  for (const std::string& path : All()) {
+    if (!Connect(path).ok()) continue;
+    ++kept;
+    const std::vector<std::string> parts = absl::StrSplit(path.substr(folder_.size()), '-');
+    const auto differs = std::mismatch(wanted.begin(), wanted.end(), parts.begin(), parts.end()).first;
+    alike = std::max<size_t>(alike, differs - wanted.begin() - 1);  // all begin with the prefix
+  }
+  if (kept == 0 || alike >= key.size()) return "no server is kept";
+  return absl::StrCat(kept, kept == 1 ? " server is" : " servers are", " kept, none for ", key[alike]);
 }
 
 std::vector<std::string> KeptSockets::All() const {

@@ -19,8 +19,11 @@ class KeptSockets {
   // FailedPrecondition: the folder is not ours alone. NotFound: there is none, and `create` is false.
   static absl::StatusOr<KeptSockets> Open(bool create);
 
-  // Path of the socket for servers with this name.
-  std::string PathOf(absl::string_view name) const;
+  // Path of the socket for servers with this key: texts in which starts differ, such as "working folder /a", the most
+  // general first.
+  std::string PathOf(const std::vector<std::string>& key) const;
+  // Says that no server with this key is kept, and if others are, in what the most similar one differs.
+  std::string WhyNone(const std::vector<std::string>& key) const;
   // Paths of all sockets, the most recently used first.
   std::vector<std::string> All() const;
 

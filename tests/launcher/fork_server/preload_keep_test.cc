@@ -34,8 +34,8 @@ class PreloadKeepTest : public PreloadTest {
     return Flags(std::move(more), std::move(script));
   }
   // A job in the test's environment; returns true if it has used the server of an earlier one.
-  bool Uses(const std::string& script, std::map<std::string, std::string> more = {}) const {
-    Finished job(0, Kept({script}), Environment(std::move(more)));
+  bool Uses(const std::string& script, std::map<std::string, std::string> more = {}, int workers = 1) const {
+    Finished job(0, Kept({script}, {absl::StrCat("--nproc-per-node=", workers)}), Environment(std::move(more)));
     return Count(job.Err(), kUsed) == 1;
   }
   std::string Ctl(const std::string& action) const {
@@ -57,7 +57,7 @@ TEST_F(PreloadKeepTest, WhatAWorkerSeesOfItself_IsAlike) {
       Script(absl::StrCat("import json, decimal\n", ReadFile("tests/launcher/fork_server/identity.py")));
   const std::vector<std::vector<std::string>> kFlags = {
       {"--nproc-per-node=2"}, {"--nproc-per-node=1"}, {"--nproc-per-node=2", "--tee=3"}, {"--max-restarts=1"}};
-  ASSERT_FALSE(Uses(script));
+  for (const int workers : {1, 2}) ASSERT_FALSE(Uses(script, {}, workers));
   for (const std::vector<std::string>& flags : kFlags) {
     SCOPED_TRACE(flags.front());
     Finished kept(0, Kept({script, "argument"}, flags), Environment());
@@ -182,6 +182,27 @@ TEST_F(PreloadKeepTest, MoreThanTwo_TheLeastRecentlyUsedEnds) {
   EXPECT_EQ(Count(Ctl("status"), "pid: "), 2);
   EXPECT_TRUE(Uses(scripts[0]));
   EXPECT_FALSE(Uses(scripts[1]));
+}
+
+TEST_F(PreloadKeepTest, OneAndSeveralWorkers_BothHaveAServer) {
+  const std::string script = Script("import json\n");
+  for (const bool used : {false, true}) {
+    for (const int workers : {1, 2}) EXPECT_EQ(Uses(script, {}, workers), used) << workers;
+  }
+  EXPECT_TRUE(Uses(script, {}, 3));
+}
+
+TEST_F(PreloadKeepTest, NoServerForThisJob_SaysInWhatTheyDiffer) {
+  const std::string script = Script("import json\n");
+  Finished first(0, Kept({script}), Environment());
+  EXPECT_EQ(Count(first.Err(), "--preload-keep: no server is kept"), 1) << first.Err();
+  Finished other_threads(0, Kept({script}, {"--nproc-per-node=2"}), Environment());
+  EXPECT_EQ(Count(other_threads.Err(), "--preload-keep: 1 server is kept, none for OMP_NUM_THREADS=1"), 1)
+      << other_threads.Err();
+  mkdir(folder_.File("a").c_str(), 0700);
+  Finished other_folder(0, Kept({Script("import json\n", "a/script.py")}), Environment());
+  EXPECT_EQ(Count(other_folder.Err(), "--preload-keep: 2 servers are kept, none for scripts in /"), 1)
+      << other_folder.Err();
 }
 
 TEST_F(PreloadKeepTest, DifferentProcess_IsRefusedWithOneLine) {
