@@ -37,21 +37,39 @@ uint64_t HashOf(absl::string_view text) {
   return hash;
 }
 
+bool IsOursAlone(const std::string& folder) {
+  struct stat status = {};
+  return lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+         (status.st_mode & 077) == 0;
+}
+
+std::vector<std::string> PathsIn(const std::string& folder, absl::string_view prefix) {
+  std::vector<std::string> paths;
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(opendir(folder.c_str()), closedir);
+  while (const dirent* entry = opened == nullptr ? nullptr : readdir(opened.get())) {
+    if (absl::StartsWith(entry->d_name, prefix)) paths.push_back(absl::StrCat(folder, "/", entry->d_name));
+  }
+  return paths;
+}
+
 }  // namespace
 
 absl::StatusOr<KeptSockets> KeptSockets::Open(bool create) {
   const char* const runtime = getenv("XDG_RUNTIME_DIR");
-  // The path of a socket has at most 107 bytes.
-  const bool has_runtime =
-      runtime != nullptr && runtime[0] == '/' && strlen(runtime) < 60 && access(runtime, W_OK) == 0;
+  struct stat status = {};
+  // `sudo` and `su` may leave that of another user.
+  const bool has_runtime = runtime != nullptr && runtime[0] == '/' && strlen(runtime) < 60 &&
+                           stat(runtime, &status) == 0 && status.st_uid == geteuid() && access(runtime, W_OK) == 0;
   const std::string folder = has_runtime ? absl::StrCat(runtime, "/ddprun") : absl::StrCat("/tmp/ddprun-", geteuid());
   if (create && mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, folder);
-  struct stat status = {};
+  if (IsOursAlone(folder)) return KeptSockets(folder);
   if (lstat(folder.c_str(), &status) != 0) return ErrnoStatus(errno, folder);
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(folder, " is not a folder of this user with mode 0700"));
+  for (const std::string& other : PathsIn("/tmp", absl::StrCat("ddprun-", geteuid(), "-"))) {
+    if (!has_runtime && IsOursAlone(other)) return KeptSockets(other);
   }
-  return KeptSockets(folder);
+  std::string other = absl::StrCat(folder, "-XXXXXX");
+  if (create && !has_runtime && mkdtemp(other.data()) != nullptr) return KeptSockets(other);
+  return absl::FailedPreconditionError(absl::StrCat(folder, " is not a folder of this user with mode 0700"));
 }
 
 std::string KeptSockets::PathOf(const std::vector<std::string>& key) const {
@@ -77,12 +95,10 @@ std::string KeptSockets::WhyNone(const std::vector<std::string>& key) const {
 
 std::vector<std::string> KeptSockets::All() const {
   std::vector<std::pair<std::pair<time_t, long>, std::string>> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(folder_.c_str()), closedir);
-  while (const dirent* entry = folder == nullptr ? nullptr : readdir(folder.get())) {
-    std::string path = absl::StrCat(folder_, "/", entry->d_name);
+  for (std::string& path : PathsIn(folder_, kPrefix)) {
     struct stat status = {};
     // Without those that are about to be renamed.
-    if (!absl::StartsWith(entry->d_name, kPrefix) || absl::StrContains(entry->d_name, '.')) continue;
+    if (absl::StrContains(path.substr(folder_.size()), '.')) continue;
     if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) continue;
     found.push_back({{status.st_mtim.tv_sec, status.st_mtim.tv_nsec}, std::move(path)});
   }

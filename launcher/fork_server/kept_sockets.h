@@ -12,8 +12,8 @@
 namespace ddprun::launcher {
 
 // The sockets of this user's kept fork servers (kept_server.py). They lie in a folder that only the user may enter,
-// $XDG_RUNTIME_DIR/ddprun or else /tmp/ddprun-UID; never in the abstract namespace, which other users and containers
-// can reach. Thread-compatible.
+// $XDG_RUNTIME_DIR/ddprun, else /tmp/ddprun-UID, else, if another user has taken that name, /tmp/ddprun-UID-RANDOM;
+// never in the abstract namespace, which other users and containers can reach. Thread-compatible.
 class KeptSockets {
  public:
   // FailedPrecondition: the folder is not ours alone. NotFound: there is none, and `create` is false.
