@@ -31,6 +31,12 @@ The program consists of this file and those that //launcher/fork_server:embed ap
 
 PRISTINE_MAIN = dict(globals(), __doc__=None)
 
+import sys
+
+if sys.path[:1] == [""]:
+    sys.path[0] = sys.path[1]  # not the working folder, whose files may be named like the modules below
+MODULES_AT_START = set(sys.modules)
+
 import _thread
 import array
 import ast
@@ -49,7 +55,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 import traceback
@@ -87,6 +92,12 @@ DEVICE = re.compile(r"/dev/(nvidia|kfd|dri/|neuron|accel|habanalabs|davinci)")
 COMPILER_VARIABLE = re.compile(rb"TORCHDYNAMO|TORCHINDUCTOR|TORCH_COMPILE|TORCH_LOGS|TORCH_TRACE")
 
 libc = ctypes.CDLL(None)
+# Modules that a file in the script's folder could shadow.
+MODULES_HERE = {
+    name: module.__spec__.origin
+    for name, module in sys.modules.items()
+    if name not in MODULES_AT_START and "." not in name and module.__spec__.origin not in ("built-in", "frozen")
+}
 
 
 class Unusable(Exception):
@@ -129,3 +140,12 @@ class Setup:
         if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
             return
         sys.path[0] = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.argv[0]))
+
+    @staticmethod
+    def shadowing_file():
+        """Returns a file that the script would find instead of a module that this program has imported, or ""."""
+        for name, origin in MODULES_HERE.items():
+            spec = importlib.machinery.PathFinder.find_spec(name, sys.path[:1])
+            if spec is not None and spec.origin not in (None, origin):
+                return spec.origin
+        return ""

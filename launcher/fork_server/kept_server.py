@@ -223,8 +223,11 @@ class KeptServer:
         os.fchdir(folder)
         importlib.invalidate_caches()
         wanted.set_path()
+        shadowing = wanted.shadowing_file()
         same = self.record.plan.is_same(wanted)
         os.chdir("/")
+        if shadowing:
+            return f"{shadowing} is named like a module that the fork server needs"
         return "" if same else "the script begins with other imports"
 
 

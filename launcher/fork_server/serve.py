@@ -126,6 +126,8 @@ try:
         raise Unusable("failed", "Python 3.8 or newer is needed")
     if os.getppid() != setup.launcher:
         raise Unusable("failed", "Python runs under another program, whose children the workers would be")
+    if setup.shadowing_file():
+        raise Unusable("failed", f"{setup.shadowing_file()} is named like a module that the fork server needs")
     captured = capture_output()
     ticket, (cpus, *entries), fds = serve(*prepare())
 except Unusable as unusable:
