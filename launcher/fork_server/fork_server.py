@@ -49,6 +49,7 @@ import io
 import os
 import pathlib
 import pkgutil
+import random
 import re
 import runpy
 import select

@@ -48,6 +48,8 @@ def show_in_proc(argv):
 
 def make_distinct():
     """Renews per-process state that must differ between workers. Python's own `random` is reseeded by the fork."""
+    for generator in unseeded.values():
+        generator.seed()
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.default_generator.seed()

@@ -149,6 +149,17 @@ def import_one(name, names):
         os.environb.update(environment)
 
 
+unseeded = {}  # id -> a random.Random of the imports whose seed comes from the system
+original_seed = random.Random.seed
+
+
+def watched_seed(self, a=None, *version, **named):
+    unseeded.pop(id(self), None)
+    if a is None:
+        unseeded[id(self)] = self
+    original_seed(self, a, *version, **named)
+
+
 imported = []  # names, in their order
 restored = []  # (variable, its value, the one that a step has set)
 inserted = []  # folders that steps have inserted into sys.path
@@ -190,6 +201,7 @@ def import_all(plan):
     """Takes the plan's steps, and leaves what the script will set itself as it was. Returns the place at which they
     stop."""
     os.environ.__class__ = WatchedEnviron
+    random.Random.seed = watched_seed
     stopped = take(plan.steps)
     if setup.automatic and "torch" in sys.modules and not COMPILER_VARIABLE.search(plan.sources):
         try:
@@ -198,6 +210,7 @@ def import_all(plan):
             if not isinstance(unusable.error, ImportError):
                 raise
     os.environ.__class__ = WatchedEnviron.__bases__[0]
+    random.Random.seed = original_seed
     for name, before, value in reversed(restored):
         if os.environ.get(name) == value:
             os.environ.pop(name) if before is None else os.environ.__setitem__(name, before)

@@ -248,6 +248,37 @@ TEST_F(PreloadTest, PythonUnderAnotherProgramOrFolderAsScript_StartsThePlainWay)
   EXPECT_EQ(Count(launcher.Err(), "/folder is not a Python source file; each worker imports for itself\n"), 1);
 }
 
+// The server itself imports array, and not the one of the working folder.
+TEST_F(PreloadTest, FileNamedLikeAModuleOfTheServer_OneLineAndThePlainWay) {
+  Write(folder_.File("array.py"), "VALUE = 5\n");
+  const std::string script = Script("import json, array\nprint(array.VALUE)\n");
+  Finished job(0, Flags({"--preload=auto"}, {script}), Environment());
+  EXPECT_EQ(job.Out(), "5\n");
+  EXPECT_EQ(Count(job.Err(), "/array.py is named like a module that the fork server needs; each worker imports"), 1)
+      << job.Err();
+  mkdir(folder_.File("below").c_str(), 0700);
+  Script("import json, array\nprint(array.array)\n", "below/script.py");
+  Process below(
+      {"/bin/sh", "-c", absl::StrCat("cd ", folder_.path(), "; $OLDPWD/launcher/ddprun --preload below/script.py")},
+      Environment());
+  EXPECT_EQ(below.Wait(), 0);
+  EXPECT_EQ(below.Out(), "<class 'array.array'>\n");
+  EXPECT_EQ(Count(below.Err(), " imported json,array in "), 1) << below.Err();
+}
+
+TEST_F(PreloadTest, GeneratorsOfImports_AreSeededAgainUnlessTheModuleHasDone) {
+  Write(Installed("generators.py"), "import random\nOWN, FIXED = random.Random(), random.Random(1)\n");
+  const std::string script = Script(
+      "import generators\nprint(f'own {generators.OWN.random()}\\nfixed {generators.FIXED.random()}\\n', end='')\n");
+  bool forked = false;
+  const Result result = Run({"--nproc-per-node=2", "--preload"}, {script}, &forked);
+  EXPECT_TRUE(forked);
+  std::vector<std::string> lines = absl::StrSplit(result.out, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0], lines[1]) << "fixed";
+  EXPECT_NE(lines[2], lines[3]) << "own";
+}
+
 TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
   for (const char* question :
        {"os.environ.get('RANK')", "os.getenv('LOCAL_RANK', '0')", "'WORLD_SIZE' in os.environ"}) {
