@@ -42,7 +42,7 @@ constexpr size_t kMostFds = 3;
 // Room in the server's command line for the workers'; longer ones, up to the system's limit of one argument, are not
 // worth their copies.
 constexpr size_t kMostRoom = 64 * 1024;
-// Limit for a kept server to answer.
+// A kept server that has not answered, and has used no CPU for this long, is suspended or hangs.
 constexpr absl::Duration kKeptAnswer = absl::Seconds(2);
 // Room for bursts of requests with these descriptors each.
 constexpr int kSocketBytes = 4 << 20;
@@ -291,7 +291,7 @@ bool ForkServer::ReadMessage() {
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && errno == EAGAIN) return false;
   if (got <= 0) {
-    asking_kept_.valid() ? ReplaceServer() : End(Died());
+    asking_kept_.valid() ? RefuseKept("it has died") : End(Died());
     return false;
   }
   message.resize(got);
@@ -313,10 +313,7 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
     WatchProgress();
     return SendPendingRequests();
   }
-  if (kind == "miss") {
-    Log(LogLevel::kInfo, absl::StrCat("--preload-keep: the kept server is not used, because ", field(1)));
-    return ReplaceServer();
-  }
+  if (kind == "miss") return RefuseKept(field(1));
   if (kind == "kept" && absl::SimpleAtoi(field(1), &server_.pid)) {
     return events_.on_job_process(server_.pid, std::move(asking_kept_));
   }
@@ -354,6 +351,11 @@ void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
   waiting_.erase(found);
   WatchProgress();
   events_.on_started(ticket, std::move(child));
+}
+
+void ForkServer::RefuseKept(absl::string_view why) {
+  Log(LogLevel::kInfo, absl::StrCat("--preload-keep: the kept server is not used, because ", why));
+  ReplaceServer();
 }
 
 void ForkServer::ReplaceServer() {
@@ -413,11 +415,13 @@ void ForkServer::OnProgressTimer() {
     return End(absl::DeadlineExceededError(
         absl::StrCat("the program did not reach RunWorker within ", absl::FormatDuration(settings_.stall_limit))));
   }
-  if (asking_kept_.valid()) return ReplaceServer();
   std::string progress = ProgressOf(server_.pid);
   if (progress != progress_) {
     progress_ = std::move(progress);
     return;
+  }
+  if (asking_kept_.valid()) {
+    return RefuseKept(absl::StrCat("it has not answered for ", absl::FormatDuration(kKeptAnswer)));
   }
   End(absl::DeadlineExceededError(
       absl::StrCat(ready_ ? "the fork server has not answered for " : "the imports have made no progress for ",

@@ -87,7 +87,7 @@ class ForkServer {
   bool Cancel(Ticket ticket);
 
   // Leaves the server behind for later jobs, if `keep` is set and nothing is in the way, which is logged. Call when all
-  // workers have ended. Blocks for at most two seconds.
+  // workers have ended. Blocks for seconds at most.
   void Keep();
 
   // Pid of the server, a child of this process: exclude it from KillOrphans. 0: there is none.
@@ -123,6 +123,8 @@ class ForkServer {
   bool ReadMessage();
   void OnMessage(const std::vector<std::string>& fields);
   void OnStarted(Ticket ticket, pid_t pid);
+  // Starts a server in place of the kept one.
+  void RefuseKept(absl::string_view why);
   // Replaces the server, which has ended with the request to start another one.
   void ReplaceServer();
   void End(absl::Status why);

@@ -105,7 +105,13 @@ bool ForkServer::AskKeptServer() {
   channel_ = *std::move(channel);
   const absl::Status sent =
       SendMessage(absl::StrJoin(fields, absl::string_view("\0", 1)), {STDIN_FILENO, folder.get(), theirs.get()});
-  if (sent.ok()) return true;
+  if (sent.ok()) {
+    // Its progress is watched: it may have to answer many jobs first.
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (getsockopt(channel_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) server_.pid = peer.pid;
+    return true;
+  }
   Refuse(sent.message());
   asking_kept_.reset();
   channel_.reset();

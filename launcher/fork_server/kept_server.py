@@ -152,9 +152,11 @@ class KeptServer:
                 os.unlink(self.path)
         except OSError:
             pass
-        if connection is not None:
-            send(connection, f"stopped={os.getpid()}")
-        os._exit(0)
+        try:
+            if connection is not None:
+                send(connection, f"stopped={os.getpid()}")
+        finally:
+            os._exit(0)  # also if the launcher waits no more
 
     def accept(self, listener):
         connection, _ = listener.accept()

@@ -133,6 +133,8 @@ try:
 except Unusable as unusable:
     send(channel, *unusable.answer)
     os._exit(0)
+except OSError:  # the launcher is gone
+    os._exit(1)
 
 main = become_worker(setup, ticket, cpus, entries, fds, captured)
 code, uncaught = 0, None

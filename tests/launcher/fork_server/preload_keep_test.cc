@@ -161,6 +161,67 @@ TEST_F(PreloadKeepTest, PipesAndLocksOfTheCaller_AreNotKept) {
   EXPECT_GT(Server(), 0) << shell.Err();
 }
 
+TEST_F(PreloadKeepTest, SuspendedServer_IsReplacedAndEnds) {
+  const std::string script = Script("import json\nprint('ran')\n");
+  ASSERT_FALSE(Uses(script));
+  const pid_t server = Server();
+  kill(server, SIGSTOP);
+  Finished job(0, Kept({script}), Environment());
+  EXPECT_EQ(job.Out(), "ran\n");
+  EXPECT_EQ(Count(job.Err(), "the kept server is not used, because it has not answered for 2s"), 1) << job.Err();
+  EXPECT_TRUE(Uses(script));
+  kill(server, SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return !Alive(server); }));
+}
+
+TEST_F(PreloadKeepTest, ServerDiesWhenAsked_OneLineAndStartsAsTheFirst) {
+  const std::string script = Script("import json\nprint('ran')\n");
+  ASSERT_FALSE(Uses(script));
+  const pid_t server = Server();
+  // The one that listens, and the server's ends of connections.
+  const auto sockets = [&] { return Count(ReadFile("/proc/net/unix"), servers_.folder()); };
+  ASSERT_TRUE(Eventually([&] { return sockets() == 1; }));
+  kill(server, SIGSTOP);
+  Launcher job(Kept({script}), Environment());
+  EXPECT_TRUE(Eventually([&] { return sockets() == 2; }));
+  kill(server, SIGKILL);
+  EXPECT_EQ(job.Wait(), 0);
+  EXPECT_EQ(job.Out(), "ran\n");
+  EXPECT_EQ(Count(job.Err(), "the kept server is not used, because it has died"), 1) << job.Err();
+}
+
+TEST_F(PreloadKeepTest, FilesWrittenToTheWorkingFolder_AreNoReason) {
+  mkdir(folder_.File("source").c_str(), 0700);
+  std::string words = "$OLDPWD/launcher/ddprun";
+  const std::string script = Script("import json, os\nopen(f'output{os.getpid()}', 'w')\n", "source/script.py");
+  for (const std::string& word : Kept({script})) absl::StrAppend(&words, " ", word);
+  Process shell({"/bin/sh", "-c", absl::StrCat("cd ", folder_.path(), "; ", words, "; ", words)}, Environment());
+  EXPECT_EQ(shell.Wait(), 0);
+  EXPECT_EQ(Count(shell.Err(), kUsed), 1) << shell.Err();
+}
+
+// Another user may take the name of the folder in /tmp, here one of its own.
+TEST_F(PreloadKeepTest, NameOfTheFolderIsTaken_HasAnother) {
+  std::string words = "launcher/ddprun";
+  for (const std::string& word : Kept({Script("import json\n")})) absl::StrAppend(&words, " ", word);
+  const std::vector<std::string> own = {"/usr/bin/env", "unshare", "-rm", "sh", "-c"};
+  const auto in_own_tmp = [&](std::string command) {
+    std::vector<std::string> argv = own;
+    argv.push_back("mount -t tmpfs none /tmp && " + command);
+    return argv;
+  };
+  Process allowed(in_own_tmp("true"));
+  if (allowed.Wait() != 0) GTEST_SKIP() << allowed.Err();
+  std::map<std::string, std::string> environment = Environment();
+  environment["XDG_RUNTIME_DIR"] = "";
+  Process jobs(in_own_tmp(absl::StrCat("ln -s /nowhere /tmp/ddprun-0; ", words, "; ", words,
+                                       "; ddprunctl/ddprunctl preload stop")),
+               environment);
+  EXPECT_EQ(jobs.Wait(), 0) << jobs.Err();
+  EXPECT_EQ(Count(jobs.Err(), kUsed), 1) << jobs.Err();
+  EXPECT_EQ(Count(jobs.Out(), "stopped: "), 1) << jobs.Out();
+}
+
 TEST_F(PreloadKeepTest, TimeIsOver_Ends) {
   Finished job(0, Flags({"--preload-keep=1"}, {Script("import json\n")}), Environment());
   const pid_t server = PidIn(job.Err(), "--preload-keep: fork server ");
