@@ -41,7 +41,10 @@ def keep(record, fields, rounds):
     reason = kept.why_not()
     if reason:
         return send(channel, "unkept", reason)
-    listener = kept.listen()
+    try:
+        listener = kept.listen()
+    except OSError as error:
+        return send(channel, "unkept", f"{kept.path}: {error.strerror}")
     kept.detach(listener)
     send(channel, "kept")
     channel.close()
@@ -72,6 +75,8 @@ class KeptServer:
     def why_not(self):
         if self.record.why_not:
             return self.record.why_not
+        if signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL:
+            return "an import has set a handler of SIGCHLD, which this server needs"
         if not self.show():
             return "this kernel has no CONFIG_CHECKPOINT_RESTORE, so that the guard would not find workers"
         with open("/proc/meminfo") as file:
@@ -346,6 +351,8 @@ class Copy:
         importlib.invalidate_caches()
         time.tzset()
         if "logging" in sys.modules:
-            sys.modules["logging"]._startTime = time.time()
+            module = sys.modules["logging"]
+            # Seconds, and nanoseconds from Python 3.13 on.
+            module._startTime = time.time_ns() if isinstance(module._startTime, int) else time.time()
         if "tempfile" in sys.modules:
             sys.modules["tempfile"].tempdir = None

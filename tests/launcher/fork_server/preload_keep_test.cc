@@ -1,6 +1,8 @@
 // --preload-keep: a job that starts from the fork server of an earlier one behaves like any other, and is never given
 // anything that has changed since.
 #include <fcntl.h>
+#include <glob.h>
+#include <pwd.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -47,6 +49,17 @@ class PreloadKeepTest : public PreloadTest {
     const size_t at = text.find(before);
     return at == text.npos ? 0 : std::atoi(text.c_str() + at + before.size());
   }
+  // The default interpreter and those of pyenv, if there are any.
+  std::vector<std::string> Pythons() const {
+    std::vector<std::string> pythons = {python_};
+    const passwd* const user = getpwuid(geteuid());
+    glob_t found = {};
+    glob(absl::StrCat(user == nullptr ? "" : user->pw_dir, "/.pyenv/versions/3.*/bin/python3").c_str(), 0, nullptr,
+         &found);
+    pythons.insert(pythons.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    globfree(&found);
+    return pythons;
+  }
   pid_t Server() const { return PidIn(Ctl("status"), "pid: "); }
 
   KeptServers servers_;
@@ -64,6 +77,27 @@ TEST_F(PreloadKeepTest, WhatAWorkerSeesOfItself_IsAlike) {
     Finished plain(0, Flags(flags, {script, "argument"}), Environment());
     EXPECT_EQ(Count(kept.Err(), kUsed), 1) << kept.Err();
     EXPECT_EQ(SortedLines(kept.Out()), SortedLines(plain.Out()));
+  }
+}
+
+TEST_F(PreloadKeepTest, EveryPython_IsAlike) {
+  const std::string identity = Script(absl::StrCat(
+      "import decimal, json, logging\n", "started = logging.LogRecord('', 0, '', 0, '', (), None).relativeCreated\n",
+      "print(f'{0 <= started < 600000}\\n', end='')\n", ReadFile("tests/launcher/fork_server/identity.py")));
+  const std::string for_old = Script("import json\nprint('ran\\n', end='')\n", "for_old.py");
+  for (const std::string& python : Pythons()) {
+    SCOPED_TRACE(python);
+    python_ = python;
+    Process version({python, "-c", "import sys; sys.exit(sys.version_info < (3, 8))"});
+    const bool supported = version.Wait() == 0;
+    const std::string& script = supported ? identity : for_old;
+    Finished plain(0, Flags({"--nproc-per-node=2"}, {script}), Environment());
+    for (const bool used : {false, true}) {
+      Finished job(0, Kept({script}, {"--nproc-per-node=2"}), Environment());
+      EXPECT_EQ(SortedLines(job.Out()), SortedLines(plain.Out()));
+      EXPECT_EQ(Count(job.Err(), kUsed), used && supported) << job.Err();
+      EXPECT_EQ(Count(job.Err(), "--preload: Python 3.8 or newer is needed"), !supported) << job.Err();
+    }
   }
 }
 
@@ -301,6 +335,8 @@ TEST_F(PreloadKeepTest, ImportsThatCannotBeKept_AreNot) {
       {"import subprocess\nsubprocess.run(['true'])", "because an import called subprocess.Popen"},
       {"import tempfile\nFOLDER = tempfile.mkdtemp()", "because an import called tempfile.mkdtemp"},
       {"import os\nALL = dict(os.environ)", "because bad reads all variables"},
+      {"import signal\nsignal.signal(signal.SIGCHLD, lambda *_: None)",
+       "because an import has set a handler of SIGCHLD"},
   };
   for (const auto& [module, reason] : kModules) {
     SCOPED_TRACE(module);
