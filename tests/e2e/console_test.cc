@@ -85,18 +85,6 @@ TEST_F(ConsoleTest, TerminalIsStopped_FailedJobEndsWithItsCode) {
   EXPECT_EQ(WaitFor(Start(Standalone(1, {}, "exit 7"), -1, terminal.fd())).ExitCode(), 7);
 }
 
-TEST_F(ConsoleTest, Tee_ConsoleIsNotRead_WorkersEndAndFilesAreWhole) {
-  const Pipe full = FullPipe();
-  const Child launcher = Start(Standalone(2, {"--tee=3", "--log-dir=" + folder_.path()},
-                                          "i=0; while [ $i -lt 20 ]; do head -c 1000000 /dev/zero | tr '\\0' x; echo; "
-                                          "i=$((i+1)); done"),
-                               full.write.get(), full.write.get());
-  EXPECT_EQ(WaitFor(launcher).ExitCode(), 0);
-  Process sizes({"/bin/sh", "-c", "wc -c " + folder_.path() + "/*/attempt_0/[01]/stdout.log | awk '{print $1}'"});
-  EXPECT_EQ(sizes.Wait(), 0);
-  EXPECT_EQ(sizes.Out(), "20000020\n20000020\n40000040\n");
-}
-
 TEST_F(ConsoleTest, LogFileReachesTheSizeLimit_LauncherGoesOnAndSaysSo) {
   Process launcher({"/bin/sh", "-c",
                     absl::StrCat("ulimit -f 100; exec launcher/ddprun --standalone --tee=3 --log-dir=", folder_.path(),

@@ -77,21 +77,6 @@ train(41, forward)
                          HasSubstr("in wait_in_backward")));
 }
 
-TEST_F(HangTest, StoppedRank_IsNamed) {
-  Launcher launcher(Flags(2, {}, R"(
-def forward(step):
-    time.sleep(0.005)
-    if rank == 0 and step == 40: os.kill(os.getpid(), signal.SIGSTOP)
-
-train(41, forward)
-)"),
-                    environment_);
-  ASSERT_TRUE(launcher.WaitForErr("main thread: T (stopped)")) << launcher.Err();
-  EXPECT_THAT(launcher.Err(), HasSubstr("rank 0 has been in phase forward of step 40 for "));
-  launcher.Signal(SIGTERM);
-  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
-}
-
 TEST_F(HangTest, OnHangRestart_TheHungRankHasFailedAndTheJobEndsWell) {
   Finished launcher(0, Flags(2, {"--on-hang=restart:5", "--max-restarts=1"}, R"(
 def forward(step):
@@ -199,22 +184,6 @@ train(1, lambda step: compute_for_ever())
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("hung in phase forward of step 0 for "));
   EXPECT_GE(Count(err, "in compute_for_ever"), 2) << "when it was found, and in the summary: " << err;
-}
-
-TEST_F(HangTest, SlowFirstStepAndCheckpoints_NoAlarm) {
-  Finished launcher(0, Flags(2, {"--on-hang=restart"}, R"(
-def forward(step):
-    time.sleep(3 if step == 0 else 0.8 if step < 8 else 0.005)
-
-def after(step):
-    if step in (20, 25) and rank == 0:
-        worker.report_progress(step, phase="checkpoint")
-        time.sleep(4)
-
-train(30, forward, after)
-)"),
-                    environment_);
-  EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
 TEST_F(HangTest, OnHangWithZeroSeconds_NothingIsWatched) {

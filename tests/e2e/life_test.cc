@@ -39,28 +39,11 @@ TEST(LifeTest, Sigusr_IsPassedOnToEveryWorkerAndTheJobGoesOn) {
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
 }
 
-TEST(LifeTest, Sigusr_AWorkerWithoutAHandlerIsNotKilledByIt) {
-  const TempDir folder;
-  const std::string go = folder.File("go");
-  Launcher launcher(
-      Standalone(1, {}, absl::StrCat("echo \"up $$ .\"; while [ ! -e ", go, " ]; do sleep 0.02; done; exit 3")));
-  ASSERT_TRUE(AllUp(&launcher, 1));
-  launcher.Signal(SIGUSR1);
-  EXPECT_TRUE(launcher.WaitForErr("received SIGUSR1 from process"));
-  Touch(go);
-  EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
-}
-
 TEST(LifeTest, Sigusr_ListedAmongTheSignalsToHandle_StopsTheJob) {
   Launcher launcher(Standalone(1, {"--signals-to-handle=SIGUSR1", "--shutdown-timeout=0.2"}, kTellSignals));
   ASSERT_TRUE(AllUp(&launcher, 1));
   launcher.Signal(SIGUSR1);
   EXPECT_EQ(launcher.Wait(), 128 + SIGUSR1);
-}
-
-TEST(LifeTest, StopGrace_IsToldToTheWorkers) {
-  Finished launcher(0, Standalone(1, {"--shutdown-timeout=2.5"}, "echo grace=$DDPRUN_STOP_GRACE"));
-  EXPECT_EQ(launcher.Out(), "grace=2.5\n");
 }
 
 class SlurmLifeTest : public ::testing::Test {
@@ -144,14 +127,6 @@ TEST_F(SlurmLifeTest, Sigterm_OfTheStep_IsNotSentToTheWorkersAgain) {
   EXPECT_THAT(launcher.Err(), HasSubstr("received SIGTERM from SLURM; workers have 500ms to save and end"));
 }
 
-TEST_F(SlurmLifeTest, Sigterm_OfSomebodyElse_IsPassedOn) {
-  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.5"}, kTellSignals), Environment());
-  ASSERT_TRUE(AllUp(&launcher, 2));
-  launcher.Signal(SIGTERM);
-  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
-  EXPECT_EQ(Count(launcher.Out(), "term"), 2) << launcher.Out();
-}
-
 TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) {
   Launcher launcher(Standalone(2, {"--max-restarts=3"}, "echo \"up $$ .\"; exec sleep 1000"), Environment());
   ASSERT_TRUE(AllUp(&launcher, 2));
@@ -161,36 +136,6 @@ TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) 
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), "up "), 2) << "nothing was started again: " << launcher.Out();
-}
-
-TEST_F(SlurmLifeTest, WorkerFailsByItself_IsAFailureAndIsRestarted) {
-  Finished launcher(
-      0, Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
-      Environment());
-  EXPECT_THAT(launcher.Err(), HasSubstr("exited with code 7"));
-}
-
-// One of two nodes has received the signal and its workers are dead, so that the other node's workers fail before that
-// node receives the signal.
-TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
-  const int port = FreePort();
-  const std::vector<std::string> flags =
-      NodeFlags(port, "2", 1, {"--local-addr=127.0.0.1", "--max-restarts=2"},
-                "echo \"up $$ .\"; [ $LATE ] || exec sleep 1000; while [ ! -e " + folder_.File("dead") +
-                    " ]; do sleep 0.01; done; echo lost; exit 1");
-  std::map<std::string, std::string> environment = Environment();
-  Launcher early(flags, environment);
-  environment["LATE"] = "1";
-  Launcher late(flags, environment);
-  ASSERT_TRUE(AllUp(&early, 1));
-  ASSERT_TRUE(AllUp(&late, 1));
-  std::vector<pid_t> all = Workers(early.Out());
-  all.push_back(early.pid());
-  SendAsSlurm("TERM", all);
-  Touch(folder_.File("dead"));
-  ASSERT_TRUE(late.WaitForOut("lost"));
-  SendAsSlurm("TERM", {late.pid()});
-  ExpectEnd({&early, &late}, 128 + SIGTERM);
 }
 
 }  // namespace

@@ -21,23 +21,10 @@ TEST(OneNodeTest, Workers_TwoSlots_GetRanksAndTheLauncherExitsWithZero) {
   EXPECT_EQ(launcher.Err(), "");
 }
 
-TEST(OneNodeTest, Workers_EveryVariableOfTorchrunIsSet) {
-  Finished launcher(
-      0, Standalone(
-             1, {"--max-restarts=3", "--rdzv-id=abc", "--role=trainer"},
-             "for name in LOCAL_RANK RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE GROUP_WORLD_SIZE "
-             "ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
-             "TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE TORCH_NCCL_ASYNC_ERROR_HANDLING "
-             "TORCHELASTIC_ERROR_FILE; do "
-             "eval echo \"$name=[\\$$name]\"; done"));
-  const std::string out = launcher.Out();
-  for (const char* expected :
-       {"LOCAL_RANK=[0]", "ROLE_NAME=[trainer]", "MASTER_ADDR=[127.0.0.1]", "TORCHELASTIC_MAX_RESTARTS=[3]",
-        "TORCHELASTIC_RUN_ID=[abc]", "TORCHELASTIC_USE_AGENT_STORE=[True]", "TORCH_NCCL_ASYNC_ERROR_HANDLING=[1]",
-        "TORCHELASTIC_RESTART_COUNT=[0]", "ROLE_WORLD_SIZE=[1]"}) {
-    EXPECT_NE(out.find(expected), std::string::npos) << expected << " in\n" << out;
-  }
-  EXPECT_THAT(out, Not(HasSubstr("[]")));
+TEST(OneNodeTest, Workers_HaveTheValuesOfTheFlags) {
+  Finished launcher(0, Standalone(1, {"--max-restarts=3", "--rdzv-id=abc", "--role=trainer"},
+                                  "echo $ROLE_NAME $TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $MASTER_ADDR"));
+  EXPECT_EQ(launcher.Out(), "trainer 3 abc 127.0.0.1\n");
 }
 
 TEST(OneNodeTest, WorkerFails_NoRestarts_ExitsWithItsCodeAndSaysWhoFailed) {
@@ -47,31 +34,25 @@ TEST(OneNodeTest, WorkerFails_NoRestarts_ExitsWithItsCodeAndSaysWhoFailed) {
   EXPECT_THAT(err, Not(HasSubstr("SIGTERM"))) << "the sibling that the launcher ended is no failure";
 }
 
-TEST(OneNodeTest, WorkerKilled_ExitsWith128PlusSignal) {
-  Finished launcher(128 + SIGSEGV, Standalone(2, {}, "if [ $RANK = 0 ]; then kill -SEGV $$; fi; exec sleep 1000"));
-  EXPECT_THAT(launcher.Err(), HasSubstr("SIGSEGV"));
-}
-
-TEST(OneNodeTest, WorkerFails_RestartsLeft_AllWorkersRestartWithTheSameCount) {
-  Finished launcher(0, Standalone(3, {"--max-restarts=2"},
-                                  std::string(kSayRank) + "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
-                                                          "  if [ $RANK = 1 ]; then exit 3; fi; exec sleep 1000; fi"));
-  EXPECT_EQ(Count(launcher.Out(), "attempt=1"), 3) << launcher.Out();
-}
-
 TEST(OneNodeTest, WorkerAlwaysFails_BudgetIsSpentThenItsCodeIsTheExitCode) {
   Finished launcher(9, Standalone(1, {"--max-restarts=2"}, "echo attempt; exit 9"));
   EXPECT_EQ(Count(launcher.Out(), "attempt"), 3);
 }
 
-TEST(OneNodeTest, ProgramMissing_FailsAtOnceWithoutRestarts) {
-  Finished launcher(127, {"--standalone", "--nproc-per-node=2", "--max-restarts=5", "--no-python", "/no/such/program"});
-  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("/no/such/program"), Not(HasSubstr("new round"))));
-}
-
-TEST(OneNodeTest, WorkerSaysThatStartingAgainIsNoUse_EndsAtOnceWithItsCode) {
-  Finished launcher(78, Standalone(2, {"--max-restarts=5"}, "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000"));
-  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("exited with 78 (non-restartable)"), Not(HasSubstr("new round"))));
+TEST(OneNodeTest, ProgramThatCantBeStarted_IsSaidOnceWithoutRestarts) {
+  const struct {
+    std::vector<std::string> command;
+    int exit_code;
+    const char* reason;
+  } kCases[] = {{{"--no-python", "/no/such/program"}, 127, "/no/such/program"},
+                {{"--no-python", "/etc/passwd"}, 126, "/etc/passwd"},
+                {{"no_such_script.py"}, 127, "was not started: no such script: no_such_script.py\n"}};
+  for (const auto& [command, exit_code, reason] : kCases) {
+    std::vector<std::string> flags = {"--standalone", "--nproc-per-node=2", "--max-restarts=5"};
+    flags.insert(flags.end(), command.begin(), command.end());
+    Finished launcher(exit_code, flags);
+    EXPECT_THAT(launcher.Err(), AllOf(HasSubstr(reason), Not(HasSubstr("new round"))));
+  }
 }
 
 // Writes an executable file and returns its name.
@@ -104,25 +85,13 @@ TEST(OneNodeTest, ShowConfig_PrintsAndStartsNothing) {
   EXPECT_EQ(launcher.Err(), "");
 }
 
-TEST(OneNodeTest, ProgramNotExecutable_ExitsWith126) {
-  Finished launcher(126, {"--standalone", "--no-python", "/etc/passwd"});
-}
-
 TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
   TempDir dir;
+  // One each of the parser, of the configuration, of the files.
   const std::vector<std::vector<std::string>> bad = {
-      {},
-      {"--nnodes=0", "x.py"},
-      {"--nnodes=2", "x.py"},
-      {"--nnodes=2:1", "--rdzv-endpoint=localhost", "x.py"},
-      {"--nproc-per-node=many", "x.py"},
       {"--no-such-flag", "x.py"},
-      {"--rdzv-endpoint=host:99999", "--nnodes=2", "x.py"},
-      {"--max-restarts=-1", "x.py"},
-      {"--rdzv-conf=join_timeot=3", "x.py"},
+      {"--nnodes=2", "x.py"},
       {"--log-dir=/dev/null/logs", "--tee=3", "x.py"},
-      {"--port-range=5", "x.py"},
-      {"--port-range=20000-20100", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400", "x.py"},
   };
   for (const auto& arguments : bad) {
     Finished launcher(2, arguments, {{"TMPDIR", dir.path()}});
@@ -178,11 +147,6 @@ TEST(OneNodeTest, Tee_ALongLineStaysWhole) {
   }
 }
 
-TEST(OneNodeTest, NoSuchScript_IsSaidOnce) {
-  Finished launcher(127, {"--standalone", "no_such_script.py"});
-  EXPECT_THAT(launcher.Err(), HasSubstr("was not started: no such script: no_such_script.py\n"));
-}
-
 TEST(OneNodeTest, Run_LeavesNothingInTheTemporaryFolder) {
   TempDir dir;
   Finished good(0, Standalone(2, {}, "exit 0"), {{"TMPDIR", dir.path()}});
@@ -197,14 +161,6 @@ TEST(OneNodeTest, Sigterm_ReachesTheWorkersWhichMaySaveBeforeTheyGo) {
   launcher.Signal(SIGTERM);
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
   EXPECT_EQ(Count(launcher.Out(), "saved"), 2) << launcher.Out();
-}
-
-TEST(OneNodeTest, Sigint_WorkersIgnoreIt_AreKilledAfterTheGrace) {
-  Launcher launcher(
-      Standalone(2, {"--shutdown-timeout=0.2"}, "trap '' TERM INT; echo up; while :; do sleep 0.02; done"));
-  ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), "up") == 2; }));
-  launcher.Signal(SIGINT);
-  EXPECT_EQ(launcher.Wait(), 128 + SIGINT);
 }
 
 // Process ids that a worker printed as "name=PID .".
@@ -231,15 +187,6 @@ TEST(OneNodeTest, LauncherKilled_NothingOutlivesIt) {
     for (pid_t pid : Pids(launcher.Out(), name)) {
       EXPECT_TRUE(Eventually([&] { return !Alive(pid); })) << name << " " << pid;
     }
-  }
-}
-
-TEST(OneNodeTest, WorkersEnd_GrandchildrenAreSwept) {
-  Finished launcher(0, Standalone(2, {}, std::string(kFamily) + "exit 0"));
-  for (const char* name : {"child", "stray"}) {
-    const std::vector<pid_t> pids = Pids(launcher.Out(), name);
-    EXPECT_EQ(pids.size(), 2u);
-    for (pid_t pid : pids) EXPECT_FALSE(Alive(pid)) << name;
   }
 }
 
@@ -367,14 +314,6 @@ TEST(OneNodeTest, NumaBinding_CantBeHad_IsAnErrorBeforeAnythingStarts) {
   EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES names MIG-1"));
 }
 
-TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {
-  Finished launcher(0, Standalone(2, {"--tee=1"}, "i=0; while [ $i -lt 20000 ]; do echo $RANK-$i; i=$((i+1)); done"));
-  const std::string out = launcher.Out();
-  EXPECT_EQ(Lines(out), 40000);
-  EXPECT_THAT(out, HasSubstr("[default0]:0-19999\n"));
-  EXPECT_LT(out.find("[default1]:1-9\n"), out.find("[default1]:1-19999\n"));
-}
-
 TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   TempDir dir;
   FILE* script = fopen(dir.File("t.py").c_str(), "w");
@@ -383,11 +322,6 @@ TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   fclose(script);
   Finished launcher(0, {"--nproc_per_node", "2", dir.File("t.py"), "--nnodes=9", "-m", "x"});
   EXPECT_THAT(launcher.Out(), HasSubstr("1 ['--nnodes=9', '-m', 'x']"));
-}
-
-TEST(OneNodeTest, ManyWorkers_SixtyFour) {
-  Finished launcher(0, Standalone(64, {}, "echo $RANK"));
-  EXPECT_EQ(Lines(launcher.Out()), 64);
 }
 
 TEST(OneNodeTest, NestedLauncher_EachHasItsOwnWorld) {

@@ -34,21 +34,14 @@ def say(what):
     restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
     print(f"{what} rank={text} pid={os.getpid()} restarts={restarts} .\n", end="", flush=True)
 
-def in_first_round(variable):
-    return os.environ.get(variable) == os.environ["RANK"] and os.environ["DDPRUN_ROUND"] == "1"
-
 if os.environ.get("PLAIN") == os.environ["RANK"]:
     say("new")
     signal.pause()
 worker.keep_process(on_suspend=lambda suspend: None)
 say("new")
 while True:
-    if in_first_round("MUTE"):
-        signal.pause()
     if not worker.suspended(int(first)):
         signal.pause()  # until SIGTERM
-    if in_first_round("DIES_SUSPENDED"):
-        os.kill(os.getpid(), signal.SIGKILL)
     print(f"suspended {worker.suspend_requested()} .\n", end="", flush=True)
     round = worker.next_round()
     if round is None:
@@ -152,64 +145,11 @@ TEST_F(ReformE2eTest, OneOfThreeIsKilled_TheOthersKeepTheirProcesses) {
   EndAll({launcher.get()}, ExpectReplaced({launcher.get()}, second, {1}, 3));
 }
 
-TEST_F(ReformE2eTest, TwoDieAtOnce) {
-  const auto launcher = Launch(3, {"--standalone"});
-  const auto first = WaitForRound({launcher.get()}, 1, 3);
-  launcher->Signal(SIGSTOP);
-  kill(first.at(0).pid, SIGKILL);
-  kill(first.at(2).pid, SIGKILL);
-  launcher->Signal(SIGCONT);
-  EndAll({launcher.get()}, ExpectReplaced({launcher.get()}, first, {0, 2}));
-}
-
-TEST_F(ReformE2eTest, ASecondDiesWhileTheFirstIsReplaced) {
-  const auto launcher = Launch(3, {"--standalone"}, {{"DIES_SUSPENDED", "2"}});
-  const auto first = WaitForRound({launcher.get()}, 1, 3);
-  kill(first.at(1).pid, SIGKILL);
-  // The next round may have begun already, or not.
-  std::map<int, Said> last;
-  ASSERT_TRUE(Eventually([&] {
-    for (const int round : {2, 3}) {
-      last = InRound(launcher.get(), round);
-      if (last.size() == 3 && !last[2].kept) return true;
-    }
-    return false;
-  })) << launcher->Out()
-      << launcher->Err();
-  EXPECT_EQ(last[0].pid, first.at(0).pid);
-  EndAll({launcher.get()}, last);
-}
-
-TEST_F(ReformE2eTest, OneThatDoesNotAnswerIsKilledAndReplaced) {
-  const auto launcher = Launch(3, {"--standalone", "--shutdown-timeout=1"}, {{"MUTE", "2"}});
-  const auto first = WaitForRound({launcher.get()}, 1, 3);
-  kill(first.at(1).pid, SIGKILL);
-  const auto second = ExpectReplaced({launcher.get()}, first, {1, 2});
-  EXPECT_THAT(launcher->Err(), HasSubstr("rank 2 did not suspend in time: killed"));
-  EndAll({launcher.get()}, second);
-}
-
-TEST_F(ReformE2eTest, NoRestartsLeft_SuspendedWorkersEnd) {
-  const auto launcher = Launch(3, {"--standalone", "--max-restarts=0"});
-  const auto first = WaitForRound({launcher.get()}, 1, 3);
-  kill(first.at(1).pid, SIGKILL);
-  EXPECT_EQ(launcher->Wait(), 128 + SIGKILL) << launcher->Err();
-  for (const auto& [rank, worker] : first) EXPECT_FALSE(Alive(worker.pid)) << rank;
-}
-
 TEST_F(ReformE2eTest, TwoNodes_WorkersOfBothAreKept) {
   const auto a = Node("2", 2), b = Node("2", 2);
   const auto first = WaitForRound({a.get(), b.get()}, 1, 4);
   kill(first.at(3).pid, SIGKILL);
   EndAll({a.get(), b.get()}, ExpectReplaced({a.get(), b.get()}, first, {3}));
-}
-
-TEST_F(ReformE2eTest, OnePlainWorker_AllAreStartedAgainAndTheLogSaysWhy) {
-  const auto launcher = Launch(3, {"--standalone"}, {{"PLAIN", "2"}});
-  const auto first = WaitForRound({launcher.get()}, 1, 3);
-  kill(first.at(0).pid, SIGKILL);
-  EndAll({launcher.get()}, ExpectReplaced({launcher.get()}, first, {0, 1, 2}));
-  EXPECT_THAT(launcher->Err(), HasSubstr("stopping all workers of this node, because rank 2 can't re-form"));
 }
 
 TEST_F(ReformE2eTest, OnePlainWorkerOnAnotherNode_AllAreStartedAgainAndTheLogSaysWhy) {

@@ -1,12 +1,7 @@
 // The worker link with real launchers. The workers are Python programs that speak it with the standard library alone.
 // Sections are those of docs/worker_protocol.md.
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstddef>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -65,7 +60,7 @@ if rank == 0:
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("exited with code 3; last reported step 120, phase backward, loss 2.5, ")) << err;
   EXPECT_THAT(err, HasSubstr("  progress  : last reported step 120, phase backward, loss 2.5, ")) << err;
-  EXPECT_THAT(err, Not(HasSubstr("121"))) << "the other one was only stopped";
+  EXPECT_THAT(err, Not(HasSubstr("step 121"))) << "the other one was only stopped";
 }
 
 TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
@@ -79,21 +74,6 @@ TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
   for (const std::string& err : {a.Err(), b.Err()}) {
     EXPECT_THAT(err, AllOf(HasSubstr("rank      : 1 "), HasSubstr("  progress  : last reported step 120"))) << err;
   }
-}
-
-TEST_F(WorkerLinkTest, PlainWorkers_NothingChanges) {
-  Finished launcher(3, Flags(1, "sys.exit(3)\n"), python_);
-  EXPECT_THAT(launcher.Err(), AllOf(Not(HasSubstr("worker link")), Not(HasSubstr("progress")), HasSubstr("code 3")));
-}
-
-TEST_F(WorkerLinkTest, WorkersOfAForkServerReportToo) {
-  std::ofstream(dir_.File("a_module.py")) << "";
-  std::map<std::string, std::string> environment = python_;
-  environment["PYTHONPATH"] = dir_.path();
-  Finished launcher(3, Flags(4, absl::StrCat("link = connect()\n", kReport, "sys.exit(3)\n"), {"--preload=a_module"}),
-                    environment);
-  EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 120")) << launcher.Err();
-  EXPECT_THAT(launcher.Err(), Not(HasSubstr("worker link"))) << launcher.Err();
 }
 
 TEST_F(WorkerLinkTest, Section2_4_RubbishAndFloods_OneLineEach_TheJobSucceeds) {
@@ -123,60 +103,6 @@ sys.exit(3)
 )")),
                     python_);
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 120")) << launcher.Err();
-}
-
-TEST_F(WorkerLinkTest, Section2_3_ASecondConnectionIsClosed_TheFirstCounts) {
-  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
-other = connect()
-assert other.recv(1) == b""
-sys.exit(3)
-)")),
-                    python_);
-  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("this worker already has a connection"),
-                                    HasSubstr("exited with code 3; last reported step 120")))
-      << launcher.Err();
-}
-
-// A running launcher whose worker prints the link's address and waits.
-class RunningLinkTest : public WorkerLinkTest {
- protected:
-  RunningLinkTest()
-      : launcher_(Flags(1, R"(
-link = connect()
-print("address", os.environ["DDPRUN_WORKER_LINK"], ".", flush=True)
-signal.pause()
-)"),
-                  python_) {
-    EXPECT_TRUE(launcher_.WaitForOut(" .")) << launcher_.Err();
-    const std::string out = launcher_.Out();
-    const size_t begin = out.find('@');
-    address_ = out.substr(begin, out.find(' ', begin) - begin);
-  }
-
-  Launcher launcher_;
-  std::string address_;
-};
-
-TEST_F(RunningLinkTest, Section2_2_AProcessThatIsNoWorkerIsRefused) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  std::copy(address_.begin() + 1, address_.end(), to.sun_path + 1);
-  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), offsetof(sockaddr_un, sun_path) + address_.size()), 0);
-  char byte;
-  EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
-  close(fd);
-  EXPECT_TRUE(launcher_.WaitForErr(absl::StrCat("worker link: closed the connection of process ", getpid(),
-                                                ": it is not a worker of this launcher\n")));
-  launcher_.Signal(SIGTERM);
-  EXPECT_EQ(launcher_.Wait(), 128 + SIGTERM);
-}
-
-TEST_F(RunningLinkTest, Section2_1_NothingIsLeftOfAKilledLauncher) {
-  EXPECT_THAT(ReadFile("/proc/net/unix"), HasSubstr(address_));
-  launcher_.Signal(SIGKILL);
-  EXPECT_EQ(launcher_.Wait(), 128 + SIGKILL);
-  EXPECT_TRUE(Eventually([&] { return ReadFile("/proc/net/unix").find(address_) == std::string::npos; }));
 }
 
 }  // namespace

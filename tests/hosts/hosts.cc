@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "tests/hosts/namespaces.h"
 
 namespace ddprun::testing {
 namespace {

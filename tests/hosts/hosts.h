@@ -8,6 +8,10 @@
 
 namespace ddprun::testing {
 
+// Set by the main() of tests with hosts: why they are not in namespaces of their own; empty if they are. A test program
+// that uses it gets that main() instead of gtest_main's.
+extern std::string namespaces_error;
+
 // Hosts on a network, on one machine: network namespaces joined by bridges. Host i of 1 .. count is called node<i>. On
 // network n its interface is eth<n>, its addresses 10.<77+n>.0.<i> and fd<77+n>::<i>, with a route to that network and
 // no other. At first all are on network 0. Names resolve by the hosts file only, without delay.

@@ -1,6 +1,4 @@
 // main() of tests with hosts: enters new namespaces, then runs the tests.
-#include "tests/hosts/namespaces.h"
-
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -13,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+
+#include "tests/hosts/hosts.h"
 
 namespace {
 
