@@ -18,44 +18,37 @@
 // A launcher of two workers in a job of two nodes. Its effects are read as words.
 namespace ddprun::launcher {
 
-// One or two words per effect, so that a test reads as a list of the launcher's actions. Log lines are left out.
-inline std::string Render(const AgentMachine::Effects& effects) {
-  std::vector<std::string> words;
-  for (const AgentEffect& e : effects) {
-    if (const auto* send = std::get_if<effect::Send>(&e)) {
-      if (const auto* m = std::get_if<rendezvous::Join>(&send->message)) {
-        static const char* const kPhases[] = {"", "idle", "running", "succeeded", "stopping"};
-        words.push_back(absl::StrCat("join ", m->incarnation(), " ", kPhases[static_cast<int>(m->phase())]));
-      } else if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) {
-        words.push_back("heartbeat");
-      } else if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&send->message)) {
-        words.push_back(absl::StrCat("failed ", m->round(), " rank ", m->failure().rank()));
-      } else if (const auto* m = std::get_if<rendezvous::GroupSucceeded>(&send->message)) {
-        words.push_back(absl::StrCat("succeeded ", m->round()));
-      } else if (const auto* m = std::get_if<rendezvous::Ready>(&send->message)) {
-        words.push_back(absl::StrCat("ready ", m->left_round()));
-      } else {
-        words.push_back("leave");
-      }
-    } else if (std::holds_alternative<effect::ResetConnection>(e)) {
-      words.push_back("reset");
-    } else if (std::holds_alternative<effect::OpenStore>(e)) {
-      words.push_back("store");
-    } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
-      words.push_back(absl::StrCat("spawn ", spawn->assignment.round()));
-    } else if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
-      if (signal->signal != SIGCONT) words.push_back(absl::StrCat("signal ", signal->signal));
-    } else if (std::holds_alternative<effect::KillWorkers>(e)) {
-      words.push_back("kill");
-    } else if (std::holds_alternative<effect::SweepOrphans>(e)) {
-      words.push_back("sweep");
-    } else if (std::holds_alternative<effect::ReportMissingRanks>(e)) {
-      words.push_back("missing");
-    } else if (const auto* exit = std::get_if<effect::Exit>(&e)) {
-      words.push_back(absl::StrCat("exit ", exit->code));
+// One or two words, so that a test reads as a list of the launcher's actions; empty for log lines.
+inline std::string Render(const AgentEffect& e) {
+  if (const auto* send = std::get_if<effect::Send>(&e)) {
+    if (const auto* m = std::get_if<rendezvous::Join>(&send->message)) {
+      static const char* const kPhases[] = {"", "idle", "running", "succeeded", "stopping"};
+      return absl::StrCat("join ", m->incarnation(), " ", kPhases[static_cast<int>(m->phase())]);
     }
+    if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) return "heartbeat";
+    if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&send->message)) {
+      return absl::StrCat("failed ", m->round(), " rank ", m->failure().rank());
+    }
+    if (const auto* m = std::get_if<rendezvous::GroupSucceeded>(&send->message)) {
+      return absl::StrCat("succeeded ", m->round());
+    }
+    if (const auto* m = std::get_if<rendezvous::Ready>(&send->message)) {
+      return absl::StrCat("ready ", m->left_round(), m->left_out() ? " left out" : "");
+    }
+    return "leave";
   }
-  return absl::StrJoin(words, ", ");
+  if (std::holds_alternative<effect::ResetConnection>(e)) return "reset";
+  if (std::holds_alternative<effect::OpenStore>(e)) return "store";
+  if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e))
+    return absl::StrCat("spawn ", spawn->assignment.round());
+  if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
+    return signal->signal == SIGCONT ? "" : absl::StrCat("signal ", signal->signal);
+  }
+  if (std::holds_alternative<effect::KillWorkers>(e)) return "kill";
+  if (std::holds_alternative<effect::SweepOrphans>(e)) return "sweep";
+  if (std::holds_alternative<effect::ReportMissingRanks>(e)) return "missing";
+  if (const auto* exit = std::get_if<effect::Exit>(&e)) return absl::StrCat("exit ", exit->code);
+  return "";
 }
 
 // The first message of this type that is sent; null if there is none.
@@ -69,19 +62,15 @@ const Message* Sent(const AgentMachine::Effects& effects) {
   return nullptr;
 }
 
-inline std::string Printed(const AgentMachine::Effects& effects) {
-  std::string text;
-  for (const AgentEffect& e : effects) {
-    if (const auto* print = std::get_if<effect::Print>(&e)) absl::StrAppend(&text, print->text, "\n");
-  }
-  return text;
-}
-
 class AgentMachineTest : public ::testing::Test {
  protected:
-  AgentMachineTest() : AgentMachineTest(Settings()) {}
-  explicit AgentMachineTest(AgentSettings settings) : machine_(std::move(settings), now_) {
-    machine_.Start(now_, &effects_);
+  AgentMachineTest() { Start(Settings()); }
+
+  // Begins anew with these settings.
+  void Start(AgentSettings settings) {
+    effects_.clear();
+    machine_.emplace(std::move(settings), now_);
+    machine_->Start(now_, &effects_);
     EXPECT_EQ(Take(), "store");
   }
 
@@ -111,59 +100,68 @@ class AgentMachineTest : public ::testing::Test {
 
   static rendezvous::Verdict Failed(int code) { return rendezvous::NewVerdict(false, "", Failure(0), code); }
 
+  virtual std::string Word(const AgentEffect& e) const { return Render(e); }
+
   // Opens the store on request, as the shell does.
   std::string Take() {
+    std::vector<std::string> words;
+    printed_.clear();
     for (size_t i = 0; i < effects_.size(); ++i) {
-      if (std::holds_alternative<effect::OpenStore>(effects_[i])) machine_.OnStoreOpened({++port_}, now_, &effects_);
+      if (const auto* print = std::get_if<effect::Print>(&effects_[i])) absl::StrAppend(&printed_, print->text, "\n");
+      if (std::string word = Word(effects_[i]); !word.empty()) words.push_back(std::move(word));
+      if (store_opens_ && std::holds_alternative<effect::OpenStore>(effects_[i])) {
+        machine_->OnStoreOpened({++port_}, now_, &effects_);
+      }
     }
-    const std::string text = Render(effects_);
-    printed_ = Printed(effects_);
     effects_.clear();
-    return text;
+    return absl::StrJoin(words, ", ");
   }
   std::string Connect() {
-    machine_.OnConnected(now_, &effects_);
+    machine_->OnConnected(now_, &effects_);
     return Take();
   }
-  // Connects, and is welcomed by a server in this process.
+  std::string Welcome() { return Say(WelcomeEvery(interval_)); }
   void Join() {
     Connect();
-    Say(WelcomeEvery(absl::InfiniteDuration()));
+    Welcome();
   }
   std::string Say(rendezvous::ServerMessage message) {
-    machine_.OnServerMessage(message, now_, &effects_);
+    machine_->OnServerMessage(message, now_, &effects_);
     return Take();
   }
   std::string End(std::vector<WorkerEnd> ends) {
-    machine_.OnWorkersEnded(ends, now_, &effects_);
+    machine_->OnWorkersEnded(ends, now_, &effects_);
     return Take();
   }
   std::string EndBadly() { return End({{0, Failure(0)}, {1, Failure(1)}}); }
   std::string Signal(int number, bool from_batch_system = false) {
-    machine_.OnSignal({number, absl::StrCat("signal ", number), from_batch_system, absl::Seconds(61)}, now_, &effects_);
+    machine_->OnSignal({number, absl::StrCat("signal ", number), from_batch_system, absl::Seconds(61)}, now_,
+                       &effects_);
     return Take();
   }
   std::string Lose(bool permanent = false) {
-    machine_.OnDisconnected("connection refused", permanent, now_, now_, &effects_);
+    machine_->OnDisconnected("connection refused", permanent, now_, now_, &effects_);
     return Take();
   }
   // Advances the time to the next deadline and handles it.
   std::string Due() {
-    now_ = machine_.NextDeadline();
-    machine_.OnDeadline(now_, &effects_);
+    now_ = machine_->NextDeadline();
+    machine_->OnDeadline(now_, &effects_);
     return Take();
   }
   void Run(uint64_t round = 1) {
     Join();
     ASSERT_EQ(Say(rendezvous::NewAssign(Round(round))), absl::StrCat("spawn ", round));
-    ASSERT_EQ(machine_.state(), AgentMachine::State::kRunning);
+    ASSERT_EQ(machine_->state(), AgentMachine::State::kRunning);
   }
 
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
-  AgentMachine machine_;
+  std::optional<AgentMachine> machine_;
   AgentMachine::Effects effects_;
   std::string printed_;
   int port_ = 0;
+  bool store_opens_ = true;
+  absl::Duration interval_ = absl::InfiniteDuration();  // of heartbeats; infinite: the server is in this process
 };
 
 }  // namespace ddprun::launcher

@@ -21,13 +21,13 @@ using State = AgentMachine::State;
 
 TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
   EXPECT_EQ(Connect(), "join 1 idle");
-  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "");
+  EXPECT_EQ(Welcome(), "");
   EXPECT_EQ(Say(rendezvous::NewAssign(Round(1))), "spawn 1");
-  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "a running job must not wake up";
+  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture()) << "a running job must not wake up";
   EXPECT_EQ(End({{0, std::nullopt}}), "");
   EXPECT_EQ(End({{1, std::nullopt}}), "sweep, succeeded 1");
   EXPECT_EQ(Say(rendezvous::NewFinish(TextProto<Verdict>("succeeded: true"))), "sweep, exit 0");
-  EXPECT_EQ(machine_.state(), State::kDone);
+  EXPECT_EQ(machine_->state(), State::kDone);
 }
 
 TEST_F(AgentMachineTest, OnWorkersEnded_OneFailed_ReportsItAtOnceAndStopsTheOther) {
@@ -43,7 +43,7 @@ TEST_F(AgentMachineTest, OnWorkersEnded_AllFailedAtOnce_TheCauseIsReportedTheOth
   WorkerFailure lost_peer = Failure(0);
   lost_peer.set_signal(SIGPIPE);
   EXPECT_EQ(End({{0, lost_peer}, {1, Failure(1)}}), "failed 1 rank 1, sweep, store, ready 1");
-  machine_.OnServerMessage(rendezvous::NewFinish(Failed(137)), now_, &effects_);
+  machine_->OnServerMessage(rendezvous::NewFinish(Failed(137)), now_, &effects_);
   const auto& exit = std::get<effect::Exit>(effects_.back());
   EXPECT_EQ(exit.code, 137);
   ASSERT_EQ(exit.siblings.size(), 1u);
@@ -53,45 +53,40 @@ TEST_F(AgentMachineTest, OnWorkersEnded_AllFailedAtOnce_TheCauseIsReportedTheOth
 TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGraceAndAbandonedAfterAnother) {
   Run();
   EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b joined")), "signal 15");
-  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
+  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(30));
   EXPECT_EQ(Due(), "kill");
   EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
 }
 
 // The server receives the port at which the store listens.
 TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
-  machine_.OnConnected(now_, &effects_);
-  EXPECT_EQ(std::get<rendezvous::Join>(std::get<effect::Send>(effects_.at(0)).message).store_port(), 1);
-  Take();
-  Say(WelcomeEvery(absl::InfiniteDuration()));
-  Say(rendezvous::NewAssign(Round(1)));
-  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
-  EXPECT_EQ(Render(effects_), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
-  effects_.clear();
-  EXPECT_EQ(machine_.state(), State::kStopping);
-  machine_.OnStoreOpened({4711, "its secret"}, now_, &effects_);
-  ASSERT_EQ(effects_.size(), 1u);
-  EXPECT_EQ(std::get<rendezvous::Ready>(std::get<effect::Send>(effects_[0]).message),
-            (rendezvous::NewReady(1, 4711, "its secret")));
-  EXPECT_EQ(machine_.state(), State::kIdle);
+  machine_->OnConnected(now_, &effects_);
+  EXPECT_EQ(Sent<rendezvous::Join>(effects_)->store_port(), 1);
+  Run();
+  store_opens_ = false;
+  EXPECT_EQ(EndBadly(), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
+  EXPECT_EQ(machine_->state(), State::kStopping);
+  machine_->OnStoreOpened({4711, "its secret"}, now_, &effects_);
+  EXPECT_EQ(*Sent<rendezvous::Ready>(effects_), rendezvous::NewReady(1, 4711, "its secret"));
+  EXPECT_EQ(machine_->state(), State::kIdle);
 }
 
 TEST_F(AgentMachineTest, OnSignal_WhileTheStoreIsBeingOpened_Exits) {
   Run();
-  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
-  effects_.clear();
+  store_opens_ = false;
+  EndBadly();
   EXPECT_EQ(Signal(SIGTERM), "leave, sweep, exit 143");
 }
 
 TEST_F(AgentMachineTest, OnConnected_WhileTheStoreIsBeingOpened_ReadyFollows) {
   Run();
   Lose();
-  machine_.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now_, &effects_);
-  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
-  effects_.clear();
+  Welcome();
+  store_opens_ = false;
+  EndBadly();
   EXPECT_EQ(Connect(), "join 2 stopping");
-  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "failed 1 rank 0");
-  machine_.OnStoreOpened({2}, now_, &effects_);
+  EXPECT_EQ(Welcome(), "failed 1 rank 0");
+  machine_->OnStoreOpened({2}, now_, &effects_);
   EXPECT_EQ(Take(), "ready 1");
 }
 
@@ -104,10 +99,10 @@ TEST_F(AgentMachineTest, OnStopRound_AfterSuccess_GoesIdleAtOnce) {
 TEST_F(AgentMachineTest, OnStopRound_OfAnOldRoundOrWithoutOne_IsIgnored) {
   Connect();
   EXPECT_EQ(Say(rendezvous::NewStopRound(1, "")), "");
-  Say(WelcomeEvery(absl::InfiniteDuration()));
+  Welcome();
   EXPECT_EQ(Say(rendezvous::NewAssign(Round(5))), "spawn 5");
   EXPECT_EQ(Say(rendezvous::NewStopRound(4, "")), "");
-  EXPECT_EQ(machine_.state(), State::kRunning);
+  EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
 TEST_F(AgentMachineTest, OnAssign_OfTheSameOrAnOlderRound_IsIgnored) {
@@ -123,7 +118,7 @@ TEST_F(AgentMachineTest, OnSpawnFailed_SomeStarted_StopsThemAndReports) {
   Run();
   WorkerFailure missing = Failure(1);
   missing.set_restartable(false);
-  machine_.OnSpawnFailed({1}, missing, now_, &effects_);
+  machine_->OnSpawnFailed({1}, missing, now_, &effects_);
   EXPECT_EQ(Take(), "failed 1 rank 1, signal 15");
   EXPECT_EQ(Say(rendezvous::NewFinish(Failed(127))), "");
   EXPECT_EQ(End({{0, Failure(0)}}), "sweep, exit 127");
@@ -134,14 +129,14 @@ TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhe
   EXPECT_EQ(Lose(), "");
   EXPECT_THAT(printed_, HasSubstr("workers run on"));
   EXPECT_EQ(Connect(), "join 2 running");
-  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "");
-  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+  EXPECT_EQ(Welcome(), "");
+  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkersAndSaysWhy) {
   Run();
   Lose();
-  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Minutes(30));
+  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Minutes(30));
   EXPECT_EQ(Due(), "signal 15");
   EXPECT_THAT(printed_,
               HasSubstr("no rendezvous server at 10.0.0.1:29400 for 30m; here (10.0.0.2): connection refused"));
@@ -153,7 +148,7 @@ TEST_F(AgentMachineTest, OnWelcome_AfterAFailureThatWasNeverHeardOf_ReportsItBef
   Lose();
   EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "sweep, store") << "nobody to tell";
   EXPECT_EQ(Connect(), "join 2 stopping");
-  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "failed 1 rank 0, ready 1");
+  EXPECT_EQ(Welcome(), "failed 1 rank 0, ready 1");
 }
 
 TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
@@ -161,7 +156,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
   Lose();
   EXPECT_EQ(Connect(), "join 2 running");
   EXPECT_EQ(End({{0, std::nullopt}, {1, std::nullopt}}), "sweep");
-  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "succeeded 1");
+  EXPECT_EQ(Welcome(), "succeeded 1");
   Lose();
   EXPECT_EQ(Connect(), "join 3 succeeded");
 }
@@ -172,7 +167,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
   Lose();
   EXPECT_EQ(Connect(), "join 2 stopping");
   EXPECT_EQ(EndBadly(), "sweep, store");
-  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "ready 1");
+  EXPECT_EQ(Welcome(), "ready 1");
 }
 
 TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTimeout) {
@@ -180,7 +175,7 @@ TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTim
   EXPECT_EQ(Due(), "");
   EXPECT_THAT(printed_, HasSubstr("waiting for the rendezvous server at 10.0.0.1:29400; here (10.0.0.2): connection"));
   std::string last;
-  for (int i = 0; i < 20 && machine_.state() != State::kDone; ++i) last = Due();
+  for (int i = 0; i < 20 && machine_->state() != State::kDone; ++i) last = Due();
   EXPECT_EQ(last, "sweep, exit 1");
   EXPECT_EQ(now_, SteadyTime::FromStart(absl::Seconds(1000) + absl::Minutes(10)));
 }
@@ -212,37 +207,37 @@ TEST_F(AgentMachineTest, OnDeadline_Heartbeats_AreSentAndASilentServerIsLeft) {
 
 TEST_F(AgentMachineTest, OnRanksJoined_SomeMissingAfterTenSeconds_AreReportedUntilAllHaveCome) {
   Run();
-  machine_.OnRanksJoined(3, now_, &effects_);
-  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(10));
+  machine_->OnRanksJoined(3, now_, &effects_);
+  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(10));
   EXPECT_EQ(Due(), "missing");
   EXPECT_EQ(Due(), "missing");
-  machine_.OnRanksJoined(4, now_, &effects_);
-  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+  machine_->OnRanksJoined(4, now_, &effects_);
+  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
   Join();
   Say(rendezvous::NewAssign(
       TextProto("group_rank: 1 master_addr: 'fd77::1' master_port: 41141 master_host: 'head'", Round(1))));
-  machine_.OnRegistering(now_, &effects_);
-  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
+  machine_->OnRegistering(now_, &effects_);
+  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(5));
   EXPECT_EQ(Due(), "");
   EXPECT_THAT(printed_, StartsWith("here (10.0.0.2) can't reach the store of round 1 at [fd77::1]:41141 on head: no "
                                    "answer for 5s; its workers can't either: set --local-addr on head "));
-  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
-  machine_.OnStoreReached(absl::UnavailableError("connection timed out"), now_, &effects_);
+  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
+  machine_->OnStoreReached(absl::UnavailableError("connection timed out"), now_, &effects_);
   EXPECT_TRUE(effects_.empty()) << "it has been said";
   EndBadly();
   Say(rendezvous::NewAssign(TextProto("group_rank: 1", Round(2))));
-  machine_.OnRegistering(now_, &effects_);
-  machine_.OnStoreReached(absl::UnavailableError("connection refused"), now_, &effects_);
-  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(1)) << "the round may be over";
+  machine_->OnRegistering(now_, &effects_);
+  machine_->OnStoreReached(absl::UnavailableError("connection refused"), now_, &effects_);
+  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(1)) << "the round may be over";
   EndBadly();
-  EXPECT_GT(machine_.NextDeadline() - now_, absl::Seconds(5));
+  EXPECT_GT(machine_->NextDeadline() - now_, absl::Seconds(5));
 }
 
 TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
-  machine_.OnServing("this node serves at 127.0.0.1:29400");
+  machine_->OnServing("this node serves at 127.0.0.1:29400");
   Join();
   auto waiting = TextProto<rendezvous::Waiting>("nodes_joined: 1 min_nodes: 2 max_nodes: 2 hosts: 'here'");
   *waiting.mutable_remaining() = FromDuration(absl::InfiniteDuration());
@@ -255,33 +250,28 @@ TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
 
 TEST_F(AgentMachineTest, OnFatal_Running_LeavesStopsAndExitsWithOne) {
   Run();
-  machine_.OnFatal("no port for the store", now_, &effects_);
+  machine_->OnFatal("no port for the store", now_, &effects_);
   EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("no port for the store", true, 0));
   EXPECT_EQ(Take(), "leave, signal 15");
   EXPECT_EQ(EndBadly(), "sweep, exit 1");
 }
 
-class OtherSettingsTest : public AgentMachineTest {
- protected:
-  OtherSettingsTest()
-      : AgentMachineTest([] {
-          AgentSettings settings = Settings();
-          settings.shutdown_timeout = absl::ZeroDuration();
-          settings.expected_hosts = {"node1", "node2", "node3"};
-          return settings;
-        }()) {}
-};
-
-TEST_F(OtherSettingsTest, Stop_WithoutGrace_KillsAtOnce) {
+TEST_F(AgentMachineTest, Stop_WithoutGrace_KillsAtOnce) {
+  AgentSettings settings = Settings();
+  settings.shutdown_timeout = absl::ZeroDuration();
+  Start(settings);
   Run();
   EXPECT_EQ(Say(rendezvous::NewStopRound(1, "")), "kill");
 }
 
-TEST_F(OtherSettingsTest, ExpectedHosts_WaitAndItsEnd_NameThoseThatHaveNotCome) {
+TEST_F(AgentMachineTest, ExpectedHosts_WaitAndItsEnd_NameThoseThatHaveNotCome) {
+  AgentSettings settings = Settings();
+  settings.expected_hosts = {"node1", "node2", "node3"};
+  Start(settings);
   Join();
   const auto waiting = TextProto<rendezvous::Waiting>(
       "nodes_joined: 2 min_nodes: 3 max_nodes: 3 hosts: ['node1', 'node2'] remaining { seconds: 60 }");
-  machine_.OnServerMessage(waiting, now_, &effects_);
+  machine_->OnServerMessage(waiting, now_, &effects_);
   ASSERT_EQ(effects_.size(), 1u);
   EXPECT_EQ(std::get<effect::ShowStatus>(effects_[0]).text,
             "waiting for node3; 2 of 3 joined (joined: node1, node2); timing out in 1m0s");

@@ -2,15 +2,13 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "launcher/machine/agent_machine.h"
-#include "tests/launcher/machine/welcome.h"
+#include "tests/launcher/machine/agent_machine_fixture.h"
 #include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
@@ -28,7 +26,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(600);  // heartbeat timeout: l
 constexpr absl::Duration kGrace = absl::Seconds(20);
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
-std::string Render(const rendezvous::LauncherMessage& message) {
+std::string Rendered(const rendezvous::LauncherMessage& message) {
   const auto with = [](const auto& m) {
     std::string text;
     for (const rendezvous::Survivor& s : m.survivors()) {
@@ -46,8 +44,8 @@ std::string Render(const rendezvous::LauncherMessage& message) {
 }
 
 // One phrase per effect that concerns workers or reports about them.
-std::string Render(const AgentEffect& e) {
-  if (const auto* send = std::get_if<effect::Send>(&e)) return Render(send->message);
+std::string Rendered(const AgentEffect& e) {
+  if (const auto* send = std::get_if<effect::Send>(&e)) return Rendered(send->message);
   if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
     return absl::StrCat("spawn ", spawn->assignment.round(), "[", absl::StrJoin(spawn->ranks, " "), "]");
   }
@@ -76,24 +74,19 @@ std::string Render(const AgentEffect& e) {
 }
 
 // Three workers with ranks 4 to 6 of round 1; those in `aware` have connected.
-class ReformTest : public ::testing::Test {
+class ReformTest : public AgentMachineTest {
  protected:
   void Run(const LocalRanks& aware = {0, 1, 2}, absl::Duration grace = kGrace) {
-    AgentSettings settings;
-    settings.join.set_host("here");
+    AgentSettings settings = Settings();
     settings.join.set_slots(3);
     *settings.join.mutable_settings()->mutable_heartbeat_timeout() = FromDuration(kTimeout);
     settings.shutdown_timeout = grace;
     settings.reconnect_timeout = 2 * kTimeout;
-    settings.warning_signals = {SIGUSR1};
-    machine_ = std::make_unique<AgentMachine>(std::move(settings), now_);
-    machine_->Start(now_, &effects_);
-    machine_->OnStoreOpened({++port_}, now_, &effects_);
-    machine_->OnConnected(now_, &effects_);
-    Say(WelcomeEvery(kTimeout / 6));
+    Start(std::move(settings));
+    interval_ = kTimeout / 6;
+    Join();
     Assign(1, false);
     for (const int32_t rank : aware) Link(rank, Hello());
-    effects_.clear();
   }
 
   static LinkHello Hello() { return {2, 0, 0, 1, {"progress", "stop", "re-form", "checkpoint"}}; }
@@ -104,23 +97,7 @@ class ReformTest : public ::testing::Test {
     return {local_rank, failure, std::nullopt};
   }
 
-  std::string Take() {
-    std::vector<std::string> words;
-    printed_.clear();
-    for (size_t i = 0; i < effects_.size(); ++i) {
-      if (const auto* print = std::get_if<effect::Print>(&effects_[i])) absl::StrAppend(&printed_, print->text, "\n");
-      if (const std::string word = Render(effects_[i]); !word.empty()) words.push_back(word);
-      if (store_opens_ && std::holds_alternative<effect::OpenStore>(effects_[i])) {
-        machine_->OnStoreOpened({++port_}, now_, &effects_);
-      }
-    }
-    effects_.clear();
-    return absl::StrJoin(words, ", ");
-  }
-  std::string Say(rendezvous::ServerMessage message) {
-    machine_->OnServerMessage(message, now_, &effects_);
-    return Take();
-  }
+  std::string Word(const AgentEffect& e) const override { return Rendered(e); }
   std::string Assign(uint64_t round, bool keeps, int32_t base_rank = 4, std::optional<int32_t> source = std::nullopt) {
     auto assignment = TextProto<rendezvous::Assignment>("group_world_size: 2 world_size: 7 reason: 'all nodes joined'");
     assignment.set_round(round);
@@ -139,16 +116,10 @@ class ReformTest : public ::testing::Test {
   std::string Suspended(int32_t rank, std::optional<int64_t> step, uint64_t round = 1) {
     return Link(rank, LinkSuspended{round, step});
   }
-  std::string End(std::vector<WorkerEnd> ends) {
-    machine_->OnWorkersEnded(ends, now_, &effects_);
-    return Take();
-  }
   // Advances the time to the next deadline that has effects.
   std::string Wait() {
     while (true) {
-      now_ = machine_->NextDeadline();
-      machine_->OnDeadline(now_, &effects_);
-      if (std::string words = Take(); !words.empty()) return words;
+      if (std::string words = Due(); !words.empty()) return words;
     }
   }
   // Starts anew. Worker 1 was killed; the others are suspended until the next round.
@@ -159,13 +130,6 @@ class ReformTest : public ::testing::Test {
     Suspended(0, 120);
     EXPECT_EQ(Suspended(2, 121), "store, ready 1 0:120 2:121 can");
   }
-
-  SteadyTime now_ = kStart;
-  std::unique_ptr<AgentMachine> machine_;
-  AgentMachine::Effects effects_;
-  std::string printed_;
-  int port_ = 0;
-  bool store_opens_ = true;
 };
 
 TEST_F(ReformTest, OneDies_TheOthersAreKept_OnlyItIsStarted) {
@@ -264,10 +228,9 @@ TEST_F(ReformTest, Idle_SurvivorsDie_ReadyAgain) {
 TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
   LoseOne();
   machine_->OnDisconnected("gone", false, std::nullopt, now_, &effects_);
-  machine_->OnConnected(now_, &effects_);
-  EXPECT_EQ(Take(), "join 0:120 2:121 can");
+  EXPECT_EQ(Connect(), "join 0:120 2:121 can");
   EXPECT_EQ(End({Killed(0)}), "");
-  EXPECT_EQ(Say(WelcomeEvery(kTimeout / 6)), "ready 1 2:121 can");
+  EXPECT_EQ(Welcome(), "ready 1 2:121 can");
 }
 
 TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
@@ -395,8 +358,7 @@ TEST_F(ReformTest, Failed_ExplainedByTheEndOfAProcess) {
 
 TEST_F(ReformTest, SignalOrFinish_EndSuspendedWorkersToo) {
   LoseOne();
-  machine_->OnSignal({SIGTERM, "SIGTERM"}, now_, &effects_);
-  EXPECT_EQ(Take(), "leave, signal 15[0 2]");
+  EXPECT_EQ(Signal(SIGTERM), "leave, signal 15[0 2]");
   EXPECT_EQ(Wait(), "kill[0 2]");
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 143");
   LoseOne();
@@ -409,8 +371,7 @@ TEST_F(ReformTest, SignalWhileSuspending_EndsThemAndThePatienceIsNew) {
   End({Killed(1)});
   Suspended(0, 1);
   now_ = now_ + kGrace / 2;
-  machine_->OnSignal({SIGINT, "SIGINT"}, now_, &effects_);
-  EXPECT_EQ(Take(), "leave, signal 2[0 2]");
+  EXPECT_EQ(Signal(SIGINT), "leave, signal 2[0 2]");
   EXPECT_EQ(Suspended(2, 1), "");
   EXPECT_EQ(Wait(), "kill[0 2]");
   EXPECT_EQ(now_, kStart + kGrace / 2 + kGrace);
@@ -427,15 +388,12 @@ TEST_F(ReformTest, CutOff_SuspendedInTime_TheyNeedNotDie) {
   for (int rank : {0, 1}) Suspended(rank, 9);
   EXPECT_EQ(Suspended(2, 9), "store");
   EXPECT_EQ(machine_->WorkersMayRunUntil(), SteadyTime::InfiniteFuture());
-  machine_->OnConnected(now_, &effects_);
-  EXPECT_EQ(Take(), "join 0:9 1:9 2:9 can");
+  EXPECT_EQ(Connect(), "join 0:9 1:9 2:9 can");
 }
 
 TEST_F(ReformTest, Warning_AwareWorkersAreToldToWriteACheckpoint) {
   Run({0, 2});
-  Signal warning{SIGUSR1, "SIGUSR1"};
-  warning.time_left = absl::Seconds(25);
-  machine_->OnSignal(warning, now_, &effects_);
+  machine_->OnSignal({SIGUSR1, "SIGUSR1", false, absl::Seconds(25)}, now_, &effects_);
   EXPECT_EQ(Take(), "signal 10[0 1 2], checkpoint 25s[0 2]");
   now_ = now_ + absl::Seconds(5);
   EXPECT_EQ(Link(1, Hello()), "checkpoint 20s[1]") << "it had not connected yet";

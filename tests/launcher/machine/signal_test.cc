@@ -23,23 +23,16 @@ TEST_F(AgentMachineTest, OnSignal_Running_LeavesForwardsItAndExitsWithItsCode) {
 
 TEST_F(AgentMachineTest, OnSignal_TellsTheServerWhichOne) {
   Run();
-  machine_.OnSignal({SIGINT, "SIGINT from somebody"}, now_, &effects_);
+  machine_->OnSignal({SIGINT, "SIGINT from somebody"}, now_, &effects_);
   EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("received SIGINT", true, SIGINT));
 }
 
-class ReplacedAgentMachineTest : public AgentMachineTest {
- protected:
-  ReplacedAgentMachineTest()
-      : AgentMachineTest([] {
-          AgentSettings settings = Settings();
-          settings.replaced = true;
-          return settings;
-        }()) {}
-};
-
-TEST_F(ReplacedAgentMachineTest, OnSignal_LeavesAsOneThatIsReplaced) {
+TEST_F(AgentMachineTest, OnSignal_LeavesAsOneThatIsReplaced) {
+  AgentSettings settings = Settings();
+  settings.replaced = true;
+  Start(settings);
   Run();
-  machine_.OnSignal({SIGTERM, "SIGTERM from somebody"}, now_, &effects_);
+  machine_->OnSignal({SIGTERM, "SIGTERM from somebody"}, now_, &effects_);
   EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("received SIGTERM", true, 0));
 }
 
@@ -58,7 +51,7 @@ TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOnAndTheJobGoesOn) {
   Run();
   EXPECT_EQ(Signal(SIGUSR1), "signal 10");
   EXPECT_EQ(Signal(SIGUSR1, true), "signal 10") << "without a batch system the sender does not matter";
-  EXPECT_EQ(machine_.state(), State::kRunning);
+  EXPECT_EQ(machine_->state(), State::kRunning);
   EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
   EXPECT_EQ(Signal(SIGUSR1), "signal 10") << "a warning is no second request to stop";
 }
@@ -66,14 +59,14 @@ TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOnAndTheJobGoesOn) {
 // Under a batch system that signals every process.
 class BatchAgentMachineTest : public AgentMachineTest {
  protected:
-  BatchAgentMachineTest() : AgentMachineTest(BatchSettings()) {}
-  static AgentSettings BatchSettings() {
+  BatchAgentMachineTest() {
     AgentSettings settings = Settings();
     settings.batch.emplace();
     settings.batch->signals_every_process = true;
     settings.shutdown_timeout = absl::Seconds(27);
-    return settings;
+    Start(settings);
   }
+
   static WorkerEnd Failed(int rank, FailureClass failure_class) {
     WorkerFailure failure = Failure(rank);
     switch (failure_class) {
@@ -163,14 +156,14 @@ TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFa
   *verdict.mutable_first_cause() = TextProto("host: 'there' signal: 15", rendezvous::NewFailure());
   EXPECT_EQ(Say(rendezvous::NewFinish(verdict)), "");
   EXPECT_EQ(EndBadly(), "sweep, exit 143");
-  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndNobodyIsKilledEarly) {
   Run();
   EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "signal 15");
   EXPECT_EQ(Signal(SIGTERM, true), "");
-  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(27));
+  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(27));
   EXPECT_EQ(EndBadly(), "sweep, exit 7");
 }
 

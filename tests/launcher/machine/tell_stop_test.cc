@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "launcher/machine/agent_machine.h"
-#include "tests/launcher/machine/welcome.h"
-#include "tests/testing/text_proto.h"
+#include "tests/launcher/machine/agent_machine_fixture.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -12,24 +10,16 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(12);  // heartbeat timeout
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
-class TellStopTest : public ::testing::Test {
+class TellStopTest : public AgentMachineTest {
  protected:
-  void Run(AgentSettings settings) {
-    settings.join.set_slots(2);
+  void Run(absl::Duration grace, bool batch = false) {
+    AgentSettings settings = Settings();
     *settings.join.mutable_settings()->mutable_heartbeat_timeout() = FromDuration(kTimeout);
-    machine_ = std::make_unique<AgentMachine>(std::move(settings), now_);
-    machine_->Start(now_, &effects_);
-    machine_->OnStoreOpened({1}, now_, &effects_);
-    machine_->OnConnected(now_, &effects_);
-    machine_->OnServerMessage(WelcomeEvery(kTimeout / 6), now_, &effects_);
-    const auto assignment = TextProto<rendezvous::Assignment>("round: 1 group_world_size: 2 world_size: 2");
-    machine_->OnServerMessage(rendezvous::NewAssign(assignment), now_, &effects_);
-    effects_.clear();
-  }
-  static AgentSettings Settings(absl::Duration shutdown_timeout) {
-    AgentSettings settings;
-    settings.shutdown_timeout = shutdown_timeout;
-    return settings;
+    settings.shutdown_timeout = grace;
+    if (batch) settings.batch = BatchSystem{.signals_every_process = true};
+    Start(std::move(settings));
+    interval_ = kTimeout / 6;
+    AgentMachineTest::Run();
   }
 
   // The stop sent to the workers; only signals may follow it.
@@ -40,14 +30,10 @@ class TellStopTest : public ::testing::Test {
     }
     return nullptr;
   }
-
-  SteadyTime now_ = kStart;
-  std::unique_ptr<AgentMachine> machine_;
-  AgentMachine::Effects effects_;
 };
 
 TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
-  Run(Settings(absl::Seconds(30)));
+  Run(absl::Seconds(30));
   now_ = now_ + absl::Seconds(1);
   machine_->OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
   ASSERT_NE(Told(), nullptr);
@@ -57,7 +43,7 @@ TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
 }
 
 TEST_F(TellStopTest, AnotherWorkerFailed_TheOthersAreTold) {
-  Run(Settings(absl::Seconds(30)));
+  Run(absl::Seconds(30));
   const rendezvous::WorkerFailure failure =
       TextProto("host: 'here' rank: 0 local_rank: 0 pid: 77 exit_code: 3", rendezvous::NewFailure());
   machine_->OnWorkersEnded({{0, failure}}, now_, &effects_);
@@ -68,12 +54,7 @@ TEST_F(TellStopTest, AnotherWorkerFailed_TheOthersAreTold) {
 
 TEST_F(TellStopTest, Signal_AlsoOfABatchSystemThatSignalsTheWorkersItself) {
   for (const bool batch : {false, true}) {
-    AgentSettings settings = Settings(absl::Seconds(27));
-    if (batch) {
-      settings.batch.emplace();
-      settings.batch->signals_every_process = true;
-    }
-    Run(std::move(settings));
+    Run(absl::Seconds(27), batch);
     machine_->OnSignal({SIGTERM, "SIGTERM", batch, absl::InfiniteDuration()}, now_, &effects_);
     ASSERT_NE(Told(), nullptr) << batch;
     EXPECT_EQ(Told()->killed_at, now_ + absl::Seconds(27));
@@ -82,7 +63,7 @@ TEST_F(TellStopTest, Signal_AlsoOfABatchSystemThatSignalsTheWorkersItself) {
 }
 
 TEST_F(TellStopTest, CutOff_WorkersHaveLessTimeThanTheGrace) {
-  Run(Settings(absl::Seconds(100)));
+  Run(absl::Seconds(100));
   while (Told() == nullptr) {
     now_ = machine_->NextDeadline();
     ASSERT_LT(now_, kStart + kTimeout);
@@ -94,7 +75,7 @@ TEST_F(TellStopTest, CutOff_WorkersHaveLessTimeThanTheGrace) {
 }
 
 TEST_F(TellStopTest, NoGrace_NothingIsTold) {
-  Run(Settings(absl::ZeroDuration()));
+  Run(absl::ZeroDuration());
   machine_->OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
   EXPECT_EQ(Told(), nullptr);
 }
