@@ -143,6 +143,7 @@ TEST(ParseOptions, RepeatedFlag_ReplacesTheValue_ExceptOfAList) {
   const Options options = MustParse({"--role=a", "--env=A", "--role=b", "--env", "B,C=1", "x.py"});
   EXPECT_EQ(options.role, "b");
   EXPECT_EQ(absl::StrJoin(options.passed_variables, "|"), "A|B|C=1");
+  EXPECT_TRUE(MustParse({"--standalone", "--standalone", "x"}).standalone);
 }
 
 TEST(ParseOptions, Hostfile_IsNamedNotRead) { EXPECT_EQ(MustParse({"--hosts=@/x", "x.py"}).hosts_file, "/x"); }
@@ -248,12 +249,6 @@ TEST(ParseOptions, OtherVariables) {
   EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", ""}}).keep_orphans);
   EXPECT_EQ(MustParse({"x"}, {{"PET_NODE_COOLDOWN", ""}}).script, Arguments{"x"}) << "an empty one of a moved flag";
   EXPECT_EQ(MustParse({"x"}, {{"NNODES", "7"}, {"PET_TRAINING_SCRIPT", "y"}}).nnodes.max, 1);
-}
-
-TEST(ParseOptions, FlagGivenTwice_TheLastCounts) {
-  EXPECT_EQ(MustParse({"--nnodes=2", "--nnodes", "3", "x"}).nnodes.max, 3);
-  EXPECT_EQ(MustParse({"--max-restarts=2", "--max_restarts=5", "x"}).max_restarts, 5);
-  EXPECT_TRUE(MustParse({"--standalone", "--standalone", "x"}).standalone);
 }
 
 TEST(ParseOptions, ScriptArguments_AreUntouched) {

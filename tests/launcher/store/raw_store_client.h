@@ -18,7 +18,6 @@ class RawClient {
   explicit RawClient(int port, bool hello = true, uint32_t pid = 1, const char* source = nullptr);
 
   bool connected() const { return fd_.valid(); }
-  int fd() const { return fd_.get(); }
   // Returns false if the server has closed the connection or a timeout expires.
   bool Send(absl::string_view bytes);
   // Receives exactly `size` bytes, or fewer if the server closes the connection or a timeout expires.

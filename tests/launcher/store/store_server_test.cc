@@ -73,14 +73,6 @@ TEST(StoreServer, Request_Unknown_ClosedAndLoggedWithOpcodeAndPid_NotTooOften) {
   EXPECT_LE(std::count(log.begin(), log.end(), '\n'), 20);
 }
 
-TEST(StoreServer, Request_OfTwoClients_SeeEachOther) {
-  StoreOnLoop store;
-  RawClient a(store.port());
-  RawClient b(store.port());
-  EXPECT_EQ(a.Ask(Set("/a", "1") + Add("/n", 5)), Number<int64_t>(5));
-  EXPECT_EQ(b.Ask(Get("/a") + Add("/n", 1)), Text("1") + Number<int64_t>(6));
-}
-
 TEST(StoreServer, Request_ThenCloseAtOnce_IsCarriedOut) {
   StoreOnLoop store;
   RawClient waiting(store.port());
