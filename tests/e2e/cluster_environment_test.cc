@@ -36,15 +36,9 @@ Environment Step(int index, const Environment& more = {}) {
   return environment;
 }
 
-std::vector<std::string> Shell(std::vector<std::string> flags, const std::string& script) {
-  for (const char* word : {"--no-python", "sh", "-c"}) flags.push_back(word);
-  flags.push_back(script);
-  return flags;
-}
-
 TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
-  Launcher b(Shell({}, script), Step(1)), a(Shell({}, script), Step(0));
+  Launcher b(WithShell({}, script), Step(1)), a(WithShell({}, script), Step(0));
   ExpectEnd({&a, &b});
   EXPECT_THAT(a.Out(), HasSubstr("rank=0/2"));
   EXPECT_THAT(b.Out(), HasSubstr("rank=1/2")) << "in the order of the list, not of joining";
@@ -55,7 +49,7 @@ TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
 // Two launchers with these environments, in this order of nodes, train as one job.
 void ExpectOneJob(const Environment& first, const Environment& second, const std::string& id) {
   const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
-  Launcher b(Shell({}, script), second), a(Shell({}, script), first);
+  Launcher b(WithShell({}, script), second), a(WithShell({}, script), first);
   ExpectEnd({&a, &b});
   EXPECT_THAT(a.Out(), AllOf(HasSubstr("rank=0/2"), HasSubstr("id=" + id)));
   EXPECT_THAT(b.Out(), AllOf(HasSubstr("rank=1/2"), HasSubstr("id=" + id)));
@@ -92,7 +86,7 @@ TEST(ClusterEnvironmentTest, PbsScriptOnOneOfTwoHosts_TrainsThereAndSaysSo) {
   std::ofstream(dir.File("nodes")) << "node1\nnode2\n";
   const Environment script = {
       {"PBS_JOBID", "77.pbs01"}, {"PBS_NODEFILE", dir.File("nodes")}, {"PBS_NODENUM", "0"}, {"PBS_TASKNUM", "1"}};
-  Finished launcher(0, Shell({}, kSayRank), script);
+  Finished launcher(0, WithShell({}, kSayRank), script);
   EXPECT_THAT(launcher.Out(), HasSubstr("rank=0/1"));
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("PBS gave this job 2 nodes"), HasSubstr("--hosts=@$PBS_NODEFILE")));
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
@@ -104,7 +98,7 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
                                           "--rdzv_id",        "123",
                                           "--rdzv_backend",   "c10d",
                                           "--rdzv_endpoint",  absl::StrCat(Hostname(), ":", FreePort())};
-  Launcher a(Shell(flags, kSayRank), Step(0)), b(Shell(flags, kSayRank), Step(1));
+  Launcher a(WithShell(flags, kSayRank), Step(0)), b(WithShell(flags, kSayRank), Step(1));
   ExpectEnd({&a, &b});
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(Count(a.Out() + b.Out(), absl::StrCat("rank=", rank, "/4")), 1) << a.Out() << b.Out();
@@ -112,7 +106,7 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
 }
 
 TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
-  Finished a(1, Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
+  Finished a(1, WithShell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
   EXPECT_THAT(a.Err(), HasSubstr("timed out waiting for other-node"));
   const std::string said = std::regex_replace(a.Err(), std::regex("\\s+"), " ");  // the summary breaks lines
   EXPECT_THAT(said, AllOf(HasSubstr("timed out: 1 of 2 nodes joined within 1s: " + Hostname()),
@@ -120,7 +114,7 @@ TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
 }
 
 TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {
-  Finished a(0, Shell({"--standalone"}, kSayRank), Step(1));
+  Finished a(0, WithShell({"--standalone"}, kSayRank), Step(1));
   EXPECT_THAT(a.Out(), HasSubstr("rank=0/1"));
   EXPECT_THAT(a.Err(), HasSubstr("each of the 2 nodes"));
 }
@@ -147,14 +141,14 @@ TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
       {{"--nproc-per-node=8"}, {{"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0"}}, "CUDA_VISIBLE_DEVICES=0"},
   };
   for (const Case& bad : cases) {
-    Finished launcher(2, Shell(bad.flags, "exit 0"), Step(0, bad.more));
+    Finished launcher(2, WithShell(bad.flags, "exit 0"), Step(0, bad.more));
     EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
     EXPECT_NE(launcher.Err().find(bad.words), std::string::npos) << bad.words << " in " << launcher.Err();
   }
 }
 
 TEST(ClusterEnvironmentTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
-  Finished launcher(0, Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
+  Finished launcher(0, WithShell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
   EXPECT_THAT(launcher.Err(), HasSubstr("SLURM_STEP_NODELIST"));
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
 }

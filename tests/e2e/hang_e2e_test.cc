@@ -1,7 +1,6 @@
 // Hung and slow workers with real launchers. The workers are Python programs that report their progress.
 #include <signal.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -38,25 +37,17 @@ def train(steps, forward, after=lambda step: None):
 
 )";
 
-class HangTest : public ::testing::Test {
+class HangTest : public PythonWorkersTest {
  protected:
-  std::vector<std::string> Flags(int slots, std::vector<std::string> more, const std::string& script) const {
-    std::ofstream(dir_.File("train.py")) << kTrain << script;
-    std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", slots),
-                                      "--shutdown-timeout=0.2"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    flags.push_back(dir_.File("train.py"));
-    return flags;
+  HangTest() {
+    head_ = kTrain;
+    environment_["PET_SHUTDOWN_TIMEOUT"] = "0.2";
+    environment_["MEETING"] = dir_.path();
   }
-
-  const TempDir dir_;
-  const std::map<std::string, std::string> environment_ = {{"PYTHON_EXEC", "python3"},
-                                                           {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")},
-                                                           {"MEETING", dir_.path()}};
 };
 
 TEST_F(HangTest, BusyRank_IsNamedWithItsStackAndTheOthersWait) {
-  Launcher launcher(Flags(3, {}, R"(
+  Launcher launcher = Start(3, {}, R"(
 def compute_for_ever():
     while True: pass
 
@@ -65,8 +56,7 @@ def forward(step):
     if rank == 1 and step == 40: compute_for_ever()
 
 train(41, forward)
-)"),
-                    environment_);
+)");
   ASSERT_TRUE(launcher.WaitForErr("in compute_for_ever")) << launcher.Err();
   ASSERT_TRUE(launcher.WaitForErr("  rank 2 (pid ")) << launcher.Err();
   launcher.Signal(SIGTERM);
@@ -78,35 +68,32 @@ train(41, forward)
 }
 
 TEST_F(HangTest, OnHangRestart_TheHungRankHasFailedAndTheJobEndsWell) {
-  Finished launcher(0, Flags(2, {"--on-hang=restart:5", "--max-restarts=1"}, R"(
+  Finished launcher = Run(0, 2, {"--on-hang=restart:5", "--max-restarts=1"}, R"(
 def forward(step):
     time.sleep(0.005)
     if rank == 1 and step == 5 and attempt == 0: signal.pause()
 
 train(10, forward)
-)"),
-                    environment_);
+)");
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("rank 1 has been in phase forward of step 5 for "),
                                     HasSubstr("hung in phase forward of step 5 for "), HasSubstr("limit 5.0s")));
 }
 
 TEST_F(HangTest, OnHangRestart_WhatComesAfterTheLastStepIsNoHang) {
-  Finished launcher(0, Flags(2, {"--on-hang=restart"}, R"(
+  Finished launcher = Run(0, 2, {"--on-hang=restart"}, R"(
 train(30, lambda step: time.sleep(0.005))
 time.sleep(4)
-)"),
-                    environment_);
+)");
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
 // Exit handlers that were registered before the first report run after it.
 TEST_F(HangTest, OnHangRestart_AnExitIsNoHang) {
-  Finished launcher(0, Flags(2, {"--on-hang=restart:4"}, R"(
+  Finished launcher = Run(0, 2, {"--on-hang=restart:4"}, R"(
 import atexit
 atexit.register(time.sleep, 5)
 train(10, lambda step: time.sleep(0.005))
-)"),
-                    environment_);
+)");
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
@@ -115,12 +102,11 @@ class ExitTest : public HangTest, public ::testing::WithParamInterface<const cha
 INSTANTIATE_TEST_SUITE_P(Starts, ExitTest, ::testing::Values("--preload=none", "--preload=ddprun.worker"));
 
 TEST_P(ExitTest, ThreadThatNeverEnds_TheRankIsNamedAndCountsAsFinished) {
-  Finished launcher(0, Flags(2, {GetParam(), "--on-hang=report:1"}, R"(
+  Finished launcher = Run(0, 2, {GetParam(), "--on-hang=report:1"}, R"(
 import threading
 train(10, lambda step: None)
 if rank == 1: threading.Thread(target=threading.Event().wait).start()
-)"),
-                    environment_);
+)");
   const std::string err = launcher.Err();
   EXPECT_EQ(Count(err, "rank 1 (pid "), 3) << err;  // with its stack
   EXPECT_EQ(Count(err, "; it counts as finished, and is killed after 2.0s if it is idle"), 1) << err;
@@ -129,18 +115,17 @@ if rank == 1: threading.Thread(target=threading.Event().wait).start()
 }
 
 TEST_P(ExitTest, ExitHandlerThatNeverEnds_TheRankCountsAsFinished) {
-  Finished launcher(0, Flags(1, {GetParam(), "--on-hang=restart:1"}, R"(
+  Finished launcher = Run(0, 1, {GetParam(), "--on-hang=restart:1"}, R"(
 import atexit, threading
 atexit.register(threading.Event().wait)
 train(10, lambda step: None)
-)"),
-                    environment_);
+)");
   EXPECT_EQ(Count(launcher.Err(), ": killed; it counts as finished"), 1) << launcher.Err();
 }
 
 // The exit code is unknown until the worker has exited.
 TEST_P(ExitTest, SysExit_TheRankIsNamedAndNotKilled) {
-  Launcher launcher(Flags(1, {GetParam(), "--on-hang=report:1"}, R"(
+  Launcher launcher = Start(1, {GetParam(), "--on-hang=report:1"}, R"(
 import sys, threading
 def wait(): open(os.environ["MEETING"] + "/go").read()
 
@@ -148,8 +133,7 @@ os.mkfifo(os.environ["MEETING"] + "/go")
 train(10, lambda step: None)
 threading.Thread(target=wait).start()
 sys.exit(3)
-)"),
-                    environment_);
+)");
   ASSERT_TRUE(launcher.WaitForErr(") has finished its training and has not exited for ")) << launcher.Err();
   std::ofstream(dir_.File("go")) << "go";
   EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
@@ -158,7 +142,7 @@ sys.exit(3)
 
 // It may be saving a checkpoint. It ends after it was reported and then spared.
 TEST_P(ExitTest, BusyThread_TheRankIsNotKilled) {
-  Finished launcher(0, Flags(1, {GetParam(), "--on-hang=report:1"}, R"(
+  Finished launcher = Run(0, 1, {GetParam(), "--on-hang=report:1"}, R"(
 import threading
 def save():
     begin = time.process_time()
@@ -167,38 +151,34 @@ def save():
 
 train(10, lambda step: None)
 threading.Thread(target=save).start()
-)"),
-                    environment_);
+)");
   EXPECT_EQ(Count(launcher.Out(), "saved"), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), ": killed"), 0) << launcher.Err();
 }
 
 TEST_F(HangTest, OnHangRestart_NoRestartLeft_TheSummaryHasTheStack) {
-  Finished launcher(128 + SIGKILL, Flags(1, {"--on-hang=restart:2"}, R"(
+  Finished launcher = Run(128 + SIGKILL, 1, {"--on-hang=restart:2"}, R"(
 def compute_for_ever():
     while True: pass
 
 train(1, lambda step: compute_for_ever())
-)"),
-                    environment_);
+)");
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("hung in phase forward of step 0 for "));
   EXPECT_GE(Count(err, "in compute_for_ever"), 2) << "when it was found, and in the summary: " << err;
 }
 
 TEST_F(HangTest, OnHangWithZeroSeconds_NothingIsWatched) {
-  Finished launcher(0, Flags(1, {"--on-hang=restart:0"}, R"(
+  Finished launcher = Run(0, 1, {"--on-hang=restart:0"}, R"(
 train(30, lambda step: time.sleep(4 if step == 25 else 0.005))
-)"),
-                    environment_);
+)");
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
 TEST_F(HangTest, Straggler_IsNamedWithItsRatio) {
-  Launcher launcher(Flags(3, {}, R"(
+  Launcher launcher = Start(3, {}, R"(
 train(1000000, lambda step: time.sleep(0.06 if rank == 2 else 0.015))
-)"),
-                    environment_);
+)");
   ASSERT_TRUE(launcher.WaitForErr("rank 2 is slow: it computes ")) << launcher.Err();
   EXPECT_THAT(launcher.Err(), HasSubstr(" times the median of this node's ranks ("));
   launcher.Signal(SIGTERM);

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <map>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -64,24 +67,51 @@ class Rendezvousd : public Process {
   }
 };
 
-// Flags of one node of a job, then the shell worker `script` (run by sh -c).
-inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots, std::vector<std::string> more,
-                                          const std::string& script) {
-  std::vector<std::string> flags = {"--nnodes", nnodes, absl::StrCat("--nproc-per-node=", slots),
-                                    absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=job"};
-  flags.insert(flags.end(), more.begin(), more.end());
-  for (const char* word : {"--no-python", "sh", "-c"}) flags.push_back(word);
-  flags.push_back(script);
+// The flags, then the shell worker `script` (run by sh -c).
+inline std::vector<std::string> WithShell(std::vector<std::string> flags, const std::string& script) {
+  flags.insert(flags.end(), {"--no-python", "sh", "-c", script});
   return flags;
 }
 
-inline std::vector<std::string> Standalone(int slots, std::vector<std::string> more, const std::string& script) {
-  std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", slots)};
-  flags.insert(flags.end(), more.begin(), more.end());
-  for (const char* word : {"--no-python", "sh", "-c"}) flags.push_back(word);
-  flags.push_back(script);
-  return flags;
+// One node of a job with shell workers.
+inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots, std::vector<std::string> more,
+                                          const std::string& script) {
+  more.insert(more.begin(), {"--nnodes", nnodes, absl::StrCat("--nproc-per-node=", slots),
+                             absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=job"});
+  return WithShell(std::move(more), script);
 }
+
+inline std::vector<std::string> Standalone(int slots, std::vector<std::string> more, const std::string& script) {
+  more.insert(more.begin(), {"--standalone", absl::StrCat("--nproc-per-node=", slots)});
+  return WithShell(std::move(more), script);
+}
+
+// Launchers of one node, whose workers are a Python program that the test writes.
+class PythonWorkersTest : public ::testing::Test {
+ protected:
+  // Writes the program, which begins with `head_`, and returns its path.
+  std::string Script(const std::string& text) const {
+    std::ofstream(dir_.File("train.py")) << head_ << text;
+    return dir_.File("train.py");
+  }
+  std::vector<std::string> Flags(int slots, std::vector<std::string> more, const std::string& script) const {
+    more.insert(more.begin(), {"--standalone", absl::StrCat("--nproc-per-node=", slots)});
+    more.push_back(Script(script));
+    return more;
+  }
+  Launcher Start(int slots, std::vector<std::string> more, const std::string& script) const {
+    return Launcher(Flags(slots, std::move(more), script), environment_);
+  }
+  Finished Run(int code, int slots, std::vector<std::string> more, const std::string& script,
+               std::source_location at = std::source_location::current()) const {
+    return Finished(code, Flags(slots, std::move(more), script), environment_, at);
+  }
+
+  const TempDir dir_;
+  std::string head_;
+  std::map<std::string, std::string> environment_ = {{"PYTHON_EXEC", "python3"},
+                                                     {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")}};
+};
 
 // Prints the worker's ranks as one write, so that lines of several workers do not mix.
 inline constexpr char kSayRank[] =

@@ -2,10 +2,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,13 +23,12 @@ while not os.path.exists(sys.argv[1]) and not (sys.argv[1].isdigit() and step > 
     step += 1
 )";
 
-class ProgressTest : public ::testing::Test {
+class ProgressTest : public PythonWorkersTest {
  protected:
+  ProgressTest() { environment_["TERM"] = "xterm"; }
   std::vector<std::string> Command(std::vector<std::string> flags, const std::string& argument) const {
-    std::ofstream(dir_.File("train.py")) << kTrain;
-    std::vector<std::string> command = {"launcher/ddprun", "--standalone", "--nproc-per-node=2"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    command.insert(command.end(), {dir_.File("train.py"), argument});
+    std::vector<std::string> command = Launcher::Command("launcher/ddprun", Flags(2, std::move(flags), kTrain));
+    command.push_back(argument);
     return command;
   }
   // Runs the command on a terminal of 24 rows, whose output is the process's standard output.
@@ -42,9 +37,6 @@ class ProgressTest : public ::testing::Test {
             absl::StrCat("stty rows 24 cols 100; exec ", absl::StrJoin(Command(std::move(flags), argument), " ")),
             "/dev/null"};
   }
-  const TempDir dir_;
-  const std::map<std::string, std::string> environment_ = {
-      {"PYTHON_EXEC", "python3"}, {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")}, {"TERM", "xterm"}};
 };
 
 TEST_F(ProgressTest, Terminal_TheLastRowShowsItAndIsGivenBack) {

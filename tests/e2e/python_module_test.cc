@@ -1,7 +1,6 @@
 // ddprun.worker, the Python module, with real launchers.
 #include <signal.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -11,38 +10,19 @@
 namespace ddprun::testing {
 namespace {
 
-class PythonModuleTest : public ::testing::Test {
+class PythonModuleTest : public PythonWorkersTest {
  protected:
-  std::string Script(const std::string& text) const {
-    std::ofstream(dir_.File("train.py")) << "import os, sys, time\nfrom ddprun import worker\n" << text;
-    return dir_.File("train.py");
-  }
-  std::vector<std::string> Flags(const std::string& script, std::vector<std::string> more = {}) const {
-    std::vector<std::string> flags = {"--standalone", "--nproc-per-node=1"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    flags.push_back(Script(script));
-    return flags;
-  }
-  Launcher Start(const std::string& script, std::vector<std::string> more = {}) const {
-    return Launcher(Flags(script, std::move(more)), python_);
-  }
-  Finished Run(int code, const std::string& script, std::source_location at = std::source_location::current()) const {
-    return Finished(code, Flags(script), python_, at);
-  }
+  PythonModuleTest() { head_ = "import os, sys, time\nfrom ddprun import worker\n"; }
   // Runs the script without a launcher.
   void ExpectOut(const std::string& script, const std::string& out) const {
-    Process alone({"/usr/bin/env", "python3", Script(script)}, {{"PYTHONPATH", python_.at("PYTHONPATH")}});
+    Process alone({"/usr/bin/env", "python3", Script(script)}, {{"PYTHONPATH", environment_.at("PYTHONPATH")}});
     EXPECT_EQ(alone.Wait(), 0) << alone.Err();
     EXPECT_EQ(alone.Out(), out);
   }
-
-  const std::map<std::string, std::string> python_ = {{"PYTHON_EXEC", "python3"},
-                                                      {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")}};
-  const TempDir dir_;
 };
 
 TEST_F(PythonModuleTest, ReportProgress_TheSummaryHasTheLastOne) {
-  Finished launcher = Run(3, R"(
+  Finished launcher = Run(3, 1, {}, R"(
 worker.report_progress(119)
 worker.report_progress(120, samples=7680, phase="r\u00fcckw\u00e4rts \ud800", loss=float("inf"))
 sys.exit(3)
@@ -54,7 +34,7 @@ sys.exit(3)
 }
 
 TEST_F(PythonModuleTest, ReportProgress_ValuesOutOfRange_AreRefused) {
-  Finished launcher = Run(3, R"(
+  Finished launcher = Run(3, 1, {}, R"(
 for arguments in ({"step": -1}, {"step": 1, "samples": -1}, {"step": 2**63}):
     try:
         worker.report_progress(**arguments)
@@ -68,7 +48,7 @@ sys.exit(3)
 }
 
 TEST_F(PythonModuleTest, ReportProgress_InAForkedChild_DoesNothing) {
-  Finished launcher = Run(3, R"(
+  Finished launcher = Run(3, 1, {}, R"(
 worker.report_progress(1)
 child = os.fork()
 if child == 0:
@@ -83,7 +63,8 @@ sys.exit(3)
 }
 
 TEST_F(PythonModuleTest, ReportProgress_LauncherThatHangs_IsNotWaitedFor) {
-  Launcher launcher = Start(absl::StrCat(R"(
+  Launcher launcher = Start(1, {},
+                            absl::StrCat(R"(
 worker.report_progress(0)
 print("ready .", flush=True)
 while not os.path.exists(")",
@@ -101,14 +82,13 @@ print("reported .", flush=True)
 }
 
 TEST_F(PythonModuleTest, StopRequested_HasTheLaunchersDeadline) {
-  Launcher launcher = Start(R"(
+  Launcher launcher = Start(1, {"--shutdown-timeout=300"}, R"(
 del os.environ["DDPRUN_STOP_GRACE"]
 assert worker.stop_requested() is None
 print("ready .", flush=True)
 while worker.stop_requested() is None: time.sleep(0.01)
 print("between 30 and 300:", 30 < worker.stop_requested() <= 300, ".", flush=True)
-)",
-                            {"--shutdown-timeout=300"});
+)");
   ASSERT_TRUE(launcher.WaitForOut("ready ."));
   launcher.Signal(SIGTERM);
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
@@ -153,7 +133,7 @@ while left == 0:
         sys.exit("instruction %d: %d connections" % (instruction, len(connections)))
 print("over 300:", instruction > 300)
 )")},
-                 python_);
+                 environment_);
   EXPECT_EQ(python.Wait(), 0) << python.Err();
   EXPECT_EQ(python.Out(), "over 300: True\n");
 }
@@ -270,7 +250,7 @@ print("at most 7:", 0 < worker.stop_requested() <= 7, ".")
 }
 
 TEST_F(PythonModuleTest, KeepProcess_AfterAReport_TheLauncherHasOneConnection) {
-  Finished launcher = Run(3, R"(
+  Finished launcher = Run(3, 1, {}, R"(
 worker.report_progress(1)
 print(worker.keep_process(on_suspend=print), worker.suspend_requested(), ".", flush=True)
 worker.report_progress(7)
@@ -282,7 +262,7 @@ sys.exit(3)
 }
 
 TEST_F(PythonModuleTest, KeepProcess_WithoutALauncher_NothingWaits) {
-  std::map<std::string, std::string> environment = python_;
+  std::map<std::string, std::string> environment = environment_;
   environment["DDPRUN_WORKER_LINK"] = "";
   Process process({"/usr/bin/env", "python3", Script(R"(
 print(worker.keep_process(on_suspend=print), worker.suspended(3), worker.next_round(), ".")

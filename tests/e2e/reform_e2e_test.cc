@@ -3,8 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <regex>
@@ -57,24 +55,14 @@ struct Said {
   pid_t pid = 0;
 };
 
-class ReformE2eTest : public ::testing::Test {
+class ReformE2eTest : public PythonWorkersTest {
  protected:
-  ReformE2eTest() { std::ofstream(dir_.File("train.py")) << kWorker; }
-
-  std::vector<std::string> Flags(int slots, std::vector<std::string> more) const {
-    std::vector<std::string> flags = {absl::StrCat("--nproc-per-node=", slots), "--max-restarts=3"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    flags.push_back(dir_.File("train.py"));
-    return flags;
-  }
-  std::map<std::string, std::string> Environment(std::map<std::string, std::string> more = {}) const {
-    more["PYTHON_EXEC"] = "python3";
-    more["PYTHONPATH"] = std::filesystem::absolute("packaging/wheel");
-    return more;
-  }
   std::unique_ptr<Launcher> Launch(int slots, std::vector<std::string> more,
                                    std::map<std::string, std::string> environment = {}) const {
-    return std::make_unique<Launcher>(Flags(slots, std::move(more)), Environment(std::move(environment)));
+    more.insert(more.begin(), {absl::StrCat("--nproc-per-node=", slots), "--max-restarts=3"});
+    more.push_back(Script(kWorker));
+    environment.insert(environment_.begin(), environment_.end());
+    return std::make_unique<Launcher>(std::move(more), std::move(environment));
   }
   std::unique_ptr<Launcher> Node(const std::string& nnodes, int slots, std::vector<std::string> more = {},
                                  std::map<std::string, std::string> environment = {}) {
@@ -130,7 +118,6 @@ class ReformE2eTest : public ::testing::Test {
   }
 
   const int port_ = FreePort();
-  const TempDir dir_;
 };
 
 TEST_F(ReformE2eTest, OneOfThreeIsKilled_TheOthersKeepTheirProcesses) {

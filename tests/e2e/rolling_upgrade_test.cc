@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>

@@ -2,8 +2,6 @@
 // Sections are those of docs/worker_protocol.md.
 #include <signal.h>
 
-#include <fstream>
-
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/launch.h"
@@ -29,34 +27,20 @@ constexpr char kReport[] = R"(
 tell(link, type="progress", step=120, phase="backward", loss=2.5)
 )";
 
-class WorkerLinkTest : public ::testing::Test {
+class WorkerLinkTest : public PythonWorkersTest {
  protected:
-  std::string Script(const std::string& text) const {
-    std::ofstream(dir_.File("train.py")) << kSpeak << text;
-    return dir_.File("train.py");
-  }
-  // Arguments of a one-node launcher.
-  std::vector<std::string> Flags(int slots, const std::string& script, std::vector<std::string> more = {}) const {
-    std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", slots)};
-    flags.insert(flags.end(), more.begin(), more.end());
-    flags.push_back(Script(script));
-    return flags;
-  }
-
-  const std::map<std::string, std::string> python_ = {{"PYTHON_EXEC", "python3"}};
-  const TempDir dir_;
+  WorkerLinkTest() { head_ = kSpeak; }
 };
 
 TEST_F(WorkerLinkTest, Section3_2_TheFailedWorkersLineAndTheSummarySayWhereItWas) {
-  Finished launcher(3,
-                    Flags(2, absl::StrCat(R"(
+  Finished launcher = Run(3, 2, {},
+                          absl::StrCat(R"(
 link = connect()
 if rank == 0:
     tell(link, type="progress", step=121)
     signal.pause()
 )",
-                                          kReport, "sys.exit(3)\n")),
-                    python_);
+                                       kReport, "sys.exit(3)\n"));
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("exited with code 3; last reported step 120, phase backward, loss 2.5, ")) << err;
   EXPECT_THAT(err, HasSubstr("  progress  : last reported step 120, phase backward, loss 2.5, ")) << err;
@@ -69,7 +53,7 @@ TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
                                     absl::StrCat("--rdzv-endpoint=127.0.0.1:", port),
                                     Script(absl::StrCat("link = connect()\n", kReport,
                                                         "signal.pause() if rank == 0 else os.kill(os.getpid(), 9)\n"))};
-  Launcher a(flags, python_), b(flags, python_);
+  Launcher a(flags, environment_), b(flags, environment_);
   ExpectEnd({&a, &b}, 128 + SIGKILL);
   for (const std::string& err : {a.Err(), b.Err()}) {
     EXPECT_THAT(err, AllOf(HasSubstr("rank      : 1 "), HasSubstr("  progress  : last reported step 120"))) << err;
@@ -77,15 +61,14 @@ TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
 }
 
 TEST_F(WorkerLinkTest, Section2_4_RubbishAndFloods_OneLineEach_TheJobSucceeds) {
-  Finished launcher(0, Flags(3, R"(
+  Finished launcher = Run(0, 3, {}, R"(
 link = connect()
 line = {0: b"rubbish\n", 1: b"x" * 5000, 2: b'{"type":"progress","step":1}\n' * 100}[rank]
 try:
     while True: link.sendall(line)
 except OSError:
     print("closed .", flush=True)
-)"),
-                    python_);
+)");
   EXPECT_EQ(Count(launcher.Out(), "closed ."), 3);
   const std::string err = launcher.Err();
   EXPECT_EQ(Count(err, "worker link: closed the connection of process "), 3) << err;
@@ -95,13 +78,12 @@ except OSError:
 }
 
 TEST_F(WorkerLinkTest, Section2_3_AChildThatHoldsTheSocketKeepsNothingOpen) {
-  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
+  Finished launcher = Run(3, 1, {}, absl::StrCat("link = connect()\n", kReport, R"(
 if os.fork() == 0:
     os.setsid()
     signal.pause()
 sys.exit(3)
-)")),
-                    python_);
+)"));
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 120")) << launcher.Err();
 }
 
