@@ -1,7 +1,6 @@
 #include "launcher/config/node_count.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -13,7 +13,6 @@
 #include "launcher/config/cpu_binding.h"
 #include "launcher/config/hang_policy.h"
 #include "launcher/config/host_spec.h"
-#include "launcher/config/line_prefix.h"
 #include "launcher/config/node_count.h"
 #include "launcher/config/output_settings.h"
 #include "launcher/config/port_range.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,24 +11,7 @@
 
 namespace ddprun::launcher {
 
-// Value of --rdzv-conf: "key=value,key=value", durations in seconds.
-//
-//   join_timeout            how long a job waits for missing nodes (600); also called `timeout`
-//   last_call_timeout       how long it waits for more nodes once the minimum number has joined (30)
-//   heartbeat_timeout       a node that is silent for this long is lost (3; with several endpoints 10)
-//   keep_alive_interval, keep_alive_max_attempt
-//                           torchrun's equivalent: their product (defaults 5 and 3 if only one is given)
-//                           is the heartbeat timeout, unless heartbeat_timeout itself is given
-//   reconnect_timeout       how long a launcher tries to reconnect to a lost server (server_line.h)
-//   reconnect_grace         how long a node whose connection broke may take to reconnect (0.08)
-//   restart_window          --max-restarts applies to any window of this length; 0: to the job's life (0)
-//   restart_backoff         delay before the first restart of a series, doubled for each further one (0)
-//   max_failures_at_step    the job ends when one rank fails this often in a row at one step; 0: never (3)
-//   node_cooldown           a node whose workers fail round after round is excluded for this long; 0: never (60)
-//   is_host                 true if this launcher hosts the rendezvous server; default: its address decides
-//   rank                    same as --node-rank
-//   store_type=tcp, use_libuv, close_timeout, read_timeout
-//                           torchrun's; checked, but without effect
+// Value of --rdzv-conf: "key=value,key=value", durations in seconds. docs/operations.md describes the keys.
 struct RdzvConf {
   // Settings that all nodes of the job must share. heartbeat_timeout and fields without a key keep their defaults.
   rendezvous::JobSettings job = rendezvous::DefaultSettings();

@@ -1,7 +1,6 @@
 #include "launcher/config/show_config.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 

@@ -47,12 +47,6 @@ const Signal* FindByName(absl::string_view name) {
 
 }  // namespace
 
-std::optional<int> SignalNumber(absl::string_view name) {
-  const Signal* found = FindByName(name);
-  if (found == nullptr) return std::nullopt;
-  return found->number;
-}
-
 absl::StatusOr<std::vector<int>> ParseSignals(absl::string_view text) {
   std::vector<int> signals;
   for (absl::string_view name : absl::StrSplit(text, ',')) {

@@ -1,7 +1,6 @@
 #ifndef DDPRUN_LAUNCHER_CONFIG_SIGNAL_LIST_H_
 #define DDPRUN_LAUNCHER_CONFIG_SIGNAL_LIST_H_
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,9 +9,6 @@
 #include "absl/types/span.h"
 
 namespace ddprun::launcher {
-
-// Returns the number of "SIGTERM" or "TERM".
-std::optional<int> SignalNumber(absl::string_view name);
 
 // Parses the names of signals on which the launcher stops the job: "SIGTERM,SIGUSR1". Duplicates are ignored.
 // InvalidArgument (one line, without the flag's name): an unknown name, or a signal that can't be handled (SIGKILL,
