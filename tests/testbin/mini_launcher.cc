@@ -15,27 +15,12 @@
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/spawn_process.h"
 #include "worker_contract/environment.h"
 
-extern char** environ;
-
-namespace {
-
 using namespace ddprun::launcher;  // NOLINT: a test program
-
-std::vector<std::string> WorkerEnvironment(const std::string& id) {
-  const char* inherited = getenv(ddprun::worker_contract::kLauncherId);
-  const std::string prefix = std::string(ddprun::worker_contract::kLauncherId) + "=";
-  std::vector<std::string> environment = {prefix + LauncherIdForWorkers(inherited ? inherited : "", id)};
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (std::string(*variable).compare(0, prefix.size(), prefix) != 0) environment.push_back(*variable);
-  }
-  return environment;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   Guard::RunIfAsked(argc, argv);
@@ -72,7 +57,9 @@ int main(int argc, char** argv) {
   SpawnRequest request;
   request.program = argv[2];
   request.argv.assign(argv + 2, argv + argc);
-  request.environment = WorkerEnvironment(id);
+  const char* outer = getenv(ddprun::worker_contract::kLauncherId);
+  setenv(ddprun::worker_contract::kLauncherId, LauncherIdForWorkers(outer ? outer : "", id).c_str(), 1);
+  request.environment = OwnEnvironment();
   printf("guard %d\nlauncher %d\n", guard->pid(), getpid());
   fflush(stdout);
   for (int i = 0; i < atoi(argv[1]); ++i) {

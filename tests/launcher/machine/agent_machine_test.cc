@@ -16,7 +16,6 @@ namespace {
 using rendezvous::Verdict;
 using rendezvous::WorkerFailure;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using State = AgentMachine::State;
 
 TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
@@ -205,33 +204,10 @@ TEST_F(AgentMachineTest, OnDeadline_Heartbeats_AreSentAndASilentServerIsLeft) {
   EXPECT_EQ(until_reset() - start, absl::Seconds(30.5)) << "15 s after the last answer";
 }
 
-TEST_F(AgentMachineTest, OnRanksJoined_SomeMissingAfterTenSeconds_AreReportedUntilAllHaveCome) {
+TEST_F(AgentMachineTest, RoundIsOver_ItsStoreIsOfNoInterest) {
   Run();
-  machine_->OnRanksJoined(3, now_, &effects_);
-  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(10));
-  EXPECT_EQ(Due(), "missing");
-  EXPECT_EQ(Due(), "missing");
-  machine_->OnRanksJoined(4, now_, &effects_);
-  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
-}
-
-TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
-  Join();
-  Say(rendezvous::NewAssign(
-      TextProto("group_rank: 1 master_addr: 'fd77::1' master_port: 41141 master_host: 'head'", Round(1))));
   machine_->OnRegistering(now_, &effects_);
   EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(5));
-  EXPECT_EQ(Due(), "");
-  EXPECT_THAT(printed_, StartsWith("here (10.0.0.2) can't reach the store of round 1 at [fd77::1]:41141 on head: no "
-                                   "answer for 5s; its workers can't either: set --local-addr on head "));
-  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
-  machine_->OnStoreReached(absl::UnavailableError("connection timed out"), now_, &effects_);
-  EXPECT_TRUE(effects_.empty()) << "it has been said";
-  EndBadly();
-  Say(rendezvous::NewAssign(TextProto("group_rank: 1", Round(2))));
-  machine_->OnRegistering(now_, &effects_);
-  machine_->OnStoreReached(absl::UnavailableError("connection refused"), now_, &effects_);
-  EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(1)) << "the round may be over";
   EndBadly();
   EXPECT_GT(machine_->NextDeadline() - now_, absl::Seconds(5));
 }

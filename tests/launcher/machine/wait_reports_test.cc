@@ -75,11 +75,27 @@ TEST_F(WaitReportsTest, RanksMissing_FirstTenSecondsAfterTheStart_LaterThreeAfte
   EXPECT_EQ(reports_.NextDeadline(), At(12));
   reports_.OnRanksJoined(3, At(11));
   EXPECT_THAT(Due(At(12)), ElementsAre("missing ranks"));
+  EXPECT_THAT(Due(reports_.NextDeadline()), ElementsAre("missing ranks")) << "again";
   reports_.OnRanksJoined(4, At(13));
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
-TEST_F(WaitReportsTest, StoreOfAnotherNode_NoAnswerOrARefusal_IsReportedOnce) {
+TEST_F(WaitReportsTest, StoreOfAnotherNode_NoAnswer_IsReportedOnceARound) {
+  reports_.StartRound(TextProto<rendezvous::Assignment>(
+                          "round: 1 group_rank: 1 master_addr: 'fd77::1' master_port: 41141 master_host: 'head'"),
+                      kStart);
+  reports_.OnRegistering(kStart);
+  EXPECT_THAT(Due(At(5)), ElementsAre(StartsWith(
+                              "here (10.0.0.2) can't reach the store of round 1 at [fd77::1]:41141 on head: no answer "
+                              "for 5s; its workers can't either: set --local-addr on head ")));
+  reports_.OnStoreReached(absl::UnavailableError("connection timed out"), At(6));
+  EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture()) << "it has been said";
+  reports_.StartRound(Round(1), At(7));
+  reports_.OnRegistering(At(7));
+  EXPECT_EQ(reports_.NextDeadline(), At(12));
+}
+
+TEST_F(WaitReportsTest, StoreOfAnotherNode_ARefusal_IsReportedOnce) {
   reports_.StartRound(Round(1), kStart);
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture()) << "its workers may start slowly";
   reports_.OnRegistering(kStart);

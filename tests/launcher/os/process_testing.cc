@@ -11,10 +11,9 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/os/own_environment.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/resolve_program.h"
-
-extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
@@ -31,12 +30,6 @@ std::string TestProgram(const std::string& name) {
   const char* workspace = getenv("TEST_WORKSPACE");
   if (sources == nullptr || workspace == nullptr) return ".bazel/bin/tests/testbin/" + name;
   return std::string(sources) + "/" + workspace + "/tests/testbin/" + name;
-}
-
-std::vector<std::string> OwnEnvironment() {
-  std::vector<std::string> environment;
-  for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
-  return environment;
 }
 
 SpawnRequest RequestFor(std::vector<std::string> argv) {

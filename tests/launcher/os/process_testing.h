@@ -20,9 +20,6 @@ inline constexpr int kPatienceMillis = 60 * 1000;
 // Path of a program of tests/testbin.
 std::string TestProgram(const std::string& name);
 
-// This process's environment.
-std::vector<std::string> OwnEnvironment();
-
 // A request to start `argv`, whose first word is the program's path, with this process's environment.
 SpawnRequest RequestFor(std::vector<std::string> argv);
 

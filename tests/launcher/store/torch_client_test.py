@@ -7,7 +7,6 @@ import datetime
 import os
 import subprocess
 import sys
-import threading
 import unittest
 
 import torch.distributed as dist
@@ -89,15 +88,6 @@ class Methods(unittest.TestCase):
         nested = dist.PrefixStore("p2", dist.PrefixStore("p1", self.store))
         nested.set("x", "1")
         self.assertEqual(self.store.clone().get("p1/p2/x"), b"1")
-
-    def test_wait_is_released_by_another_client(self):
-        got = []
-        reader = threading.Thread(target=lambda: got.append(client(self.host).get("late")))
-        reader.start()
-        self.assertEqual(self.host.ask("until waiting = -:-"), "ok")
-        self.store.set("late", "now")
-        reader.join()
-        self.assertEqual(got, [b"now"])
 
     def test_wait_that_times_out_leaves_the_client_usable(self):
         for _ in range(20):
