@@ -1,7 +1,6 @@
 #ifndef DDPRUN_LAUNCHER_AGENT_H_
 #define DDPRUN_LAUNCHER_AGENT_H_
 
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>

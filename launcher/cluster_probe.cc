@@ -8,7 +8,6 @@
 #include "base/hostname.h"
 #include "launcher/cluster/detect.h"
 #include "launcher/cluster/slurm_conf.h"
-#include "launcher/os/net.h"
 #include "launcher/os/proc_files.h"
 
 namespace ddprun::launcher {

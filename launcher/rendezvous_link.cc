@@ -9,7 +9,6 @@
 #include "base/endpoint.h"
 #include "base/log.h"
 #include "base/loopback.h"
-#include "launcher/os/net.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
 #include "rendezvous/server/call_guard.h"

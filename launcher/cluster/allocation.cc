@@ -1,7 +1,6 @@
 #include "launcher/cluster/allocation.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <set>
 #include <utility>

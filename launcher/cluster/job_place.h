@@ -7,7 +7,6 @@
 
 #include "absl/strings/string_view.h"
 #include "launcher/config/cluster_environment.h"
-#include "launcher/config/port_range.h"
 
 namespace ddprun::launcher {
 

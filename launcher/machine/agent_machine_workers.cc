@@ -1,6 +1,5 @@
 // Events of the workers: their ends and their worker links (docs/worker_protocol.md, section 5).
 #include <algorithm>
-#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #ifndef DDPRUN_LAUNCHER_MACHINE_LEASE_H_
 #define DDPRUN_LAUNCHER_MACHINE_LEASE_H_
 
-#include <cstddef>
 #include <deque>
 
 #include "absl/time/time.h"

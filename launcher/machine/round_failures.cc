@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace ddprun::launcher {
 namespace {

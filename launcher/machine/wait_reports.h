@@ -1,7 +1,6 @@
 #ifndef DDPRUN_LAUNCHER_MACHINE_WAIT_REPORTS_H_
 #define DDPRUN_LAUNCHER_MACHINE_WAIT_REPORTS_H_
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>

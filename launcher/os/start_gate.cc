@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "launcher/os/errno_status.h"
 

@@ -2,7 +2,6 @@
 #define DDPRUN_LAUNCHER_PROGRESS_STRAGGLER_WATCH_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"

@@ -1,7 +1,6 @@
 #ifndef DDPRUN_LAUNCHER_STORE_JOIN_WATCH_H_
 #define DDPRUN_LAUNCHER_STORE_JOIN_WATCH_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

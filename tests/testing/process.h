@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <map>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
