@@ -21,7 +21,6 @@
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/own_environment.h"
 #include "launcher/report/error_file_format.h"
-#include "launcher/report/failure_summary.h"
 #include "launcher/report/nccl_hint.h"
 #include "launcher/report/wait_text.h"
 #include "rendezvous/core/beat_plan.h"
@@ -373,25 +372,13 @@ int Agent::Finish() {
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
   if (exit_->verdict && !exit_->verdict->succeeded()) {
-    FailureReport report;
-    report.entrypoint = settings_.config.entrypoint;
-    report.verdict = *exit_->verdict;
-    report.others = exit_->siblings;
-    report.time_zone = absl::LocalTimeZone();
-    report.interpreter = FindInterpreter(settings_.config);
-    const bool several_nodes = settings_.config.settings.max_nodes() > 1;
-    if (report.verdict.has_first_cause())
-      report.hint = TorchHint(settings_.config, host_, report.verdict.first_cause());
-    if (report.verdict.has_first_cause() && report.hint.empty())
-      report.hint = NcclHint(report.verdict.first_cause(), several_nodes ? InterfaceOf(place_.address) : "");
-    // This node never got a round, and no worker failed: too few nodes joined.
-    if (round_started_ == SteadyTime() && report.verdict.exit_code() == 1 && several_nodes) {
-      const std::vector<std::string> absent = machine_->AbsentHosts();
-      report.hint = absl::StrCat("start ddprun on ", absent.empty() ? "the other nodes" : HostsText(absent),
-                                 " with the same --rdzv-endpoint=", ServersText(settings_.config),
-                                 " and --rdzv-id=", settings_.config.job_id);
-    }
-    LogVerbatim(FailureSummary(report));
+    const FailureReport report{.entrypoint = settings_.config.entrypoint,
+                               .verdict = *exit_->verdict,
+                               .others = exit_->siblings,
+                               .time_zone = absl::LocalTimeZone(),
+                               .interpreter = FindInterpreter(settings_.config),
+                               .hint = HintFor(*exit_->verdict)};
+    if (!settings_.send_failure || !settings_.send_failure(report)) LogVerbatim(FailureSummary(report));
     WriteOuterErrorFile(*exit_->verdict);
   }
   // After a crash in native code the imported libraries are not trusted.
@@ -401,6 +388,20 @@ int Agent::Finish() {
   if (link_->Hosts()) LingerForOthers();
   link_->Close();
   return exit_->code;
+}
+
+std::string Agent::HintFor(const rendezvous::Verdict& verdict) const {
+  const bool several_nodes = settings_.config.settings.max_nodes() > 1;
+  // This node never got a round, and no worker failed: too few nodes joined.
+  if (round_started_ == SteadyTime() && verdict.exit_code() == 1 && several_nodes) {
+    const std::vector<std::string> absent = machine_->AbsentHosts();
+    return absl::StrCat("start ddprun on ", absent.empty() ? "the other nodes" : HostsText(absent),
+                        " with the same --rdzv-endpoint=", ServersText(settings_.config),
+                        " and --rdzv-id=", settings_.config.job_id);
+  }
+  if (!verdict.has_first_cause()) return "";
+  const std::string hint = TorchHint(settings_.config, host_, verdict.first_cause());
+  return hint.empty() ? NcclHint(verdict.first_cause(), several_nodes ? InterfaceOf(place_.address) : "") : hint;
 }
 
 void Agent::LingerForOthers() {

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_AGENT_H_
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "launcher/progress/progress_monitor.h"
 #include "launcher/progress/terminal_line.h"
 #include "launcher/rendezvous_link.h"
+#include "launcher/report/failure_summary.h"
 #include "launcher/round_store.h"
 #include "launcher/workers/worker_group.h"
 
@@ -33,6 +35,8 @@ class Agent {
     LaunchConfig config;
     std::string launcher_id;
     Guard* guard;  // outlives the agent
+    // Receives the failure of the job; empty: its summary is shown on standard error.
+    std::function<bool(const FailureReport&)> send_failure;
   };
 
   Agent(Settings settings, std::unique_ptr<SignalSource> signals);
@@ -74,6 +78,8 @@ class Agent {
   void Do(const effect::Exit& exit);
 
   int Finish();
+  // Advice for the user about a failed job; may be empty.
+  std::string HintFor(const rendezvous::Verdict& verdict) const;
   // Keeps the rendezvous server in this process running for the other launchers, until a signal arrives.
   void LingerForOthers();
 

@@ -1,4 +1,5 @@
 // ddprun: starts this node's workers of a distributed job and keeps the job running (docs/operations.md).
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,6 +31,7 @@
 #include "launcher/config/merge_environment.h"
 #include "launcher/config/parse_options.h"
 #include "launcher/config/show_config.h"
+#include "launcher/hosts/failure_message.h"
 #include "launcher/hosts/host_agent.h"
 #include "launcher/hosts/hosts_launcher.h"
 #include "launcher/hosts/remote_start.h"
@@ -107,6 +110,14 @@ std::optional<ForkedServer> TakeForkedServer() {
   return server;
 }
 
+// Agent::Settings::send_failure of a launcher that `ddprun --hosts` has started.
+std::function<bool(const FailureReport&)> TakeFailureFd() {
+  int fd;
+  const std::string variable = TakeVariable(kFailureFdVariable).value_or("");
+  if (!absl::SimpleAtoi(variable, &fd) || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return nullptr;
+  return [fd](const FailureReport& report) { return ToMessage(report).SerializeToFileDescriptor(fd); };
+}
+
 HostFacts InspectHost(const PythonFacts& python, const Options& options) {
   HostFacts facts;
   facts.cpus = CpuCount();
@@ -161,6 +172,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   OpenMissingStandardStreams();
   EndWithParent();
   SetLogLevel();
+  const auto send_failure = TakeFailureFd();
   const PythonFacts python = InspectPython(command);
   if (const std::optional<int> code = RunSubcommand(arguments, python)) return *code;
   // Neither a closed reader of our output nor a log file beyond `ulimit -f` may kill the launcher.
@@ -219,7 +231,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
 
   int code;
   {
-    Agent agent({*std::move(config), launcher_id, &*guard}, *std::move(source));
+    Agent agent({*std::move(config), launcher_id, &*guard, send_failure}, *std::move(source));
     code = agent.Run();
   }
   guard->Dismiss();

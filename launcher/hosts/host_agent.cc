@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +21,7 @@
 #include "base/hostname.h"
 #include "base/log.h"
 #include "base/steady_time.h"
+#include "launcher/hosts/failure_message.h"
 #include "launcher/hosts/frames.h"
 #include "launcher/hosts/job_folder.h"
 #include "launcher/hosts/node_facts.h"
@@ -196,6 +198,11 @@ class HostAgent {
     }
     request->stdout_fd = theirs[0].get();
     request->stderr_fd = theirs[1].get();
+    failure_.reset(memfd_create("failure", MFD_CLOEXEC));
+    if (failure_.valid()) {
+      request->passed_fds = {failure_.get()};
+      request->environment.push_back(absl::StrCat(kFailureFdVariable, "=", failure_.get()));
+    }
     return Spawn(*request);
   }
 
@@ -262,6 +269,9 @@ class HostAgent {
     }
     HostReport report;
     report.mutable_ended()->set_code(end.ExitCode());
+    if (failure_.valid() && lseek(failure_.get(), 0, SEEK_END) > 0 && lseek(failure_.get(), 0, SEEK_SET) == 0) {
+      (void)report.mutable_ended()->mutable_failure()->ParseFromFileDescriptor(failure_.get());
+    }
     End(report);
   }
 
@@ -305,6 +315,7 @@ class HostAgent {
   std::unique_ptr<BackgroundCall<std::vector<std::string>>> reaching_;
   std::array<UniqueFd, 2> streams_;  // the launcher's stdout and stderr
   std::string input_;
+  UniqueFd failure_;  // a file in memory in which the launcher leaves a JobFailure
   pid_t launcher_ = -1;
   StartGate gate_;  // the launcher's
   SteadyTime heard_;

@@ -314,6 +314,7 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   plan.ports = options.port_range;
   plan.job_id = options.rdzv_id.value_or(RandomId());
   plan.detach = options.detach;
+  plan.time_zone = absl::LocalTimeZone();
   plan.stop_patience = config.shutdown_timeout + absl::Seconds(15);
   for (const auto& [flag, value] : given) {
     if (!Has(kOwnFlags, flag) && flag != "rdzv-id") plan.flags.push_back(absl::StrCat("--", flag, "=", value));

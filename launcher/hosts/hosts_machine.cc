@@ -11,6 +11,7 @@
 #include "base/counted.h"
 #include "base/endpoint.h"
 #include "base/text.h"
+#include "launcher/hosts/failure_message.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
@@ -87,6 +88,7 @@ void HostsMachine::OnReport(size_t index, const HostReport& report, SteadyTime n
       }
       host.state = State::kEnded;
       host.code = report.ended().code();
+      if (report.ended().has_failure()) host.failure = report.ended().failure();
       return CheckEnd(now, effects);
     case HostReport::kDetached:
       host.state = State::kEnded;
@@ -260,8 +262,7 @@ void HostsMachine::CheckEnd(SteadyTime now, HostsEffects* effects) {
   }
   if (running == 0) {
     if (plan_.detach && any_ended) TellDetached(effects);
-    effects->push_back(hosts_effect::Exit{any_ended ? code : worker_contract::kExitFailed});
-    return;
+    return Exit(any_ended ? code : worker_contract::kExitFailed, effects);
   }
   const bool has_lost = Count(State::kGone) > 0;
   if ((code != 0 || has_lost) && static_cast<int>(running) < plan_.min_nodes) {
@@ -285,6 +286,15 @@ void HostsMachine::TellDetached(HostsEffects* effects) const {
   effects->push_back(hosts_effect::Show{false, text});
 }
 
+void HostsMachine::Exit(int code, HostsEffects* effects) const {
+  std::vector<HostFailure> failures;
+  for (const Host& host : hosts_) {
+    if (host.failure) failures.push_back({host.spec.name, host.reading.facts.host(), *host.failure});
+  }
+  if (!failures.empty()) effects->push_back(hosts_effect::Show{true, JobSummary(failures, plan_.time_zone)});
+  effects->push_back(hosts_effect::Exit{code});
+}
+
 void HostsMachine::GiveUp(const std::string& why, HostsEffects* effects) const {
   effects->push_back(hosts_effect::Print{LogLevel::kError, absl::StrCat("no worker was started: ", why)});
   effects->push_back(hosts_effect::Exit{worker_contract::kExitFailed});
@@ -293,8 +303,7 @@ void HostsMachine::GiveUp(const std::string& why, HostsEffects* effects) const {
 // The first signal lets the launchers stop their workers, the second kills them, the third ends this process too.
 void HostsMachine::OnSignal(int number, SteadyTime, HostsEffects* effects) {
   if (!started_ || ++signals_ > 2) {
-    effects->push_back(hosts_effect::Exit{worker_contract::ExitCodeOfSignal(number)});
-    return;
+    return Exit(worker_contract::ExitCodeOfSignal(number), effects);
   }
   for (size_t i = 0; i < hosts_.size(); ++i) {
     if (hosts_[i].state != State::kRunning) continue;

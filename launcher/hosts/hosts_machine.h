@@ -30,6 +30,7 @@ struct HostsPlan {
   std::optional<PortRange> ports;
   std::string job_id;
   bool detach = false;
+  absl::TimeZone time_zone;                          // of the user
   std::string token;                                 // of the rendezvous server
   std::string token_file;                            // with `detach`: which has it, for ddprunctl
   absl::Duration stop_patience = absl::Seconds(45);  // until the rest of a job that has failed is stopped
@@ -99,6 +100,7 @@ class HostsMachine {
     std::vector<std::string> errors;     // of Reached
     std::array<std::string, 2> partial;  // the unfinished lines of stdout and stderr
     std::optional<int> code;
+    std::optional<hosts::v1::JobFailure> failure;
     std::string output;  // of a detached launcher
   };
 
@@ -114,6 +116,8 @@ class HostsMachine {
   void Show(Host& host, bool is_stderr, const std::string& data, HostsEffects* effects);
   void CheckEnd(SteadyTime now, HostsEffects* effects);
   void TellDetached(HostsEffects* effects) const;
+  // Shows how the job failed, once for all hosts.
+  void Exit(int code, HostsEffects* effects) const;
   void GiveUp(const std::string& why, HostsEffects* effects) const;
 
   const HostsPlan plan_;

@@ -118,7 +118,7 @@ void AppendOthers(const FailureReport& report, absl::string_view thin, std::stri
       ++left_out;
       continue;
     }
-    if (shown == 0) absl::StrAppend(out, thin, "Other Failures (on this node):\n");
+    if (shown == 0) absl::StrAppend(out, thin, "Other Failures:\n");
     AppendFailure(++shown, failure, /*whole=*/false, report.time_zone, out);
     if (has_cause && Classify({failure}) == FailureClass::kPeerError)
       AppendField("cause", "consequence: lost its peers", out);

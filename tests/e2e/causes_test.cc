@@ -254,7 +254,7 @@ with socket.socket(socket.AF_UNIX) as listener:
     EXPECT_THAT(node->Err(),
                 AllOf(HasSubstr("rank      : 1 (local_rank: 0)"), HasSubstr("message   : ValueError: the real cause")));
   }
-  EXPECT_THAT(Unwrapped(a.Err()), HasSubstr("Other Failures (on this node): [1]:"));
+  EXPECT_THAT(Unwrapped(a.Err()), HasSubstr("Other Failures: [1]:"));
   EXPECT_THAT(a.Err(), HasSubstr("message   : RuntimeError: Connection closed by peer\n"
                                  "  cause     : consequence: lost its peers\n"));
   EXPECT_THAT(b.Err(), Not(HasSubstr("Other Failures")));

@@ -64,9 +64,10 @@ class HostsMachineTest : public ::testing::Test {
     report.mutable_output()->set_data(data);
     Report(host, report);
   }
-  void End(size_t host, int code) {
+  void End(size_t host, int code, const std::string& reason = "") {
     HostReport report;
     report.mutable_ended()->set_code(code);
+    if (!reason.empty()) report.mutable_ended()->mutable_failure()->mutable_verdict()->set_reason(reason);
     Report(host, report);
   }
   void Lose(size_t host, const std::string& reason) {
@@ -154,6 +155,14 @@ TEST_F(HostsMachineTest, TwoHosts_MeetAtAnAddressThatWorks) {
   EXPECT_THAT(Asked(), ElementsAre("show [a] no newline\n"));
   End(1, 0);
   EXPECT_THAT(Asked(), ElementsAre("exit 0"));
+}
+
+TEST_F(HostsMachineTest, FailureOfTheJob_IsShownOnce) {
+  RunTwo();
+  End(0, 3, "rank 1 failed");
+  EXPECT_THAT(Asked(), IsEmpty());
+  End(1, 3, "rank 1 failed");
+  EXPECT_THAT(Asked(), ElementsAre(HasSubstr("FAILED\nrank 1 failed\n"), "exit 3"));
 }
 
 TEST_F(HostsMachineTest, OneHost_NeedsNoAddress) {

@@ -86,7 +86,7 @@ TEST(FailureSummary, FailedScriptAndAnother_AreShownInThatOrder) {
         "error_file: /logs/0/error.json",
         "message   : ValueError: bad input\n  traceback : Traceback (most recent call last):\n      File \"x.py\", "
         "line 1\n",
-        "Other Failures (on this node):\n", "[1]:\n", "rank      : 3 (local_rank: 1)\n", "(SIGKILL)"}) {
+        "Other Failures:\n", "[1]:\n", "rank      : 3 (local_rank: 1)\n", "(SIGKILL)"}) {
     at = summary.find(part, at);
     ASSERT_NE(at, std::string::npos) << part << " is missing in " << summary;
   }
