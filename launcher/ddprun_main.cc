@@ -31,6 +31,7 @@
 #include "launcher/config/merge_environment.h"
 #include "launcher/config/parse_options.h"
 #include "launcher/config/show_config.h"
+#include "launcher/hosts/cache_folder.h"
 #include "launcher/hosts/failure_message.h"
 #include "launcher/hosts/host_agent.h"
 #include "launcher/hosts/hosts_launcher.h"
@@ -179,6 +180,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   InstallCrashReport("ddprun");
+  HoldProgramCopy();
   if (arguments == std::vector<std::string>{kAgentArgument}) return RunHostAgent();
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
   if (!parsed.ok()) return Fail(parsed.status(), kExitUsage);

@@ -18,12 +18,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/hostname.h"
 #include "base/log.h"
 #include "base/steady_time.h"
+#include "launcher/hosts/cache_folder.h"
 #include "launcher/hosts/failure_message.h"
 #include "launcher/hosts/frames.h"
-#include "launcher/hosts/job_folder.h"
 #include "launcher/hosts/node_facts.h"
 #include "launcher/hosts/pipe_writer.h"
 #include "launcher/hosts/reach_probe.h"
@@ -131,6 +132,8 @@ class HostAgent {
   }
 
   void Prepare(const HostCommand::Prepare& prepare) {
+    tidying_ = std::make_unique<BackgroundCall<bool>>(
+        loop_.get(), [cache = CacheFolder()] { return RemoveOldCacheFiles(cache, absl::Now()), true; }, [](bool) {});
     if (const absl::Status status = PrepareHost(prepare); !status.ok()) return Fail(status);
     absl::StatusOr<std::unique_ptr<Command>> collecting =
         CollectFacts(loop_.get(), prepare, [this](absl::StatusOr<HostReport::Facts> facts) {
@@ -211,8 +214,9 @@ class HostAgent {
     if (!folder.ok()) return folder.status();
     // A shared home has the files of all hosts.
     const std::string path = absl::StrCat(*folder, "/", Hostname(), ".log");
-    const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    const UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (!file.valid()) return ErrnoStatus(errno, path);
+    HoldJobFile(file.get());
     request->stdout_fd = request->stderr_fd = file.get();
     if (absl::Status status = Spawn(*request); !status.ok()) return status;
     // Until its exec, which closes its end of the gate, the launcher may still be in this process's group, and would be
@@ -310,6 +314,7 @@ class HostAgent {
   const std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<PipeWriter> writer_;
   std::unique_ptr<ChildWatch> children_;
+  std::unique_ptr<BackgroundCall<bool>> tidying_;
   std::unique_ptr<Command> collecting_;
   std::unique_ptr<ReachListener> listener_;
   std::unique_ptr<BackgroundCall<std::vector<std::string>>> reaching_;

@@ -30,8 +30,8 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "base/write_all.h"
+#include "launcher/hosts/cache_folder.h"
 #include "launcher/hosts/host_link.h"
-#include "launcher/hosts/job_folder.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/companion_file.h"
 #include "launcher/os/errno_status.h"
@@ -288,6 +288,7 @@ absl::StatusOr<std::vector<ProgramFile>> FilesOfProgram(std::string* digest) {
 
 // Returns the file.
 absl::StatusOr<std::string> KeepToken(const HostsPlan& plan) {
+  RemoveOldCacheFiles(CacheFolder(), absl::Now());
   absl::StatusOr<std::string> path = MakeJobFolder(plan.job_id);
   if (!path.ok()) return path;
   absl::StrAppend(&*path, "/token");

@@ -23,7 +23,7 @@ constexpr int kCopyFailed = 97;  // of the command below
 constexpr char kScript[] =
     "umask 077; echo DDPRUN on $(uname -s) $(uname -m); "
     "f=\"${XDG_CACHE_HOME:-$HOME/.cache}/ddprun/DIGEST\"; "
-    "test -x \"$f/ddprun\" || for n in FILES; do "
+    "touch -c \"$f\" 2>/dev/null; test -x \"$f/ddprun\" || for n in FILES; do "
     "mkdir -p \"$f\" || exit 97; t=\"$f/.$$\"; b=${n#*:}; n=${n%%:*}; echo DDPRUN send $n; "
     "head -c $b >\"$t\" && test $(wc -c <\"$t\") -eq $b && chmod 700 \"$t\" && mv -f \"$t\" \"$f/$n\" || "
     "{ rm -f \"$t\"; exit 97; }; done; "
