@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -28,6 +29,7 @@
 #include "launcher/hosts/node_facts.h"
 #include "launcher/hosts/pipe_writer.h"
 #include "launcher/hosts/reach_probe.h"
+#include "launcher/hosts/session_socket.h"
 #include "launcher/os/background_call.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/errno_status.h"
@@ -54,7 +56,9 @@ class HostAgent {
  public:
   explicit HostAgent(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
   ~HostAgent() {
-    loop_->RemoveFd(STDIN_FILENO);
+    for (const UniqueFd* fd : {&input_fd_, &session_, &other_agent_}) {
+      if (fd->valid()) loop_->RemoveFd(fd->get());
+    }
     if (gate_.fd() >= 0) loop_->RemoveFd(gate_.fd());
     for (const UniqueFd& stream : streams_) {
       if (stream.valid()) loop_->RemoveFd(stream.get());
@@ -84,31 +88,45 @@ class HostAgent {
     children_ = *std::move(children);
     heard_ = SteadyNow();
     loop_->SetTimer([this] { return NextDeadline(); }, [this](SteadyTime now) { OnDeadline(now); });
-    if (fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "fcntl");
-    return loop_->AddFd(STDIN_FILENO, EPOLLIN, [this](uint32_t) { OnInput(); });
+    return ReadFrom(UniqueFd(dup(STDIN_FILENO)));
+  }
+
+  absl::Status ReadFrom(UniqueFd fd) {
+    input_fd_ = std::move(fd);
+    if (fcntl(input_fd_.get(), F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "fcntl");
+    return loop_->AddFd(input_fd_.get(), EPOLLIN, [this](uint32_t) { OnInput(); });
   }
 
   SteadyTime NextDeadline() const {
     if (kill_at_) return *kill_at_;
-    return is_lost_ ? SteadyTime::InfiniteFuture() : heard_ + kSilence;
+    if (give_up_at_) return *give_up_at_;
+    return is_lost_ || handed_over_ ? SteadyTime::InfiniteFuture() : heard_ + kSilence;
   }
 
   void OnDeadline(SteadyTime now) {
     if (kill_at_ && *kill_at_ <= now) {
       kill_at_.reset();
       children_->SignalGroup(launcher_, SIGKILL);
-    } else if (!is_lost_ && heard_ + kSilence <= now) {
+    } else if (give_up_at_ && *give_up_at_ <= now) {
+      give_up_at_.reset();
+      Stop();
+    } else if (!is_lost_ && !handed_over_ && heard_ + kSilence <= now) {
+      may_reconnect_ = false;  // it has had its time
       OnLost();
     }
   }
 
   void OnInput() {
     char buffer[64 << 10];
-    const ssize_t got = read(STDIN_FILENO, buffer, sizeof(buffer));
+    const ssize_t got = read(input_fd_.get(), buffer, sizeof(buffer));
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return OnLost();
     heard_ = SteadyNow();
     input_.append(buffer, got);
+    HandleInput();
+  }
+
+  void HandleInput() {
     bool error = false;
     while (std::optional<std::string> frame = TakeFrame(&input_, &error)) {
       HostCommand command;
@@ -132,6 +150,7 @@ class HostAgent {
   }
 
   void Prepare(const HostCommand::Prepare& prepare) {
+    if (!prepare.session().empty() && !HasSession(prepare)) return;
     tidying_ = std::make_unique<BackgroundCall<bool>>(
         loop_.get(), [cache = CacheFolder()] { return RemoveOldCacheFiles(cache, absl::Now()), true; }, [](bool) {});
     if (const absl::Status status = PrepareHost(prepare); !status.ok()) return Fail(status);
@@ -144,6 +163,76 @@ class HostAgent {
         });
     if (!collecting.ok()) return Fail(collecting.status());
     collecting_ = *std::move(collecting);
+  }
+
+  // False: an earlier agent of this job is still there. Either it takes over the connection of this one, or it ends,
+  // and then this one continues.
+  bool HasSession(const HostCommand::Prepare& prepare) {
+    absl::StatusOr<UniqueFd> session = ListenInSession(prepare.session());
+    if (session.ok()) {
+      session_ = *std::move(session);
+      return loop_->AddFd(session_.get(), EPOLLIN, [this](uint32_t) { OnLaterAgent(); }).ok();
+    }
+    if (!absl::IsAlreadyExists(session.status())) return true;
+    absl::StatusOr<UniqueFd> earlier = ConnectToSession(prepare.session());
+    if (absl::IsPermissionDenied(earlier.status())) return true;
+    if (!earlier.ok()) {  // it has just ended
+      loop_->Post([this, prepare] { Prepare(prepare); });
+      return false;
+    }
+    other_agent_ = *std::move(earlier);
+    const absl::Status added =
+        loop_->AddFd(other_agent_.get(), EPOLLIN, [this, prepare](uint32_t) { OnEarlierAgent(prepare); });
+    if (!added.ok()) Fail(added);
+    return false;
+  }
+
+  void OnEarlierAgent(const HostCommand::Prepare& prepare) {
+    char invitation;
+    if (recv(other_agent_.get(), &invitation, 1, 0) == 1) {
+      // From now on only one process reads the input.
+      loop_->RemoveFd(input_fd_.get());
+      SendConnection(other_agent_.get(), input_fd_.get(), STDOUT_FILENO, input_);
+      handed_over_ = true;
+      return;
+    }
+    loop_->RemoveFd(other_agent_.get());
+    other_agent_.reset();
+    if (handed_over_) return loop_->Quit();  // the channel of ssh ends with this process
+    Prepare(prepare);
+  }
+
+  void OnLaterAgent() {
+    UniqueFd other = AcceptInSession(session_.get());
+    if (!other.valid()) return;
+    if (launcher_ < 0 && !is_ending_) return loop_->Quit();  // there is nothing to continue
+    if (other_agent_.valid()) loop_->RemoveFd(other_agent_.get());
+    other_agent_ = std::move(other);  // an earlier one ends
+    if (send(other_agent_.get(), "+", 1, MSG_NOSIGNAL) != 1) return;
+    (void)loop_->AddFd(other_agent_.get(), EPOLLIN, [this](uint32_t) {
+      loop_->RemoveFd(other_agent_.get());
+      std::optional<FrontConnection> connection = ReceiveConnection(other_agent_.get());
+      if (connection && !is_stopping_) return Attach(*std::move(connection));
+      other_agent_.reset();
+    });
+  }
+
+  void Attach(FrontConnection connection) {
+    if (!is_lost_) OnLost();
+    absl::StatusOr<std::unique_ptr<PipeWriter>> writer =
+        PipeWriter::Create(loop_.get(), std::move(connection.output), [this] { OnOutputTaken(); });
+    if (!writer.ok() || !ReadFrom(std::move(connection.input)).ok()) return other_agent_.reset();
+    writer_ = *std::move(writer);
+    is_lost_ = false;
+    give_up_at_.reset();
+    heard_ = SteadyNow();
+    HostReport report;
+    report.mutable_attached();
+    Send(report);
+    writer_->Write(std::exchange(held_, ""));
+    if (is_paused_) PauseStreams(EPOLLIN);
+    input_ = std::move(connection.bytes);
+    HandleInput();
   }
 
   void Listen(const HostCommand::Listen& request) {
@@ -167,6 +256,7 @@ class HostAgent {
 
   void Start(const HostCommand::Start& start) {
     listener_.reset();  // its port is the launcher's now
+    may_reconnect_ = start.may_reconnect();
     SpawnRequest request;
     request.program = "/proc/self/exe";
     request.argv = {"ddprun"};
@@ -249,7 +339,7 @@ class HostAgent {
     report.mutable_output()->set_is_stderr(stream == 1);
     report.mutable_output()->set_data(buffer, got);
     Send(report);
-    if (writer_->waiting_bytes() > kMaxWaitingBytes) PauseStreams(0);
+    if ((is_lost_ ? held_.size() : writer_->waiting_bytes()) > kMaxWaitingBytes) PauseStreams(0);
     return true;
   }
 
@@ -289,22 +379,38 @@ class HostAgent {
   void End(const HostReport& report) {
     launcher_ = -1;
     is_ending_ = true;
-    if (is_lost_) return loop_->Quit();
+    if (is_lost_ && !give_up_at_) return loop_->Quit();
+    last_.clear();
+    AppendFrame(report, &last_);
     Send(report);
   }
 
   void Send(const HostReport& report) {
     std::string frame;
     AppendFrame(report, &frame);
-    writer_->Write(std::move(frame));
+    if (give_up_at_) {
+      held_ += frame;
+    } else {
+      writer_->Write(std::move(frame));
+    }
   }
 
   // The other side has gone.
   void OnLost() {
     if (is_lost_) return;
     is_lost_ = true;
-    loop_->RemoveFd(STDIN_FILENO);
+    loop_->RemoveFd(input_fd_.get());
     writer_->Close();
+    if (!may_reconnect_) return Stop();
+    give_up_at_ = SteadyNow() + kSilence;
+    held_ = last_;
+  }
+
+  void Stop() {
+    is_stopping_ = true;
+    held_.clear();
+    // The session remains this agent's until the launcher has ended.
+    if (session_.valid()) loop_->RemoveFd(session_.get());
     PauseStreams(EPOLLIN);
     if (launcher_ < 0 || is_detached_) return loop_->Quit();
     children_->Signal(launcher_, SIGTERM);
@@ -319,12 +425,21 @@ class HostAgent {
   std::unique_ptr<ReachListener> listener_;
   std::unique_ptr<BackgroundCall<std::vector<std::string>>> reaching_;
   std::array<UniqueFd, 2> streams_;  // the launcher's stdout and stderr
+  UniqueFd input_fd_;
   std::string input_;
-  UniqueFd failure_;  // a file in memory in which the launcher leaves a JobFailure
+  UniqueFd session_;      // where a later agent of the job connects
+  UniqueFd other_agent_;  // an earlier one that still has a launcher; or the later one whose connection we use
+  std::string held_;      // frames for the next connection
+  std::string last_;      // the frame with the last report
+  UniqueFd failure_;      // a file in memory in which the launcher leaves a JobFailure
   pid_t launcher_ = -1;
   StartGate gate_;  // the launcher's
   SteadyTime heard_;
   std::optional<SteadyTime> kill_at_;
+  std::optional<SteadyTime> give_up_at_;  // waits for another connection until then
+  bool may_reconnect_ = false;
+  bool handed_over_ = false;  // an earlier agent uses our connection
+  bool is_stopping_ = false;
   bool is_lost_ = false;
   bool is_detached_ = false;
   bool is_paused_ = false;

@@ -207,6 +207,7 @@ void HostLink::OnExit(const ProcessEnd& end) {
   loop_->RemoveFd(errors_.get());
   while (ReadErrors() > 0 || ReadOutput() > 0) {
   }
+  pid_ = -1;
   callbacks_.on_end(!failure_.empty() ? failure_ : ExplainSshEnd(stage_, end.ExitCode(), error_text_, host_));
 }
 

@@ -43,6 +43,7 @@ class HostLink {
   void Send(const hosts::v1::HostCommand& command);
   // Lets the agent end.
   void Close() { input_->Close(); }
+  // -1: the process has ended.
   pid_t pid() const { return pid_; }
   // The process of this link has ended. Reads what it has left.
   void OnExit(const ProcessEnd& end);

@@ -176,11 +176,17 @@ class HostsLauncher {
         [this] { return machine_.NextDeadline(); },
         [this](SteadyTime now) { Step([&](HostsEffects* effects) { machine_.OnDeadline(now, effects); }); });
     for (size_t i = 0; i < names_.size(); ++i) {
-      absl::StatusOr<std::unique_ptr<HostLink>> link =
-          HostLink::Open(loop_.get(), children_.get(), names_[i].name, digest_, files_, CallbacksOf(i));
-      if (!link.ok()) return link.status();
-      links_.push_back(*std::move(link));
+      links_.push_back(nullptr);
+      if (status = Connect(i); !status.ok()) return status;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status Connect(size_t i) {
+    absl::StatusOr<std::unique_ptr<HostLink>> link =
+        HostLink::Open(loop_.get(), children_.get(), names_[i].name, digest_, files_, CallbacksOf(i));
+    if (!link.ok()) return link.status();
+    links_[i] = *std::move(link);
     return absl::OkStatus();
   }
 
@@ -232,6 +238,14 @@ class HostsLauncher {
       // May block, as a worker's own output would: what the hosts send then waits there.
       WriteAll(STDOUT_FILENO, show.text);
     }
+  }
+  void Do(const hosts_effect::Connect& connect) {
+    children_->SignalGroup(links_[connect.host]->pid(), SIGKILL);  // it may hang
+    const absl::Status status = Connect(connect.host);
+    if (status.ok()) return;
+    loop_->Post([this, host = connect.host, reason = std::string(status.message())] {
+      Step([&](HostsEffects* effects) { machine_.OnLost(host, reason, SteadyNow(), effects); });
+    });
   }
   void Do(const hosts_effect::Exit& exit) {
     exited_ = true;
@@ -315,6 +329,8 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   plan.ports = options.port_range;
   plan.job_id = options.rdzv_id.value_or(RandomId());
   plan.detach = options.detach;
+  plan.may_reconnect = !plan.detach && (config.settings.max_restarts() > 0 || plan.min_nodes < count);
+  plan.session = RandomId();
   plan.time_zone = absl::LocalTimeZone();
   plan.stop_patience = config.shutdown_timeout + absl::Seconds(15);
   for (const auto& [flag, value] : given) {

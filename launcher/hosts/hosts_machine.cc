@@ -22,6 +22,10 @@ using hosts::v1::HostReport;
 
 constexpr absl::Duration kPingInterval = absl::Seconds(5);
 constexpr absl::Duration kStuck = absl::Seconds(60);  // without a sign of life while something is expected
+constexpr absl::Duration kFirstRetry = absl::Seconds(1);
+constexpr absl::Duration kMaxRetry = absl::Minutes(1);
+// An agent that has lost its connection stops its launcher after a minute.
+constexpr absl::Duration kAllLost = absl::Minutes(2);
 constexpr size_t kMaxLineBytes = 64 << 10;
 constexpr size_t kMaxReasonBytes = 1000;
 
@@ -43,7 +47,11 @@ size_t HostsMachine::Count(State state) const {
 // An answer is expected.
 bool HostsMachine::IsWaiting(const Host& host) const {
   return host.state == State::kConnecting || host.state == State::kPreparing || host.state == State::kListening ||
-         host.state == State::kReaching;
+         host.state == State::kReaching || host.state == State::kReconnecting || host.state == State::kReturning;
+}
+
+bool HostsMachine::IsLost(const Host& host) const {
+  return host.state == State::kLost || host.state == State::kReconnecting || host.state == State::kReturning;
 }
 
 std::vector<size_t> HostsMachine::TakingPart() const {
@@ -55,18 +63,21 @@ std::vector<size_t> HostsMachine::TakingPart() const {
 }
 
 void HostsMachine::OnConnected(size_t host, SteadyTime now, HostsEffects* effects) {
-  if (hosts_[host].state != State::kConnecting) return;
-  hosts_[host].state = State::kPreparing;
+  const bool again = hosts_[host].state == State::kReconnecting;
+  if (hosts_[host].state != State::kConnecting && !again) return;
+  hosts_[host].state = again ? State::kReturning : State::kPreparing;
   hosts_[host].heard = hosts_[host].asked = now;
   HostCommand command;
   *command.mutable_prepare() = plan_.prepare;
+  // Two names may mean one host.
+  if (plan_.may_reconnect) command.mutable_prepare()->set_session(absl::StrCat(plan_.session, "-", host));
   effects->push_back(hosts_effect::Send{host, std::move(command)});
 }
 
 void HostsMachine::OnReport(size_t index, const HostReport& report, SteadyTime now, absl::Time wall_time,
                             HostsEffects* effects) {
   Host& host = hosts_[index];
-  if (host.state == State::kGone) return;
+  if (host.state == State::kGone || host.state == State::kLost) return;
   host.heard = now;
   switch (report.kind_case()) {
     case HostReport::kFacts:
@@ -74,8 +85,18 @@ void HostsMachine::OnReport(size_t index, const HostReport& report, SteadyTime n
       host.reading.facts = report.facts();
       host.reading.clock_ahead = absl::FromUnixNanos(report.facts().clock_nanos()) - wall_time;
       host.reading.clock_error = now - host.asked;
+      if (host.state == State::kReturning) return Return(index, now, effects);
       host.state = State::kReady;
       return Proceed(now, effects);
+    case HostReport::kAttached:
+      host.state = State::kRunning;
+      host.returned = now;
+      all_lost_until_ = SteadyTime::InfiniteFuture();
+      effects->push_back(hosts_effect::Print{LogLevel::kWarning,
+                                             absl::StrCat(host.spec.name,
+                                                          ": connected again; its launcher has continued, some of its "
+                                                          "output may be missing")});
+      return;
     case HostReport::kListening: return AskToReach(report.listening(), now, effects);
     case HostReport::kReached:
       host.errors.assign(report.reached().errors().begin(), report.reached().errors().end());
@@ -83,9 +104,7 @@ void HostsMachine::OnReport(size_t index, const HostReport& report, SteadyTime n
       return ChooseAddress(effects);
     case HostReport::kOutput: return Show(host, report.output().is_stderr(), report.output().data(), effects);
     case HostReport::kEnded:
-      for (const bool is_stderr : {false, true}) {
-        if (!host.partial[is_stderr].empty()) Show(host, is_stderr, "\n", effects);
-      }
+      EndLines(host, effects);
       host.state = State::kEnded;
       host.code = report.ended().code();
       if (report.ended().has_failure()) host.failure = report.ended().failure();
@@ -95,24 +114,95 @@ void HostsMachine::OnReport(size_t index, const HostReport& report, SteadyTime n
       host.code = 0;
       host.output = report.detached().output();
       return CheckEnd(now, effects);
-    case HostReport::kFailed: return Fail(index, report.failed().reason(), now, effects);
+    case HostReport::kFailed:
+      if (!IsLost(host)) return Fail(index, report.failed().reason(), now, effects);
+      if (std::exchange(host.complaint, report.failed().reason()) != report.failed().reason()) {
+        effects->push_back(hosts_effect::Print{
+            LogLevel::kWarning,
+            absl::StrCat(host.spec.name, ": ", OneLine(report.failed().reason(), kMaxReasonBytes), "; trying again")});
+      }
+      return FailOrLose(index, report.failed().reason(), now, effects);
     case HostReport::KIND_NOT_SET: return;
   }
 }
 
 void HostsMachine::OnLost(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects) {
-  if (hosts_[host].state == State::kGone || hosts_[host].state == State::kEnded) return;
-  Fail(host, reason, now, effects);
+  const State state = hosts_[host].state;
+  if (state == State::kGone || state == State::kEnded || state == State::kLost) return;
+  FailOrLose(host, reason, now, effects);
 }
 
 void HostsMachine::Fail(size_t index, const std::string& reason, SteadyTime now, HostsEffects* effects) {
   Host& host = hosts_[index];
+  EndLines(host, effects);
   host.state = State::kGone;
   effects->push_back(
       hosts_effect::Print{LogLevel::kError, absl::StrCat(host.spec.name, ": ", OneLine(reason, kMaxReasonBytes))});
   if (started_) return CheckEnd(now, effects);
   if (Count(State::kListening) + Count(State::kReaching) == 0 && listening_.port() == 0) return Proceed(now, effects);
   GiveUp("a host was lost during the start", effects);
+}
+
+// A launcher that has ended says that the job is over, or that this node left it.
+bool HostsMachine::MayReconnect() const {
+  return plan_.may_reconnect && started_ && signals_ == 0 && Count(State::kEnded) == 0;
+}
+
+void HostsMachine::FailOrLose(size_t index, const std::string& reason, SteadyTime now, HostsEffects* effects) {
+  const Host& host = hosts_[index];
+  if (MayReconnect() && (host.state == State::kRunning || IsLost(host))) return Lose(index, reason, now, effects);
+  Fail(index, reason, now, effects);
+}
+
+// Says so once, and nothing about the attempts that follow.
+void HostsMachine::Lose(size_t index, const std::string& reason, SteadyTime now, HostsEffects* effects) {
+  Host& host = hosts_[index];
+  const bool was_running = host.state == State::kRunning;
+  if (was_running) {
+    EndLines(host, effects);
+    effects->push_back(hosts_effect::Print{
+        LogLevel::kWarning,
+        absl::StrCat(host.spec.name, ": ", OneLine(reason, kMaxReasonBytes), "; connecting again")});
+  }
+  const bool was_stable = was_running && now - host.returned > kMaxRetry;
+  host.backoff = was_stable ? kFirstRetry : std::clamp(2 * host.backoff, kFirstRetry, kMaxRetry);
+  host.retry_at = now + host.backoff;
+  host.state = State::kLost;
+  if (Count(State::kRunning) == 0) all_lost_until_ = std::min(all_lost_until_, now + kAllLost);
+}
+
+// The host has no launcher any more.
+void HostsMachine::Return(size_t index, SteadyTime now, HostsEffects* effects) {
+  hosts_[index].has_launcher = false;
+  if (Count(State::kRunning) == 0) {
+    // Alone it would begin the job anew: the launchers of the others are found first.
+    if (std::any_of(hosts_.begin(), hosts_.end(), [&](const Host& h) { return IsLost(h) && h.has_launcher; })) {
+      return Lose(index, "", now, effects);
+    }
+    effects->push_back(hosts_effect::Print{LogLevel::kError, "no host has a launcher of the job any more"});
+    return Exit(worker_contract::kExitFailed, effects);
+  }
+  std::vector<HostReading> readings;
+  for (const Host& host : hosts_) {
+    if (host.state == State::kRunning) readings.push_back(host.reading);
+  }
+  readings.push_back(hosts_[index].reading);
+  const NodeComparison comparison = CompareNodes(readings);
+  if (!comparison.errors.empty()) {
+    hosts_[index].state = State::kGone;
+    for (const std::string& text : comparison.errors) effects->push_back(hosts_effect::Print{LogLevel::kError, text});
+    return CheckEnd(now, effects);
+  }
+  effects->push_back(hosts_effect::Print{
+      LogLevel::kWarning, absl::StrCat(hosts_[index].spec.name, ": connected again; starting a launcher there")});
+  hosts_[index].returned = now;
+  Start(index, effects);
+}
+
+void HostsMachine::GiveUpLost() {
+  for (Host& host : hosts_) {
+    if (IsLost(host)) host.state = State::kGone;
+  }
 }
 
 // Continues when all hosts have answered, so that all faults are shown at once.
@@ -215,22 +305,36 @@ void HostsMachine::StartAll(const std::string& endpoint, HostsEffects* effects) 
   endpoint_ = endpoint;
   const std::vector<size_t> taking_part = TakingPart();
   for (size_t rank = 0; rank < taking_part.size(); ++rank) {
-    Host& host = hosts_[taking_part[rank]];
-    host.state = State::kRunning;
-    HostCommand command;
-    HostCommand::Start* const start = command.mutable_start();
-    start->set_detach(plan_.detach);
-    start->set_job(plan_.job_id);
-    const auto add = [&](const std::string& argument) { start->add_arguments(argument); };
-    for (const std::string& flag : plan_.flags) add(flag);
-    if (!plan_.has_node_count) add(absl::StrCat("--nnodes=", hosts_.size()));
-    if (hosts_.size() > 1) add(absl::StrCat("--node-rank=", rank));
-    if (!endpoint.empty()) add(absl::StrCat("--rdzv-endpoint=", endpoint));
-    add(absl::StrCat("--rdzv-id=", plan_.job_id));
-    if (host.spec.slots) add(absl::StrCat("--nproc-per-node=", *host.spec.slots));
-    add("--");
-    for (const std::string& word : plan_.script) add(word);
-    effects->push_back(hosts_effect::Send{taking_part[rank], std::move(command)});
+    hosts_[taking_part[rank]].node_rank = static_cast<int>(rank);
+    Start(taking_part[rank], effects);
+  }
+}
+
+void HostsMachine::Start(size_t index, HostsEffects* effects) {
+  Host& host = hosts_[index];
+  host.state = State::kRunning;
+  host.has_launcher = true;
+  HostCommand command;
+  HostCommand::Start* const start = command.mutable_start();
+  start->set_detach(plan_.detach);
+  start->set_job(plan_.job_id);
+  start->set_may_reconnect(plan_.may_reconnect);
+  const auto add = [&](const std::string& argument) { start->add_arguments(argument); };
+  for (const std::string& flag : plan_.flags) add(flag);
+  if (!plan_.has_node_count) add(absl::StrCat("--nnodes=", hosts_.size()));
+  if (hosts_.size() > 1) add(absl::StrCat("--node-rank=", host.node_rank));
+  if (!endpoint_.empty()) add(absl::StrCat("--rdzv-endpoint=", endpoint_));
+  add(absl::StrCat("--rdzv-id=", plan_.job_id));
+  if (host.spec.slots) add(absl::StrCat("--nproc-per-node=", *host.spec.slots));
+  add("--");
+  for (const std::string& word : plan_.script) add(word);
+  effects->push_back(hosts_effect::Send{index, std::move(command)});
+}
+
+// The rest of lines that will not be completed.
+void HostsMachine::EndLines(Host& host, HostsEffects* effects) {
+  for (const bool is_stderr : {false, true}) {
+    if (!host.partial[is_stderr].empty()) Show(host, is_stderr, "\n", effects);
   }
 }
 
@@ -253,6 +357,7 @@ void HostsMachine::Show(Host& host, bool is_stderr, const std::string& data, Hos
 // The job ends by itself when one of its launchers has failed; unless that happened before the launchers met, or it is
 // the server's.
 void HostsMachine::CheckEnd(SteadyTime now, HostsEffects* effects) {
+  if (!MayReconnect()) GiveUpLost();
   const size_t running = Count(State::kRunning);
   int code = 0;
   bool any_ended = false;
@@ -260,7 +365,7 @@ void HostsMachine::CheckEnd(SteadyTime now, HostsEffects* effects) {
     any_ended |= host.state == State::kEnded;
     code = std::max(code, host.code.value_or(0));
   }
-  if (running == 0) {
+  if (running == 0 && std::none_of(hosts_.begin(), hosts_.end(), [&](const Host& host) { return IsLost(host); })) {
     if (plan_.detach && any_ended) TellDetached(effects);
     return Exit(any_ended ? code : worker_contract::kExitFailed, effects);
   }
@@ -305,6 +410,8 @@ void HostsMachine::OnSignal(int number, SteadyTime, HostsEffects* effects) {
   if (!started_ || ++signals_ > 2) {
     return Exit(worker_contract::ExitCodeOfSignal(number), effects);
   }
+  GiveUpLost();
+  if (Count(State::kRunning) == 0) return Exit(worker_contract::ExitCodeOfSignal(number), effects);
   for (size_t i = 0; i < hosts_.size(); ++i) {
     if (hosts_[i].state != State::kRunning) continue;
     HostCommand command;
@@ -314,8 +421,9 @@ void HostsMachine::OnSignal(int number, SteadyTime, HostsEffects* effects) {
 }
 
 SteadyTime HostsMachine::NextDeadline() const {
-  SteadyTime next = std::min(next_ping_, stop_rest_at_);
+  SteadyTime next = std::min({next_ping_, stop_rest_at_, all_lost_until_});
   for (const Host& host : hosts_) {
+    if (host.state == State::kLost) next = std::min(next, host.retry_at);
     if (IsWaiting(host)) next = std::min(next, host.heard + kStuck);
   }
   return next;
@@ -326,11 +434,26 @@ void HostsMachine::OnDeadline(SteadyTime now, HostsEffects* effects) {
     next_ping_ = now + kPingInterval;
     for (size_t i = 0; i < hosts_.size(); ++i) {
       const State state = hosts_[i].state;
-      if (state == State::kConnecting || state == State::kEnded || state == State::kGone) continue;
+      if (state == State::kConnecting || state == State::kLost || state == State::kReconnecting ||
+          state == State::kEnded || state == State::kGone) {
+        continue;
+      }
       HostCommand command;
       command.mutable_ping();
       effects->push_back(hosts_effect::Send{i, std::move(command)});
     }
+  }
+  if (all_lost_until_ <= now) {
+    effects->push_back(hosts_effect::Print{LogLevel::kError,
+                                           absl::StrCat("no host could be reached for ", absl::FormatDuration(kAllLost),
+                                                        "; by now each has stopped its launcher")});
+    return Exit(worker_contract::kExitFailed, effects);
+  }
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].state != State::kLost || now < hosts_[i].retry_at) continue;
+    hosts_[i].state = State::kReconnecting;
+    hosts_[i].heard = now;
+    effects->push_back(hosts_effect::Connect{i});
   }
   if (stop_rest_at_ <= now) {
     stop_rest_at_ = SteadyTime::InfiniteFuture();
@@ -344,9 +467,10 @@ void HostsMachine::OnDeadline(SteadyTime now, HostsEffects* effects) {
   }
   for (size_t i = 0; i < hosts_.size(); ++i) {
     if (!IsWaiting(hosts_[i]) || now < hosts_[i].heard + kStuck) continue;
-    const char* const what = hosts_[i].state == State::kConnecting ? "ssh and the copy of the program make no progress"
-                                                                   : "it does not answer";
-    Fail(i, absl::StrCat(what, " for ", absl::ToInt64Seconds(kStuck), " s (a file system that hangs?)"), now, effects);
+    const bool connects = hosts_[i].state == State::kConnecting || hosts_[i].state == State::kReconnecting;
+    const char* const what = connects ? "ssh and the copy of the program make no progress" : "it does not answer";
+    FailOrLose(i, absl::StrCat(what, " for ", absl::ToInt64Seconds(kStuck), " s (a file system that hangs?)"), now,
+               effects);
     if (!effects->empty() && std::holds_alternative<hosts_effect::Exit>(effects->back())) return;
   }
 }

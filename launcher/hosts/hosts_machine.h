@@ -30,6 +30,8 @@ struct HostsPlan {
   std::optional<PortRange> ports;
   std::string job_id;
   bool detach = false;
+  bool may_reconnect = false;                        // the job can do without a host for a while
+  std::string session;                               // a random word
   absl::TimeZone time_zone;                          // of the user
   std::string token;                                 // of the rendezvous server
   std::string token_file;                            // with `detach`: which has it, for ddprunctl
@@ -51,18 +53,24 @@ struct Show {
   bool is_stderr;
   std::string text;
 };
+// Connect to the host again. Its earlier connection is of no more use.
+struct Connect {
+  size_t host;
+};
 // End this process. The agents end with their connections, and stop what they have started (unless it is detached).
 struct Exit {
   int code;
 };
 }  // namespace hosts_effect
 
-using HostsEffect = std::variant<hosts_effect::Send, hosts_effect::Print, hosts_effect::Show, hosts_effect::Exit>;
+using HostsEffect = std::variant<hosts_effect::Send, hosts_effect::Print, hosts_effect::Show, hosts_effect::Connect,
+                                 hosts_effect::Exit>;
 using HostsEffects = std::vector<HostsEffect>;
 
 // PURE. Starts a job on several hosts and follows it to its end: prepares the hosts, compares them, finds an address of
-// the first at which all others reach it, and starts a launcher on each. Every function appends to `effects`; after an
-// Exit nothing else may be called.
+// the first at which all others reach it, and starts a launcher on each. With `may_reconnect`, a host that is lost later
+// is connected to again, as long as the job runs: its launcher is found there, or another is started. Every function
+// appends to `effects`; after an Exit nothing else may be called.
 class HostsMachine {
  public:
   HostsMachine(HostsPlan plan, SteadyTime now);
@@ -88,12 +96,21 @@ class HostsMachine {
     kListening,  // asked to listen
     kReaching,   // asked to connect to the first host
     kRunning,
+    kLost,          // was running; to be connected to again
+    kReconnecting,  // ssh runs again
+    kReturning,     // its agent prepares
     kEnded,
-    kGone,  // can't take part, or was lost
+    kGone,  // can't take part, or was lost for good
   };
   struct Host {
     HostSpec spec;
     State state = State::kConnecting;
+    int node_rank = 0;
+    SteadyTime retry_at;  // kLost
+    SteadyTime returned;
+    absl::Duration backoff;
+    std::string complaint;      // why its agent could not start a launcher again
+    bool has_launcher = false;  // as far as we know
     SteadyTime heard;
     SteadyTime asked;  // Prepare was sent
     HostReading reading;
@@ -113,6 +130,15 @@ class HostsMachine {
   void AskToReach(const hosts::v1::HostReport::Listening& listening, SteadyTime now, HostsEffects* effects);
   void ChooseAddress(HostsEffects* effects);
   void StartAll(const std::string& endpoint, HostsEffects* effects);
+  void Start(size_t host, HostsEffects* effects);
+  // A lost host.
+  bool MayReconnect() const;
+  void FailOrLose(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
+  void Lose(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
+  void Return(size_t host, SteadyTime now, HostsEffects* effects);
+  void GiveUpLost();
+  bool IsLost(const Host& host) const;
+  void EndLines(Host& host, HostsEffects* effects);
   void Show(Host& host, bool is_stderr, const std::string& data, HostsEffects* effects);
   void CheckEnd(SteadyTime now, HostsEffects* effects);
   void TellDetached(HostsEffects* effects) const;
@@ -127,6 +153,7 @@ class HostsMachine {
   bool started_ = false;
   int signals_ = 0;
   SteadyTime next_ping_;
+  SteadyTime all_lost_until_ = SteadyTime::InfiniteFuture();
   SteadyTime stop_rest_at_ = SteadyTime::InfiniteFuture();
 };
 

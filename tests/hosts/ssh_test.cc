@@ -102,6 +102,11 @@ class SshTest : public ::testing::Test {
     pgrep.Wait();
     return std::stoi(pgrep.Out());
   }
+  static std::string Pids() {
+    Process pgrep({"/bin/sh", "-c", "pgrep -x tick"}, {{"PATH", kPath}});
+    pgrep.Wait();
+    return pgrep.Out();
+  }
   static int Launchers() {
     Process pgrep({"/bin/sh", "-c", "pgrep -c -x ddprun"}, {{"PATH", kPath}});
     pgrep.Wait();
@@ -140,6 +145,8 @@ std::vector<std::string> With(std::vector<std::string> flags, const std::vector<
 TEST_F(SshTest, ThreeHosts_AreOneJob_AndTheProgramIsCopiedOnce) {
   Serve(2);
   Serve(3);
+  Shell(absl::StrCat("mkdir -p ", Cache(2), "/ddprun/0.0.1-0123456789abcdef; cd ", Cache(2),
+                     "/ddprun/0.0.1-0123456789abcdef; touch -d '40 days ago' ddprun .used ."));
   for (int run = 0; run < 2; ++run) {
     const std::unique_ptr<Process> ddprun = Start(With({"--hosts=node1:2,node2:3,node3:1"}));
     EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
@@ -238,6 +245,39 @@ TEST_F(SshTest, LostHost_OfAnElasticJob_TheOtherGoesOn) {
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(ReadFile(dir_.File("ticks")), " 1 "); })) << ddprun->Err();
   std::ofstream{Gate()};
   EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+}
+
+TEST_F(SshTest, CutConnection_OfAJobWithRestarts_IsConnectedAgain) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun = Start(TickJob({"--max-restarts=1"}));
+  ASSERT_TRUE(BothTick()) << ddprun->Err();
+  const std::string workers = Pids();
+  Shell("pkill -9 -f '^sshd: root@notty'");
+  EXPECT_TRUE(ddprun->WaitForErr("node2: its ssh connection was lost: ")) << ddprun->Err();
+  EXPECT_TRUE(ddprun->WaitForErr("node2: connected again; its launcher has continued")) << ddprun->Err();
+  EXPECT_EQ(Pids(), workers);
+  EXPECT_EQ(Ticking(), 2);
+  std::ofstream{Gate()};
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, HostThatComesBack_GetsALauncher) {
+  for (const char* nodes : {"--nnodes=2", "--nnodes=1:2"}) {
+    Serve(2);
+    const std::unique_ptr<Process> ddprun =
+        Start(TickJob({nodes, "--max-restarts=1", "--rdzv-conf=last_call_timeout=1"}));
+    ASSERT_TRUE(BothTick()) << ddprun->Err();
+    KillAllOn(2);
+    EXPECT_TRUE(ddprun->WaitForErr("node2: its ssh connection was lost")) << ddprun->Err();
+    Serve(2);
+    EXPECT_TRUE(ddprun->WaitForErr("node2: connected again; starting a launcher there")) << ddprun->Err();
+    ASSERT_TRUE(Eventually([] { return Ticking() == 2; })) << ddprun->Err();
+    std::ofstream{Gate()};
+    EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+    EXPECT_TRUE(AllIsGone());
+    for (const std::string& file : {Gate(), dir_.File("ticks")}) std::filesystem::remove(file);
+  }
 }
 
 // ---- faults: one line each -----------------------------------------------------------------------------------------

@@ -102,6 +102,9 @@ class HostsMachineTest : public ::testing::Test {
     for (const HostsEffect& effect : effects) {
       if (const auto* send = std::get_if<hosts_effect::Send>(&effect)) asked_.push_back(Text(*send));
       if (const auto* print = std::get_if<hosts_effect::Print>(&effect)) asked_.push_back("print " + print->text);
+      if (const auto* connect = std::get_if<hosts_effect::Connect>(&effect)) {
+        asked_.push_back(absl::StrCat(connect->host, " connect"));
+      }
       if (const auto* show = std::get_if<hosts_effect::Show>(&effect)) asked_.push_back("show " + show->text);
       if (const auto* exit = std::get_if<hosts_effect::Exit>(&effect))
         asked_.push_back(absl::StrCat("exit ", exit->code));
@@ -305,6 +308,211 @@ TEST_F(HostsMachineTest, LostConnection_OfAnElasticJob_ItGoesOn) {
   for (const std::string& asked : Asked()) EXPECT_THAT(asked, ::testing::AnyOf(HasSubstr("b: its ssh"), "0 ping"));
   End(0, 0);
   EXPECT_THAT(Asked(), ElementsAre("exit 0"));
+}
+
+// ---- hosts that are lost and come back -----------------------------------------------------------------------------
+
+class ReconnectTest : public HostsMachineTest {
+ protected:
+  // Two hosts whose launchers run, and the second is lost.
+  void LoseOne(HostsPlan plan = {}) {
+    plan.may_reconnect = true;
+    RunTwo(std::move(plan));
+    Lose(1, "its ssh connection was lost");
+    EXPECT_THAT(Asked(), ElementsAre("print b: its ssh connection was lost; connecting again"));
+  }
+  // Returns what was asked for, but pings.
+  std::vector<std::string> PassUntilAsked() {
+    std::vector<std::string> asked;
+    while (asked.empty()) {
+      PassUntilDeadline();
+      for (std::string& text : Asked()) {
+        if (text != "0 ping" && text != "1 ping") asked.push_back(std::move(text));
+      }
+    }
+    return asked;
+  }
+  void Attach(size_t host) {
+    HostReport report;
+    report.mutable_attached();
+    Report(host, report);
+  }
+};
+
+TEST_F(ReconnectTest, LauncherThatHasContinued_IsFound) {
+  LoseOne();
+  EXPECT_THAT(PassUntilAsked(), ElementsAre("1 connect"));
+  EXPECT_EQ(now_, SteadyTime() + absl::Seconds(1));
+  Connect(1);
+  EXPECT_THAT(Asked(), ElementsAre("1 prepare"));
+  Attach(1);
+  EXPECT_THAT(Asked(), ElementsAre(HasSubstr("print b: connected again; its launcher has continued")));
+  Output(1, "x\n");
+  End(0, 0);
+  End(1, 0);
+  EXPECT_THAT(Asked(), ElementsAre("show [b] x\n", "exit 0"));
+}
+
+TEST_F(ReconnectTest, HostWithoutLauncher_GetsOne_InItsPlace) {
+  LoseOne();
+  PassUntilAsked();
+  Connect(1);
+  Asked();
+  Facts(1);
+  EXPECT_THAT(Asked(), ElementsAre("print b: connected again; starting a launcher there",
+                                   "1 start --max-restarts=1 --nnodes=2 --node-rank=1 --rdzv-endpoint=10.0.0.1:4000 "
+                                   "--rdzv-id=job --nproc-per-node=2 -- train.py --lr 1"));
+  Signal(SIGINT);
+  EXPECT_THAT(Asked(), ElementsAre("0 signal 2", "1 signal 2"));
+}
+
+TEST_F(ReconnectTest, Attempts_BecomeRare_AndAreNotLogged) {
+  LoseOne();
+  std::vector<int> gaps;
+  for (int i = 0; i < 9; ++i) {
+    const SteadyTime before = now_;
+    EXPECT_THAT(PassUntilAsked(), ElementsAre("1 connect"));
+    gaps.push_back(absl::ToInt64Seconds(now_ - before));
+    if (i % 2 == 0) {
+      Connect(1);
+      EXPECT_THAT(Asked(), ElementsAre("1 prepare"));
+    }
+    Lose(1, "Connection refused");
+  }
+  EXPECT_THAT(gaps, ElementsAre(1, 2, 4, 8, 16, 32, 60, 60, 60));
+  // A hanging attempt, too, is given up.
+  PassUntilAsked();
+  EXPECT_THAT(PassUntilAsked(), ElementsAre("1 connect"));
+}
+
+TEST_F(ReconnectTest, ConnectionThatBreaksAgainAndAgain_IsTriedRarely) {
+  LoseOne();
+  std::vector<int> gaps;
+  for (int i = 0; i < 8; ++i) {
+    const SteadyTime before = now_;
+    EXPECT_THAT(PassUntilAsked(), ElementsAre("1 connect"));
+    gaps.push_back(absl::ToInt64Seconds(now_ - before));
+    Connect(1);
+    Attach(1);
+    if (i == 6) now_ = now_ + absl::Minutes(2);
+    Lose(1, "its ssh connection was lost");
+    Asked();
+  }
+  EXPECT_THAT(gaps, ElementsAre(1, 2, 4, 8, 16, 32, 60, 1));
+}
+
+TEST_F(ReconnectTest, LauncherThatCanNotStart_IsNotTriedAgain) {
+  LoseOne();
+  PassUntilAsked();
+  Connect(1);
+  Facts(1);
+  Asked();
+  HostReport report;
+  report.mutable_failed()->set_reason("no memory");
+  Report(1, report);
+  EXPECT_THAT(Asked(), ElementsAre("print b: no memory"));
+  EXPECT_THAT(PassUntilAsked(), ElementsAre(HasSubstr("stopping it there"), "0 signal 15"));
+}
+
+TEST_F(ReconnectTest, HostThatIsNotReadyYet_SaysWhyOnce) {
+  LoseOne();
+  HostReport report;
+  report.mutable_failed()->set_reason("there is no script train.py");
+  for (int i = 0; i < 3; ++i) {
+    PassUntilAsked();
+    Connect(1);
+    Asked();
+    Report(1, report);
+    if (i == 0) {
+      EXPECT_THAT(Asked(), ElementsAre("print b: there is no script train.py; trying again"));
+    } else {
+      EXPECT_THAT(Asked(), IsEmpty());
+    }
+  }
+}
+
+TEST_F(ReconnectTest, EndOfTheJob_EndsTheAttempts) {
+  LoseOne();
+  End(0, 5);
+  EXPECT_THAT(Asked(), ElementsAre("exit 5"));
+}
+
+TEST_F(ReconnectTest, EndOfTheJob_WhileTheHostReturns) {
+  LoseOne();
+  PassUntilAsked();
+  Connect(1);
+  Asked();
+  End(0, 0);
+  EXPECT_THAT(Asked(), ElementsAre("exit 0"));
+}
+
+TEST_F(ReconnectTest, Signal_EndsTheAttempts) {
+  LoseOne();
+  Signal(SIGINT);
+  EXPECT_THAT(Asked(), ElementsAre("0 signal 2"));
+  PassUntilDeadline();
+  EXPECT_THAT(Asked(), ElementsAre("0 ping"));
+  End(0, 130);
+  EXPECT_THAT(Asked(), ElementsAre("exit 130"));
+}
+
+TEST_F(ReconnectTest, HostWithOtherVersions_StaysOut) {
+  HostsPlan plan;
+  plan.has_node_count = true;  // 1:2
+  LoseOne(plan);
+  PassUntilAsked();
+  Connect(1);
+  Asked();
+  Facts(1, "2.10.0");
+  EXPECT_THAT(Asked(), ElementsAre(HasSubstr("print b has torch 2.10.0, a has 2.11.0")));
+  for (int i = 0; i < 100; ++i) PassUntilDeadline();
+  for (const std::string& asked : Asked()) EXPECT_EQ(asked, "0 ping");
+}
+
+TEST_F(ReconnectTest, AllLost_NoLauncherIsStarted_UntilOneIsFound) {
+  LoseOne();
+  Lose(0, "its ssh connection was lost");
+  Asked();
+  EXPECT_THAT(PassUntilAsked(), ::testing::UnorderedElementsAre("1 connect", "0 connect"));
+  Connect(1);
+  Asked();
+  Facts(1);
+  EXPECT_THAT(Asked(), IsEmpty());
+  Connect(0);
+  Asked();
+  Attach(0);
+  EXPECT_THAT(Asked(), ElementsAre(HasSubstr("a: connected again; its launcher has continued")));
+  EXPECT_THAT(PassUntilAsked(), ElementsAre("1 connect"));
+  Connect(1);
+  Asked();
+  Facts(1);
+  EXPECT_THAT(Asked(), ElementsAre("print b: connected again; starting a launcher there", HasSubstr("1 start ")));
+}
+
+TEST_F(ReconnectTest, AllLost_AndNoneHasALauncher) {
+  LoseOne();
+  Lose(0, "its ssh connection was lost");
+  PassUntilAsked();
+  for (const size_t host : {0, 1}) Connect(host);
+  Asked();
+  Facts(0);
+  EXPECT_THAT(Asked(), IsEmpty());
+  Facts(1);
+  EXPECT_THAT(Asked(), ElementsAre("print no host has a launcher of the job any more", "exit 1"));
+}
+
+TEST_F(ReconnectTest, AllLost_ForLong) {
+  LoseOne();
+  Lose(0, "its ssh connection was lost");
+  std::vector<std::string> asked;
+  while (true) {
+    PassUntilDeadline();
+    asked = Asked();
+    if (!asked.empty() && asked.back() == "exit 1") break;
+    for (const size_t host : {0, 1}) Lose(host, "No route to host");
+  }
+  EXPECT_THAT(asked.front(), HasSubstr("no host could be reached for 2m"));
+  EXPECT_EQ(now_, SteadyTime() + absl::Minutes(2));
 }
 
 TEST_F(HostsMachineTest, Detached_TellsHowToComeBack) {
