@@ -160,6 +160,7 @@ int StartOnHosts(const ParsedOptions& parsed, const HostFacts& facts) {
   Options here = parsed.options;  // without what depends on a node
   here.nnodes = {};
   here.nproc_per_node = {};
+  here.node_rank = {};
   here.virtual_local_rank = false;
   here.cpu_binding = CpuBinding::kNone;
   const absl::StatusOr<LaunchConfig> config = Resolve(here, facts);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -61,6 +62,9 @@ bool Has(const Words& words, absl::string_view word) {
 
 absl::StatusOr<std::vector<HostSpec>> HostsOf(const Options& options) {
   if (options.hosts_file.empty()) return options.hosts;
+  if (std::error_code error; std::filesystem::is_directory(options.hosts_file, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("--hosts: ", Quoted(options.hosts_file), " is a folder"));
+  }
   std::ifstream file(options.hosts_file);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.is_open() || file.bad()) {

@@ -7,8 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "base/hostname.h"
 #include "launcher/os/hardware.h"
 #include "launcher/os/own_environment.h"
+#include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
 #include "launcher/os/temporary_folder.h"
@@ -50,13 +50,10 @@ print(version("torch"))
 print(version("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"))
 )";
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // "580.65.06"; empty without a driver.
-std::string DriverVersion() { return std::string(absl::StripAsciiWhitespace(ReadFile("/sys/module/nvidia/version"))); }
+std::string DriverVersion() {
+  return std::string(absl::StripAsciiWhitespace(ReadSmallFile("/sys/module/nvidia/version")));
+}
 
 int64_t FreeBytes(const std::string& folder) {
   struct statvfs info;
@@ -76,7 +73,7 @@ HostReport::Facts OwnFacts(const std::string& script) {
   facts.set_gpus(GpuCount());
   facts.set_driver(DriverVersion());
   // All agents are the same program, so equal texts have equal hashes.
-  if (!script.empty()) facts.set_script_hash(std::hash<std::string>()(ReadFile(script)));
+  if (!script.empty()) facts.set_script_hash(std::hash<std::string>()(ReadSmallFile(script)));
   facts.set_clock_nanos(absl::ToUnixNanos(absl::Now()));
   facts.set_max_open_files(HardLimit(RLIMIT_NOFILE));
   facts.set_max_locked_bytes(HardLimit(RLIMIT_MEMLOCK));
@@ -93,7 +90,14 @@ absl::Status CheckScript(const HostCommand::Prepare& prepare) {
     const absl::StatusOr<std::string> program = ResolveProgram(script, SearchPath());
     return program.ok() ? absl::OkStatus() : absl::InvalidArgumentError(program.status().message());
   }
-  if (access(script.c_str(), R_OK) == 0) return absl::OkStatus();
+  if (access(script.c_str(), R_OK) == 0) {
+    // Python runs folders and archives, too.
+    std::error_code error;
+    if (std::filesystem::is_regular_file(script, error) || std::filesystem::is_directory(script, error)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat("the script ", script, " is no file, so other hosts can't have it"));
+  }
   if (errno == ENOENT) {
     return absl::InvalidArgumentError(absl::StrCat("there is no script ", script, " in ", prepare.folder(),
                                                    ": copy it there, or start from a folder that all hosts share"));

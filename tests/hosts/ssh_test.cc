@@ -362,6 +362,20 @@ TEST_F(PythonSshTest, ScriptMissing) {
               HasSubstr(absl::StrCat("node2: there is no script ", dir_.File("work/train.py"))));
 }
 
+TEST_F(PythonSshTest, ScriptThatIsNoFile) {
+  Serve(2);
+  EXPECT_THAT(Fault({"--hosts=node1,node2", "/dev/stdin"}, Environment()),
+              HasSubstr("node2: the script /dev/stdin is no file"));
+}
+
+TEST_F(PythonSshTest, ScriptThatIsAFolder) {
+  std::filesystem::rename(dir_.File("work/train.py"), dir_.File("work/__main__.py"));
+  Serve(2);
+  const std::unique_ptr<Process> ddprun = Start({"--hosts=node1,node2", dir_.File("work")}, Environment());
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_EQ(Count(ddprun->Out(), "]: trained\n"), 2) << ddprun->Out();
+}
+
 TEST_F(PythonSshTest, ScriptOfAnotherVersion_IsAWarning) {
   const std::string other = dir_.File("old.py");
   std::ofstream(other) << "print('trained long ago')\n";
@@ -457,7 +471,9 @@ TEST_F(SshTest, CacheFolderIsNotWritable) {
 TEST_F(SshTest, WrongFlags_AreOneLine) {
   for (const auto& [flags, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--hosts=node1,node2", "--standalone"}, "--standalone with --hosts: leave it out"},
+           {{"--hosts=node1,node2", "--node-rank=1"}, "--node-rank=1 with --hosts: leave it out"},
            {{"--hosts=node1,node2", "--nnodes=3"}, "--nnodes=3, but --hosts names 2"},
+           {{"--hosts=@/tmp"}, "--hosts: '/tmp' is a folder"},
            {{"--hosts=@/nowhere"}, "--hosts: can't read '/nowhere': No such file or directory"},
            {{"--hosts=node1", "--env=NO_SUCH_VARIABLE"}, "--env: 'NO_SUCH_VARIABLE' is not set here"},
            {{"--detach"}, "--detach is for --hosts"},

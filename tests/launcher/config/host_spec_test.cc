@@ -36,6 +36,9 @@ TEST(HostSpecTest, ParseHosts_WrongText_IsOneLine) {
 TEST(HostSpecTest, ParseHostFile_FormsOfOthers) {
   EXPECT_THAT(*ParseHostFile("# cluster\nworker-1 slots=4\nworker-2  slots=8 max_slots=9 # two\n\n"),
               ElementsAre(HostSpec{"worker-1", 4}, HostSpec{"worker-2", 8}));
+  EXPECT_THAT(*ParseHostFile("\xef\xbb\xbf"
+                             "c"),
+              ElementsAre(HostSpec{"c", {}}));
   EXPECT_THAT(*ParseHostFile("a:3\r\nb\n"), ElementsAre(HostSpec{"a", 3}, HostSpec{"b", {}}));
   // $PBS_NODEFILE with two processors of each host.
   EXPECT_THAT(*ParseHostFile("a\na\nb\nb\n"), ElementsAre(HostSpec{"a", 2}, HostSpec{"b", 2}));
