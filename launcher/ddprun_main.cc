@@ -165,7 +165,9 @@ int StartOnHosts(const ParsedOptions& parsed, const HostFacts& facts) {
   here.cpu_binding = CpuBinding::kNone;
   const absl::StatusOr<LaunchConfig> config = Resolve(here, facts);
   if (!config.ok()) return Fail(config.status(), kExitUsage);
-  absl::StatusOr<HostsPlan> plan = PlanHosts(parsed, *config, FindInterpreter(*config));
+  absl::StatusOr<HostsInput> input = ReadHostsInput(parsed.options, FindInterpreter(*config));
+  if (!input.ok()) return Fail(input.status(), kExitUsage);
+  absl::StatusOr<HostsPlan> plan = PlanHosts(parsed, *config, *std::move(input));
   if (!plan.ok()) return Fail(plan.status(), kExitUsage);
   return RunOnHosts(*std::move(plan));
 }

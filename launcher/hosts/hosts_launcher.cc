@@ -6,25 +6,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/random_id.h"
@@ -33,32 +28,20 @@
 #include "base/write_all.h"
 #include "launcher/hosts/cache_folder.h"
 #include "launcher/hosts/host_link.h"
+#include "launcher/hosts/hosts_machine.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/companion_file.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/os/own_environment.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/core/credentials.h"
 #include "worker_contract/exit_codes.h"
-
-extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
 
 using worker_contract::kExitFailed;
-
-// Flags of --hosts itself, which the launchers on the hosts don't get.
-constexpr absl::string_view kOwnFlags[] = {"hosts", "env", "detach", "show-config"};
-// Flags that say which node a launcher is: every host gets its own.
-constexpr absl::string_view kNodeFlags[] = {"standalone", "node-rank", "master-addr", "local-addr"};
-constexpr char kLinePrefix[] = "[${rank}]: ";
-
-template <typename Words>
-bool Has(const Words& words, absl::string_view word) {
-  return std::find(std::begin(words), std::end(words), word) != std::end(words);
-}
 
 absl::StatusOr<std::vector<HostSpec>> HostsOf(const Options& options) {
   if (options.hosts_file.empty()) return options.hosts;
@@ -87,51 +70,6 @@ std::string WorkingFolder() {
     return logical;
   }
   return physical;
-}
-
-bool Matches(absl::string_view name, absl::string_view pattern) {
-  return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(name, pattern) : name == pattern;
-}
-
-// The variables to pass, by name. `asked`: "NAME", "NAME*" or "NAME=VALUE" of --env.
-absl::StatusOr<std::map<std::string, std::string>> PassedVariables(const std::vector<std::string>& asked) {
-  std::map<std::string, std::string> passed;
-  const auto take = [&](absl::string_view pattern) {
-    bool found = false;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::pair<std::string, std::string> variable = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
-      if (!Matches(variable.first, pattern)) continue;
-      passed.insert(variable);
-      found = true;
-    }
-    return found;
-  };
-  for (const char* pattern : kPassedVariables) take(pattern);
-  for (const std::string& word : asked) {
-    if (const size_t equals = word.find('='); equals != std::string::npos) {
-      passed[word.substr(0, equals)] = word.substr(equals + 1);
-    } else if (!take(word) && !absl::EndsWith(word, "*")) {
-      return absl::InvalidArgumentError(absl::StrCat("--env: ", Quoted(word), " is not set here"));
-    }
-  }
-  return passed;
-}
-
-absl::Status CheckFlags(const ParsedOptions& parsed, int hosts) {
-  const auto& [options, origins, given] = parsed;
-  for (const absl::string_view flag : kNodeFlags) {
-    if (!origins.IsGiven(std::string(flag))) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        origins.Of(std::string(flag)), " with --hosts: leave it out, --hosts tells each launcher which node it is"));
-  }
-  if (origins.IsGiven("nnodes") && options.nnodes.max != hosts) {
-    return absl::InvalidArgumentError(absl::StrCat(origins.Of("nnodes"), ", but --hosts names ", hosts,
-                                                   ": leave --nnodes out, or make its maximum ", hosts));
-  }
-  if (options.script.front() == "-") {
-    return absl::InvalidArgumentError("--hosts can't send a script from standard input: give a file");
-  }
-  return absl::OkStatus();
 }
 
 class HostsLauncher {
@@ -318,49 +256,11 @@ absl::StatusOr<std::string> KeepToken(const HostsPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchConfig& config,
-                                    const std::string& python) {
-  const auto& [options, origins, given] = parsed;
-  HostsPlan plan;
+absl::StatusOr<HostsInput> ReadHostsInput(const Options& options, const std::string& python) {
   absl::StatusOr<std::vector<HostSpec>> hosts = HostsOf(options);
   if (!hosts.ok()) return hosts.status();
-  plan.hosts = *std::move(hosts);
-  const int count = static_cast<int>(plan.hosts.size());
-  if (absl::Status status = CheckFlags(parsed, count); !status.ok()) return status;
-  plan.has_node_count = origins.IsGiven("nnodes");
-  plan.min_nodes = plan.has_node_count ? options.nnodes.min : count;
-  plan.has_endpoint = options.rdzv_endpoint.has_value();
-  plan.ports = options.port_range;
-  plan.job_id = options.rdzv_id.value_or(RandomId());
-  plan.detach = options.detach;
-  plan.may_reconnect = !plan.detach && (config.settings.max_restarts() > 0 || plan.min_nodes < count);
-  plan.session = RandomId();
-  plan.time_zone = absl::LocalTimeZone();
-  plan.stop_patience = config.shutdown_timeout + absl::Seconds(15);
-  for (const auto& [flag, value] : given) {
-    if (!Has(kOwnFlags, flag) && flag != "rdzv-id") plan.flags.push_back(absl::StrCat("--", flag, "=", value));
-  }
-  if (!options.output.tee.any() && !options.output.redirects.any()) plan.flags.push_back("--tee=3");
-  if (!origins.IsGiven("log-line-prefix-template")) {
-    plan.flags.push_back(absl::StrCat("--log-line-prefix-template=", kLinePrefix));
-  }
-  plan.script = options.script;
-
-  hosts::v1::HostCommand::Prepare& prepare = plan.prepare;
-  prepare.set_folder(WorkingFolder());
-  prepare.set_python(python);
-  prepare.set_program(!config.runs_python);
-  if (!options.module)
-    prepare.set_script(config.runs_python ? options.script.front() : config.command.programs.front());
-  absl::StatusOr<std::map<std::string, std::string>> variables = PassedVariables(options.passed_variables);
-  if (!variables.ok()) return variables.status();
-  if (!python.empty()) variables->insert({"PYTHON_EXEC", python});
-  plan.token = options.credentials.token;
-  const bool has_own_server = !plan.has_endpoint && !options.credentials.has_token() && !options.credentials.has_tls();
-  if (has_own_server) plan.token = RandomId();  // other users can neither join nor stop the job
-  if (!plan.token.empty()) (*variables)[rendezvous::kTokenVariable] = plan.token;
-  for (const auto& [name, value] : *variables) prepare.add_environment(absl::StrCat(name, "=", value));
-  return plan;
+  return HostsInput{*std::move(hosts),     WorkingFolder(), OwnEnvironment(), python,
+                    absl::LocalTimeZone(), RandomId(),      RandomId(),       RandomId()};
 }
 
 int RunOnHosts(HostsPlan plan) {

@@ -12,31 +12,11 @@
 #include "base/log.h"
 #include "base/steady_time.h"
 #include "launcher/config/host_spec.h"
-#include "launcher/config/port_range.h"
+#include "launcher/hosts/hosts_plan.h"
 #include "launcher/hosts/node_comparison.h"
 #include "proto/hosts.pb.h"
 
 namespace ddprun::launcher {
-
-// The task of `ddprun --hosts`.
-struct HostsPlan {
-  std::vector<HostSpec> hosts;
-  int min_nodes = 1;                        // with fewer hosts the job can't run
-  hosts::v1::HostCommand::Prepare prepare;  // the same for all hosts
-  std::vector<std::string> flags;           // of the launcher on each host
-  std::vector<std::string> script;          // with its arguments
-  bool has_endpoint = false;                // `flags` name the rendezvous server
-  bool has_node_count = false;              // `flags` have --nnodes
-  std::optional<PortRange> ports;
-  std::string job_id;
-  bool detach = false;
-  bool may_reconnect = false;                        // the job can do without a host for a while
-  std::string session;                               // a random word
-  absl::TimeZone time_zone;                          // of the user
-  std::string token;                                 // of the rendezvous server
-  std::string token_file;                            // with `detach`: which has it, for ddprunctl
-  absl::Duration stop_patience = absl::Seconds(45);  // until the rest of a job that has failed is stopped
-};
 
 // Actions that a HostsMachine requests from its shell.
 namespace hosts_effect {
