@@ -216,17 +216,21 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     ContinueSweep();
     return ExecutePending();
   }
+  // `ddprun --hosts` signals all nodes at once, as SLURM does, so its first signal is not a second one where the job is
+  // already ending because of it.
+  const bool from_slurm = settings_.config.batch && signal.FromSlurm();
+  const bool from_hosts = settings_.send_failure && signal.sender == getppid() && !std::exchange(signaled_, true);
   if (staying_) {
     const auto& warnings = settings_.config.warning_signals;
     const bool stops = std::find(warnings.begin(), warnings.end(), signal.number) == warnings.end();
-    // A batch system signals all nodes at once, and the other launchers may still need the server while they stop.
-    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopLingering();
+    // The other launchers may still need the server while they stop.
+    if (stops && !from_slurm && !from_hosts) link_->StopLingering();
     return;
   }
   Signal told;
   told.number = signal.number;
-  told.from_batch_system = settings_.config.batch && signal.FromSlurm();
-  told.text = told.from_batch_system ? absl::StrCat(SignalName(signal.number), " from SLURM") : signal.Text();
+  told.from_batch_system = from_slurm || from_hosts;
+  told.text = from_slurm ? absl::StrCat(SignalName(signal.number), " from SLURM") : signal.Text();
   if (end_time_) told.time_left = *end_time_ - absl::Now();
   Step([&](auto& m, auto now, auto* e) { m.OnSignal(told, now, e); });
 }

@@ -106,7 +106,8 @@ class Agent {
   bool executing_ = false;
   OrphanSweep sweep_;
   std::optional<effect::Exit> exit_;
-  bool staying_ = false;  // see LingerForOthers
+  bool staying_ = false;   // see LingerForOthers
+  bool signaled_ = false;  // by `ddprun --hosts`
 };
 
 }  // namespace ddprun::launcher

@@ -189,6 +189,22 @@ TEST_F(SshTest, CtrlC_EndsAllHosts) {
   EXPECT_TRUE(AllIsGone());
 }
 
+// A launcher that is signaled first ends the job of the others, whose own signal must not count as a second one.
+TEST_F(SshTest, CtrlC_LetsTheWorkersOfAllHostsSave) {
+  Serve(2);
+  Serve(3);
+  for (int run = 0; run < 3; ++run) {
+    const std::unique_ptr<Process> ddprun =
+        Start({"--hosts=node1,node2,node3", "--no-python", "sh", "-c",
+               absl::StrCat("trap 'sleep 0.2; echo saved $RANK; exit 0' INT TERM; echo up; ",
+                            "while :; do sleep 0.05; done")});
+    ASSERT_TRUE(Eventually([&] { return Count(ddprun->Out(), "up\n") == 3; })) << ddprun->Err();
+    ddprun->Signal(SIGINT);
+    EXPECT_EQ(ddprun->Wait(), 130) << ddprun->Err();
+    EXPECT_EQ(Count(ddprun->Out(), "saved"), 3) << ddprun->Out() << ddprun->Err();
+  }
+}
+
 TEST_F(SshTest, KillOfTheFirstProcess_EndsAllHosts) {
   Serve(2);
   const std::unique_ptr<Process> ddprun = Start(TickJob());
