@@ -394,7 +394,9 @@ void HostsMachine::TellDetached(HostsEffects* effects) const {
 void HostsMachine::Exit(int code, HostsEffects* effects) const {
   std::vector<HostFailure> failures;
   for (const Host& host : hosts_) {
-    if (host.failure) failures.push_back({host.spec.name, host.reading.facts.host(), *host.failure});
+    // A user who has stopped the job knows why nodes have left it.
+    const bool is_stop = signals_ > 0 && host.failure && host.failure->verdict().first_cause().rank() < 0;
+    if (host.failure && !is_stop) failures.push_back({host.spec.name, host.reading.facts.host(), *host.failure});
   }
   if (!failures.empty()) effects->push_back(hosts_effect::Show{true, JobSummary(failures, plan_.time_zone)});
   effects->push_back(hosts_effect::Exit{code});

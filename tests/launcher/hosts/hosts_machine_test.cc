@@ -168,6 +168,20 @@ TEST_F(HostsMachineTest, FailureOfTheJob_IsShownOnce) {
   EXPECT_THAT(Asked(), ElementsAre(HasSubstr("FAILED\nrank 1 failed\n"), "exit 3"));
 }
 
+TEST_F(HostsMachineTest, JobThatTheUserHasStopped_HasNoSummary_UnlessAWorkerFailed) {
+  for (const int rank : {-1, 0}) {
+    RunTwo();
+    Signal(SIGTERM);
+    Asked();
+    HostReport report;
+    report.mutable_ended()->set_code(143);
+    report.mutable_ended()->mutable_failure()->mutable_verdict()->mutable_first_cause()->set_rank(rank);
+    Report(0, report);
+    End(1, 143);
+    EXPECT_EQ(Asked().size(), rank < 0 ? 1 : 2);
+  }
+}
+
 TEST_F(HostsMachineTest, OneHost_NeedsNoAddress) {
   Begin("a:4");
   Connect(0);
