@@ -184,7 +184,8 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   signal(SIGXFSZ, SIG_IGN);
   InstallCrashReport("ddprun");
   HoldProgramCopy();
-  if (arguments == std::vector<std::string>{kAgentArgument}) return RunHostAgent();
+  if (arguments == std::vector<std::string>{kAgentArgument}) return RunHostAgent(/*is_front_here=*/false);
+  if (arguments == std::vector<std::string>{kAgentArgument, kFrontIsHere}) return RunHostAgent(/*is_front_here=*/true);
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
   if (!parsed.ok()) return Fail(parsed.status(), kExitUsage);
   if (const auto* info = std::get_if<InfoText>(&*parsed)) {

@@ -48,13 +48,15 @@ namespace {
 using hosts::v1::HostCommand;
 using hosts::v1::HostReport;
 
-constexpr absl::Duration kSilence = absl::Seconds(60);     // of the other side, which is then lost
+constexpr absl::Duration kSilence = absl::Seconds(60);  // of the other side, which is then lost
+constexpr absl::Duration kCloseTime = absl::Milliseconds(50);
 constexpr absl::Duration kStopLimit = absl::Seconds(120);  // for the launcher, after SIGTERM
 constexpr size_t kMaxWaitingBytes = 4 << 20;               // of output; the launcher waits meanwhile
 
 class HostAgent {
  public:
-  explicit HostAgent(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
+  HostAgent(std::unique_ptr<EventLoop> loop, bool is_front_here)
+      : loop_(std::move(loop)), is_front_here_(is_front_here) {}
   ~HostAgent() {
     for (const UniqueFd* fd : {&input_fd_, &session_, &other_agent_}) {
       if (fd->valid()) loop_->RemoveFd(fd->get());
@@ -99,6 +101,7 @@ class HostAgent {
 
   SteadyTime NextDeadline() const {
     if (kill_at_) return *kill_at_;
+    if (input_ended_at_) return *input_ended_at_ + kCloseTime;
     if (give_up_at_) return *give_up_at_;
     return is_lost_ || handed_over_ ? SteadyTime::InfiniteFuture() : heard_ + kSilence;
   }
@@ -107,6 +110,9 @@ class HostAgent {
     if (kill_at_ && *kill_at_ <= now) {
       kill_at_.reset();
       children_->SignalGroup(launcher_, SIGKILL);
+    } else if (input_ended_at_ && *input_ended_at_ + kCloseTime <= now) {
+      may_reconnect_ = !writer_->HasReader();
+      OnLost();
     } else if (give_up_at_ && *give_up_at_ <= now) {
       give_up_at_.reset();
       Stop();
@@ -120,7 +126,7 @@ class HostAgent {
     char buffer[64 << 10];
     const ssize_t got = read(input_fd_.get(), buffer, sizeof(buffer));
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) return OnLost();
+    if (got <= 0) return OnInputEnd();
     heard_ = SteadyNow();
     input_.append(buffer, got);
     HandleInput();
@@ -256,7 +262,7 @@ class HostAgent {
 
   void Start(const HostCommand::Start& start) {
     listener_.reset();  // its port is the launcher's now
-    may_reconnect_ = start.may_reconnect();
+    may_reconnect_ = start.may_reconnect() && !is_front_here_;
     SpawnRequest request;
     request.program = "/proc/self/exe";
     request.argv = {"ddprun"};
@@ -395,10 +401,19 @@ class HostAgent {
     }
   }
 
+  // If the front has ended, ssh ends our input, and sshd still reads our output; if the connection is lost, sshd closes
+  // both, perhaps one after the other.
+  void OnInputEnd() {
+    if (!may_reconnect_ || !writer_->HasReader()) return OnLost();
+    loop_->RemoveFd(input_fd_.get());
+    input_ended_at_ = SteadyNow();
+  }
+
   // The other side has gone.
   void OnLost() {
     if (is_lost_) return;
     is_lost_ = true;
+    input_ended_at_.reset();
     loop_->RemoveFd(input_fd_.get());
     writer_->Close();
     if (!may_reconnect_) return Stop();
@@ -418,6 +433,7 @@ class HostAgent {
   }
 
   const std::unique_ptr<EventLoop> loop_;
+  const bool is_front_here_;
   std::unique_ptr<PipeWriter> writer_;
   std::unique_ptr<ChildWatch> children_;
   std::unique_ptr<BackgroundCall<bool>> tidying_;
@@ -436,7 +452,8 @@ class HostAgent {
   StartGate gate_;  // the launcher's
   SteadyTime heard_;
   std::optional<SteadyTime> kill_at_;
-  std::optional<SteadyTime> give_up_at_;  // waits for another connection until then
+  std::optional<SteadyTime> input_ended_at_;  // while it is not known why
+  std::optional<SteadyTime> give_up_at_;      // waits for another connection until then
   bool may_reconnect_ = false;
   bool handed_over_ = false;  // an earlier agent uses our connection
   bool is_stopping_ = false;
@@ -448,7 +465,7 @@ class HostAgent {
 
 }  // namespace
 
-int RunHostAgent() {
+int RunHostAgent(bool is_front_here) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGHUP, SIG_IGN);  // the end of the connection, which the input tells too
   absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
@@ -456,7 +473,7 @@ int RunHostAgent() {
     Log(LogLevel::kError, loop.status().message());
     return worker_contract::kExitFailed;
   }
-  return HostAgent(*std::move(loop)).Run();
+  return HostAgent(*std::move(loop), is_front_here).Run();
 }
 
 }  // namespace ddprun::launcher

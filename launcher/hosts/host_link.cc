@@ -79,7 +79,7 @@ absl::Status HostLink::Start(ChildWatch* children, const std::string& digest) {
   SpawnRequest request;
   if (IsThisHost(host_)) {
     request.program = "/proc/self/exe";
-    request.argv = {"ddprun", kAgentArgument};
+    request.argv = {"ddprun", kAgentArgument, kFrontIsHere};
     stage_ = StartStage::kExecuting;
     executed_ = true;
   } else {

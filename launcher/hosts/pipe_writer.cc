@@ -1,6 +1,7 @@
 #include "launcher/hosts/pipe_writer.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -53,6 +54,11 @@ void PipeWriter::Close() {
   fd_.reset();
   parts_.clear();
   waiting_bytes_ = 0;
+}
+
+bool PipeWriter::HasReader() const {
+  pollfd end{fd_.get(), 0, 0};
+  return fd_.valid() && poll(&end, 1, 0) == 0;
 }
 
 bool PipeWriter::Refill(Part* part) {

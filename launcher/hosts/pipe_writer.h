@@ -35,6 +35,8 @@ class PipeWriter {
   // Bytes not taken yet, files excluded.
   size_t waiting_bytes() const { return waiting_bytes_; }
   bool idle() const { return parts_.empty(); }
+  // False once the other side has closed its end.
+  bool HasReader() const;
 
  private:
   struct Part {

@@ -12,6 +12,8 @@ namespace ddprun::launcher {
 
 // The argument with which the program is an agent (host_agent.h).
 inline constexpr char kAgentArgument[] = "--host-agent";
+// Follows it if no ssh is needed.
+inline constexpr char kFrontIsHere[] = "front-is-here";
 
 // A file of the program, as it is copied to the hosts. The program itself is the last one.
 struct ProgramFile {

@@ -15,6 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/e2e/launch.h"
 #include "tests/hosts/hosts.h"
 
@@ -207,11 +209,17 @@ TEST_F(SshTest, CtrlC_LetsTheWorkersOfAllHostsSave) {
 
 TEST_F(SshTest, KillOfTheFirstProcess_EndsAllHosts) {
   Serve(2);
-  const std::unique_ptr<Process> ddprun = Start(TickJob());
-  ASSERT_TRUE(BothTick()) << ddprun->Err();
-  ddprun->Signal(SIGKILL);
-  EXPECT_EQ(ddprun->Wait(), 137);
-  EXPECT_TRUE(AllIsGone());
+  for (const char* restarts : {"--max-restarts=0", "--max-restarts=1"}) {
+    const std::unique_ptr<Process> ddprun = Start(TickJob({restarts}));
+    ASSERT_TRUE(BothTick()) << ddprun->Err();
+    const absl::Time killed = absl::Now();
+    ddprun->Signal(SIGKILL);
+    EXPECT_EQ(ddprun->Wait(), 137);
+    EXPECT_TRUE(AllIsGone());
+    // Not after the minute for which launchers wait for a lost connection.
+    EXPECT_LT(absl::Now() - killed, absl::Seconds(55));
+    std::filesystem::remove(dir_.File("ticks"));
+  }
 }
 
 TEST_F(SshTest, FailureOfAWorker_IsTheJobs) {
