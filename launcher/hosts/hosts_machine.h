@@ -48,8 +48,8 @@ using HostsEffect = std::variant<hosts_effect::Send, hosts_effect::Print, hosts_
 using HostsEffects = std::vector<HostsEffect>;
 
 // PURE. Starts a job on several hosts and follows it to its end: prepares the hosts, compares them, finds an address of
-// the first at which all others reach it, and starts a launcher on each. With `may_reconnect`, a host that is lost later
-// is connected to again, as long as the job runs: its launcher is found there, or another is started. Every function
+// the first at which all others reach it, and starts a launcher on each. With `may_reconnect`, it connects again to a
+// host that is lost later, as long as the job runs: its launcher is found there, or another is started. Every function
 // appends to `effects`; after an Exit nothing else may be called.
 class HostsMachine {
  public:

@@ -347,8 +347,8 @@ def _pickle_call(function: Callable[..., Any], args: list[Any], unset: list[str]
             import cloudpickle
         except ImportError:
             raise TypeError(
-                f"can't send {function!r} to the workers ({reason}): install cloudpickle, define it in a module, or pass"
-                ' start_method="fork"'
+                f"can't send {function!r} to the workers ({reason}): install cloudpickle, define it in a module, or"
+                ' pass start_method="fork"'
             ) from None
         # Its main module can't be imported by the worker, and need not be.
         for name in ("init_main_from_path", "init_main_from_name"):
