@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/unix_address.h"
@@ -34,6 +35,23 @@ bool IsOfThisUser(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
+// A message of some bytes and the two descriptors of a connection.
+struct ConnectionMessage {
+  explicit ConnectionMessage(std::string bytes) : text(std::move(bytes)) {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  ConnectionMessage(const ConnectionMessage&) = delete;
+
+  std::array<int, 2> fds;
+  std::string text;
+  iovec part{text.data(), text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
+  msghdr message{};
+};
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> ListenInSession(const std::string& session) {
@@ -55,40 +73,25 @@ UniqueFd AcceptInSession(int listener) {
 }
 
 bool SendConnection(int socket, int input, int output, const std::string& bytes) {
-  const std::array<int, 2> fds = {input, output};
-  std::string text = absl::StrCat("+", bytes.substr(0, kMaxBytes));  // a message must not be empty
-  iovec part{text.data(), text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  ConnectionMessage sent(absl::StrCat("+", bytes.substr(0, kMaxBytes)));  // a message must not be empty
+  sent.fds = {input, output};
+  cmsghdr* const header = CMSG_FIRSTHDR(&sent.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(fds));
-  memcpy(CMSG_DATA(header), fds.data(), sizeof(fds));
-  return sendmsg(socket, &message, MSG_NOSIGNAL) >= 0;
+  header->cmsg_len = CMSG_LEN(sizeof(sent.fds));
+  memcpy(CMSG_DATA(header), sent.fds.data(), sizeof(sent.fds));
+  return sendmsg(socket, &sent.message, MSG_NOSIGNAL) >= 0;
 }
 
 std::optional<FrontConnection> ReceiveConnection(int socket) {
-  std::string text(kMaxBytes + 1, '\0');
-  iovec part{text.data(), text.size()};
-  std::array<int, 2> fds;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(fds))) {
+  ConnectionMessage received(std::string(kMaxBytes + 1, '\0'));
+  const ssize_t got = recvmsg(socket, &received.message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&received.message) : nullptr;
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(received.fds))) {
     return std::nullopt;
   }
-  memcpy(fds.data(), CMSG_DATA(header), sizeof(fds));
-  return FrontConnection{UniqueFd(fds[0]), UniqueFd(fds[1]), text.substr(1, got - 1)};
+  memcpy(received.fds.data(), CMSG_DATA(header), sizeof(received.fds));
+  return FrontConnection{UniqueFd(received.fds[0]), UniqueFd(received.fds[1]), received.text.substr(1, got - 1)};
 }
 
 }  // namespace ddprun::launcher
