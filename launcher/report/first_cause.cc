@@ -16,48 +16,88 @@
 namespace ddprun::launcher {
 namespace {
 
-// Messages of Gloo, NCCL, c10d and Python about a lost peer, in lower case.
-constexpr absl::string_view kPeerErrors[] = {
-    "connection reset",
-    "connection closed",
-    "connection refused",
-    "connection aborted",
-    "connection was broken",
-    "broken pipe",
-    "remote process exited",
-    "nccl communicator was aborted",
-    "socket timeout",
-    "distbackenderror",
-    "distnetworkerror",
-    "diststoreerror",
-    "wait timeout",
-    "timed out waiting",
-    "watchdog caught collective",
-    "collective operation timeout",
-    "peer closed",
-    "no longer connected",
-    "ncclremoteerror",
-    "application timeout caused pair closure",
-    "connection lost",
-    "lost connection",
-    "failed to recv",
-    "recvvalue failed",
-    "sendbytes failed",
-    "client socket has timed out",
-    "failed to pass monitoredbarrier",
-    "taking the entire process down",
+// Messages of Gloo, NCCL, c10d and the system about lost peers, and of their time-outs, aborts and revocations, which follow
+// from another rank's failure. In lower case.
+constexpr PeerError kPeerErrors[] = {
+    // The worker runtime's own.
+    {"aborted the group", kOfWorkerRuntime},
+    {"exited or was killed; check its output", kOfWorkerRuntime},
+    {"lost connection to", kOfWorkerRuntime},
+    // The system's.
+    {"broken pipe"},
+    {"connection abort"},
+    {"connection refused"},
+    {"connection reset"},
+    {"connection timed out"},
+    // Python's types of exceptions.
+    {"distbackenderror"},
+    {"distnetworkerror"},
+    {"diststoreerror"},
+    // Gloo.
+    {"application timeout caused pair closure"},
+    {"connect timeout"},
+    {"connection closed"},
+    {"peer closed"},
+    {"read timeout"},
+    {"socket closed"},
+    {"timed out connecting"},
+    {"timed out waiting"},
+    {"unexpectedly closed"},
+    {"write timeout"},
+    // The store.
+    {"barrier timeout after", 15},
+    {"client socket has timed out"},
+    {"connection was likely closed"},
+    {"failed to recv, got"},
+    {"recvvalue failed"},
+    {"recvvaluewithtimeout failed"},
+    {"seconds waiting for clients"},
+    {"sendbytes failed"},
+    {"socket timeout"},
+    {"tcp client failed to connect"},
+    {"timeout waiting for key"},
+    {"wait timeout"},
+    {"waitforinput"},
+    // Process groups and NCCL.
+    {"collective operation timeout"},
+    {"failed to pass monitoredbarrier"},
+    {"nccl communicator was aborted"},
+    {"nccl operations have failed or timed out"},
+    {"nccl timeout"},
+    {"ncclremoteerror"},
+    {"operation timed out!"},
+    {"remote process exited"},
+    {"taking the entire process down"},
+    {"timed out in blocking wait"},
+    {"timed out in monitoredbarrier"},
+    {"timeout at collective"},
+    {"watchdog caught collective"},
+    // nccl2.
+    {"aborting process on rank", 15},
+    {"collective operation timed out", 15},
+    {"failed to initialize nccl communicator: timeout", 15},
+    {"nccl abort failed", 15},
+    {"nccl commabort", 15},
+    {"nccl commrevoke", 15},
+    {"nccl communicator not initialized", 15},
+    {"nccl operation timed out", 15},
+    {"nccl revoke failed", 15},
+    {"watchdog detected operation timeout", 15},
+    {"work timed out during finalize", 15},
 };
 
 // A store or a process group that can't listen fails by itself, with the type of exception that lost peers cause.
-constexpr absl::string_view kOwnErrors[] = {"address already in use", "eaddrinuse", "failed to listen"};
+// A CUDA error of the device is the rank's own, even if NCCL or its watchdog reports it.
+constexpr absl::string_view kOwnErrors[] = {"address already in use", "cuda error", "eaddrinuse", "failed to listen"};
 
 bool IsPeerError(const rendezvous::WorkerFailure& failure) {
   // Only the message counts: the last lines of the traceback repeat it, and earlier ones are code that may mention
   // anything.
   const std::string text = absl::AsciiStrToLower(failure.message());
-  const auto has = [&](absl::string_view words) { return absl::StrContains(text, words); };
-  return std::any_of(std::begin(kPeerErrors), std::end(kPeerErrors), has) &&
-         std::none_of(std::begin(kOwnErrors), std::end(kOwnErrors), has);
+  return std::any_of(std::begin(kPeerErrors), std::end(kPeerErrors),
+                     [&](const PeerError& error) { return absl::StrContains(text, error.text); }) &&
+         std::none_of(std::begin(kOwnErrors), std::end(kOwnErrors),
+                      [&](absl::string_view words) { return absl::StrContains(text, words); });
 }
 
 FailureClass ClassifySignal(const rendezvous::WorkerFailure& failure) {
@@ -85,6 +125,8 @@ size_t Best(absl::Span<const FailureEvidence> failures) {
 }
 
 }  // namespace
+
+absl::Span<const PeerError> PeerErrors() { return kPeerErrors; }
 
 FailureClass Classify(const FailureEvidence& evidence) {
   const rendezvous::WorkerFailure& failure = evidence.failure;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "rendezvous/core/messages.h"
@@ -16,6 +17,15 @@ struct FailureEvidence {
   std::optional<absl::Time> raised_at;  // timestamp in the error file: whole seconds, rounded down
   bool stopped_by_us = false;           // the launcher had signalled it
 };
+
+// Part of a message that reports lost peers, in lower case.
+struct PeerError {
+  absl::string_view text;
+  int since = 0;  // minor version of PyTorch 2 whose libraries are known to have it; 0: all supported ones
+};
+inline constexpr int kOfWorkerRuntime = -1;  // in place of a version
+// All of them; a test compares them with the texts of the installed libraries.
+absl::Span<const PeerError> PeerErrors();
 
 // How likely a failure is the cause of others found with it: smaller values are likelier.
 enum class FailureClass {

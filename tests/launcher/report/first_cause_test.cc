@@ -63,9 +63,29 @@ TEST(Classify, LostPeers_AreRecognised) {
         "ConnectionResetError: [Errno 104] Connection reset by peer",
         "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
         "RuntimeError: Connection refused", "BrokenPipeError: [Errno 32] Broken pipe",
-        "DistStoreError: wait timeout after 300000ms", "Watchdog caught collective operation timeout"}) {
+        "DistStoreError: wait timeout after 300000ms", "Watchdog caught collective operation timeout",
+        "RuntimeError: NCCL operation timed out", "RuntimeError: Failed to initialize NCCL communicator: timeout",
+        "RuntimeError: NCCL Revoke failed: remote error", "RuntimeError: NCCL communicator not initialized.",
+        "allreduce: rank 1 exited or was killed; check its output", "barrier: rank 0 aborted the group: stopped"}) {
     EXPECT_EQ(Classify(Exited(message, absl::ZeroDuration())), FailureClass::kPeerError) << message;
   }
+}
+
+// PyTorch's watchdog aborts the process of a rank whose collective can't end.
+TEST(Classify, AbortByTheWatchdog_IsAVictimUnlessTheDeviceFailed) {
+  FailureEvidence aborted = Killed(SIGABRT);
+  for (const char* message : {"[E] [rank1] Aborting process on rank 1 due to timeout - collective operation timed out",
+                              "what():  [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)"}) {
+    aborted.failure.set_message(message);
+    EXPECT_EQ(Classify(aborted), FailureClass::kPeerError) << message;
+  }
+  aborted.failure.set_message("Aborting process on rank 1 due to CUDA error: an illegal memory access");
+  EXPECT_EQ(Classify(aborted), FailureClass::kUnclear);
+}
+
+TEST(Classify, FailureOfAnotherConnection_IsNoLostPeer) {
+  EXPECT_EQ(Classify(Exited("OperationalError: Lost connection with MySQL server", absl::ZeroDuration())),
+            FailureClass::kOwnError);
 }
 
 TEST(Classify, APortInUse_IsNoLostPeer) {
