@@ -142,6 +142,23 @@ class Setup:
             return
         sys.path[0] = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.argv[0]))
 
+    def become_main(self):
+        """Makes sys.argv, sys.orig_argv and __main__ what modules find that the script imports. Returns __main__."""
+        sys.argv = list(self.argv)
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv = list(self.orig_argv)
+        main = types.ModuleType("__main__")
+        main.__dict__.clear()
+        main.__dict__.update(PRISTINE_MAIN)
+        sys.modules["__main__"] = main
+        if self.is_module:
+            main.__file__ = sys.argv[0] = module_file(self.argv[0])
+        else:
+            main.__file__ = os.path.abspath(self.argv[0])
+            main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
+            main.__cached__ = None
+        return main
+
     @staticmethod
     def shadowing_file():
         """Returns a file that the script would find instead of a module that this program has imported, or ""."""

@@ -89,19 +89,11 @@ def become_worker(setup, ticket, cpus, entries, fds, captured):
     show_in_proc(setup.orig_argv)
     make_distinct()
     setup.set_path()
-    sys.argv = list(setup.argv)
-    if hasattr(sys, "orig_argv"):
-        sys.orig_argv = list(setup.orig_argv)
-    main = types.ModuleType("__main__")
-    main.__dict__.clear()
-    main.__dict__.update(PRISTINE_MAIN)
-    sys.modules["__main__"] = main
+    # What the imports have done to them stays, but a kept server's imports belong to no script.
+    main = setup.become_main() if setup.kept else sys.modules["__main__"]
     if setup.is_module:
-        sys.argv[0] = "-m"
-    else:
-        main.__file__ = os.path.abspath(setup.argv[0])
-        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
-        main.__cached__ = None
+        sys.argv[0] = "-m"  # runpy sets them once it has found the module
+        del main.__file__
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return main
 

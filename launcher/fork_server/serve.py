@@ -129,6 +129,8 @@ try:
     if setup.shadowing_file():
         raise Unusable("failed", f"{setup.shadowing_file()} is named like a module that the fork server needs")
     captured = capture_output()
+    if not setup.kept:
+        setup.become_main()
     ticket, (cpus, *entries), fds = serve(*prepare())
 except Unusable as unusable:
     send(channel, *unusable.answer)

@@ -38,6 +38,20 @@ TEST_F(PreloadTest, Module_IsAlike) {
   ExpectAlike({"--nproc-per-node=1", "-m"}, {"package.missing"});
 }
 
+TEST_F(PreloadTest, ModulesThatReadTheCommandLine_AreAlike) {
+  Write(Installed("reader.py"), R"(
+import sys
+SEEN = list(sys.argv), getattr(sys, "orig_argv", None), sys.modules["__main__"].__file__
+ARGUMENTS = sys.argv
+sys.argv.remove("--taken")
+)");
+  const std::string script =
+      Script("import sys, reader\nprint(*reader.SEEN, reader.ARGUMENTS is sys.argv, sys.argv)\n");
+  ExpectAlike({"--nproc-per-node=2", "--max-restarts=1"}, {script, "--lr", "3", "--taken"}, "reader");
+  Write(Installed("program.py"), ReadFile(script));
+  ExpectAlike({"--nproc-per-node=2", "-m"}, {"program", "--lr", "3", "--taken"}, "reader");
+}
+
 TEST_F(PreloadTest, EveryWayToEnd_IsAlike) {
   const char* const kEnds[] = {
       "pass",

@@ -118,9 +118,10 @@ class PreloadTest : public ::testing::Test {
     return {code, SortedLines(launcher.Out()), WithoutNumbers(absl::StrJoin(kept, "\n"))};
   }
   // Runs the job with and without --preload and compares.
-  void ExpectAlike(const std::vector<std::string>& flags, const std::vector<std::string>& script) const {
+  void ExpectAlike(const std::vector<std::string>& flags, const std::vector<std::string>& script,
+                   const std::string& modules = "json,decimal") const {
     std::vector<std::string> with = flags, without = flags;
-    with.push_back("--preload=json,decimal");
+    with.push_back("--preload=" + modules);
     without.push_back("--preload=none");
     bool forked = false;
     const Result forked_result = Run(with, script, &forked);
