@@ -1,6 +1,9 @@
 #include "base/command_line.h"
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
+#include "base/given_value.h"
 #include "base/text.h"
 
 namespace ddprun {
@@ -10,7 +13,7 @@ constexpr size_t kMaxErrorBytes = 1000;
 
 }  // namespace
 
-std::string CliErrorText(const CLI::Error& error) { return OneLine(error.what(), kMaxErrorBytes); }
+std::string CliErrorText(const CLI::Error& error) { return Visible(error.what(), kMaxErrorBytes); }
 
 absl::Status CatchCliErrors(absl::FunctionRef<void()> parse, absl::FunctionRef<std::string(const CLI::Error&)> text) {
   try {
@@ -37,6 +40,21 @@ absl::StatusOr<std::string> ParseWords(CLI::App& app, const std::vector<std::str
       text);
   if (!status.ok()) return status;
   return answer;
+}
+
+void RepairValues(CLI::App& app) {
+  for (CLI::Option* const option : app.get_options()) {
+    const bool is_path = option->get_type_name() == "FILE" || option->get_type_name() == "DIR";
+    const auto repair = [is_path](std::string& value) {
+      const char* const home = std::getenv("HOME");
+      value = std::string(TrimValue(value));
+      const absl::StatusOr<std::string> path =
+          is_path ? ExpandHome(value, home == nullptr ? "" : home) : absl::StatusOr<std::string>(value);
+      if (path.ok()) value = *path;
+      return std::string(path.status().message());
+    };
+    if (option->get_items_expected_max() > 0) option->transform(CLI::Validator(repair, ""));
+  }
 }
 
 }  // namespace ddprun

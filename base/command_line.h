@@ -26,6 +26,10 @@ absl::Status CatchCliErrors(absl::FunctionRef<void()> parse,
 absl::StatusOr<std::string> ParseWords(CLI::App& app, const std::vector<std::string>& words,
                                        absl::FunctionRef<std::string(const CLI::Error&)> text = CliErrorText);
 
+// Lets all options of `app` take their values as TrimValue returns them, and those of the types FILE and DIR expand "~"
+// (given_value.h). Values from a configuration file too.
+void RepairValues(CLI::App& app);
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_BASE_COMMAND_LINE_H_

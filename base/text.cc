@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
@@ -19,6 +21,42 @@ bool IsC1Control(absl::string_view character) {
 }
 
 constexpr size_t kMaxQuotedBytes = 80;
+
+// Characters that are copied from web pages and documents into commands.
+struct Copied {
+  absl::string_view character;
+  absl::string_view name;
+  absl::string_view escape;  // if it is invisible
+};
+constexpr Copied kCopied[] = {
+    {"\u2010", "a hyphen that is not ASCII", ""},
+    {"\u2011", "a no-break hyphen", ""},
+    {"\u2012", "a figure dash", ""},
+    {"\u2013", "an en dash", ""},
+    {"\u2014", "an em dash", ""},
+    {"\u2212", "a minus sign that is not ASCII", ""},
+    {"\u2018", "a typographic quotation mark", ""},
+    {"\u2019", "a typographic quotation mark", ""},
+    {"\u201c", "a typographic quotation mark", ""},
+    {"\u201d", "a typographic quotation mark", ""},
+    {"\u201e", "a typographic quotation mark", ""},
+    {"\u00a0", "a no-break space", "\\u00a0"},
+    {"\u2007", "a no-break space", "\\u2007"},
+    {"\u202f", "a no-break space", "\\u202f"},
+    {"\u3000", "a wide space", "\\u3000"},
+    {"\u00ad", "a soft hyphen", "\\u00ad"},
+    {"\u200b", "a zero-width space", "\\u200b"},
+    {"\u2060", "a zero-width space", "\\u2060"},
+    {"\ufeff", "a byte order mark", "\\ufeff"},
+};
+
+// The entry of the character at the start of `text`; null if it has none.
+const Copied* FindCopied(absl::string_view text) {
+  if (absl::ascii_isascii(text[0])) return nullptr;
+  const auto starts = [text](const Copied& copied) { return absl::StartsWith(text, copied.character); };
+  const Copied* const found = std::find_if(std::begin(kCopied), std::end(kCopied), starts);
+  return found == std::end(kCopied) ? nullptr : found;
+}
 
 }  // namespace
 
@@ -122,7 +160,28 @@ std::string OneLine(absl::string_view bytes, size_t max_bytes) {
   return absl::StrCat(Utf8Prefix(line, max_bytes - 3), "...");
 }
 
-std::string Quoted(absl::string_view text) { return absl::StrCat("'", OneLine(text, kMaxQuotedBytes), "'"); }
+std::string Visible(absl::string_view bytes, size_t max_bytes) {
+  assert(max_bytes >= 3);
+  std::string visible;
+  for (size_t i = 0; i < bytes.size() && visible.size() <= max_bytes;) {
+    const absl::string_view rest = bytes.substr(i);
+    const absl::string_view character = rest.substr(0, std::max<size_t>(1, Utf8CharacterLength(rest)));
+    const Copied* const copied = FindCopied(rest);
+    const bool invisible = copied != nullptr && !copied->escape.empty();
+    absl::StrAppend(&visible, invisible ? copied->escape : EscapeControls(character));
+    i += character.size();
+  }
+  if (visible.size() <= max_bytes) return visible;
+  return absl::StrCat(Utf8Prefix(visible, max_bytes - 3), "...");
+}
+
+std::string Quoted(absl::string_view text) {
+  const std::string quoted = absl::StrCat("'", Visible(text, kMaxQuotedBytes), "'");
+  for (; !text.empty(); text.remove_prefix(1)) {
+    if (const Copied* const copied = FindCopied(text)) return absl::StrCat(quoted, " (with ", copied->name, ")");
+  }
+  return quoted;
+}
 
 std::string CutMiddle(absl::string_view text, size_t max_bytes) {
   assert(max_bytes >= 256);

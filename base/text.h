@@ -31,7 +31,12 @@ std::string EscapeControls(absl::string_view bytes);
 // beyond `max_bytes` is cut at a character boundary and replaced by "...". REQUIRES: max_bytes >= 3.
 std::string OneLine(absl::string_view bytes, size_t max_bytes);
 
-// Returns OneLine of `text` in single quotes, for a message about a value that a user gave.
+// Returns at most `max_bytes` of EscapeControls of `bytes`, in which invisible characters are escaped, too ("\u00a0"); the
+// rest is replaced by "...". REQUIRES: max_bytes >= 3.
+std::string Visible(absl::string_view bytes, size_t max_bytes);
+
+// Returns Visible of `text` in single quotes, for a message about a value that a user gave. Names the first character
+// that web pages and editors put in the place of an ASCII one: "'2\u00a0' (with a no-break space)".
 std::string Quoted(absl::string_view text);
 
 // Shortens clean `text` to at most `max_bytes`, keeping the beginning and a larger part of the end, where Python

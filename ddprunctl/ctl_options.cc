@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/command_line.h"
 #include "base/endpoint.h"
+#include "base/given_value.h"
 #include "base/version.h"
 
 namespace ddprun::ctl {
@@ -129,7 +130,7 @@ absl::Status Finish(const std::string& given_server, const std::string& size,
   const char* source = "--server";
   for (const char* name : {"DDPRUN_SERVER", "PET_RDZV_ENDPOINT"}) {
     if (!server.empty()) break;
-    server = variable(name);
+    server = std::string(TrimValue(variable(name)));
     source = name;
   }
   if (!server.empty()) {
@@ -157,6 +158,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
       "Exit codes: 0 done, 1 failed or refused by the server, 2 wrong usage, 3 no such job, node or host; "
       "'wait' and 'show --watch' exit with the job's exit code.");
   AddConnectionOptions(app, &server, &output, &line.options);
+  RepairValues(app);
   AddCommands(app, &line.options, &size);
   absl::StatusOr<std::string> answer = ParseWords(app, arguments, [&](const CLI::Error& error) {
     const bool unknown = line.options.command.empty() && !app.remaining().empty();

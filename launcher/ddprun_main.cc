@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/crash_handler.h"
 #include "base/file_limit.h"
+#include "base/given_value.h"
 #include "base/log.h"
 #include "base/random_id.h"
 #include "base/secret.h"
@@ -92,7 +94,8 @@ void EndWithParent() {
 // `command`: argv[0].
 PythonFacts InspectPython(const std::string& command) {
   PythonFacts facts;
-  facts.python_exec = Variable("PYTHON_EXEC");
+  facts.python_exec = std::string(absl::StripAsciiWhitespace(Variable("PYTHON_EXEC").value_or("")));
+  facts.python_exec = ExpandHome(*facts.python_exec, Variable("HOME").value_or("")).value_or(*facts.python_exec);
   facts.python_exec_is_file = access(facts.python_exec.value_or("").c_str(), F_OK) == 0;
   const std::optional<std::string> calling = TakeVariable(kPythonVariable);
   facts.beside_command = calling ? *calling : PythonBeside(command, SearchPath());
@@ -134,16 +137,12 @@ HostFacts InspectHost(const PythonFacts& python, const Options& options) {
 // Reads the token from the environment unless a flag names a file. The variables are removed, so that workers and
 // helper programs do not inherit them.
 void ReadTokenVariables(Options* options, Origins* origins) {
-  const std::optional<std::string> token = TakeVariable(rendezvous::kTokenVariable);
-  const std::optional<std::string> file = TakeVariable(rendezvous::kTokenFileVariable);
-  if (!options->credentials.token_file.empty()) return;
-  if (token) {
-    options->credentials.token = *token;
-    origins->Give("token-file", rendezvous::kTokenVariable);
-  } else if (file) {
-    options->credentials.token_file = *file;
-    origins->Give("token-file", absl::StrCat(rendezvous::kTokenFileVariable, "=", *file));
-  }
+  const bool is_given = !options->credentials.token_file.empty();
+  rendezvous::TakeTokenFromEnvironment(&options->credentials);
+  if (is_given || !options->credentials.has_token()) return;
+  const std::string& file = options->credentials.token_file;
+  origins->Give("token-file",
+                file.empty() ? rendezvous::kTokenVariable : absl::StrCat(rendezvous::kTokenFileVariable, "=", file));
 }
 
 absl::Status CheckCredentialsOf(const LaunchConfig& config) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/endpoint.h"
+#include "base/given_value.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "rendezvous/core/limits.h"
@@ -18,8 +19,8 @@ constexpr size_t kMaxShownBytes = 80;
 }  // namespace
 
 std::optional<std::string> Variable(const EnvironmentLookup& environment, const std::string& name) {
-  std::optional<std::string> value = environment(name);
-  if (value.has_value() && (value->empty() || *value == "(null)")) return std::nullopt;
+  std::string value(TrimValue(environment(name).value_or("")));
+  if (value.empty() || value == "(null)") return std::nullopt;
   return value;
 }
 
@@ -80,7 +81,7 @@ std::string Assignment(absl::string_view name, absl::string_view value) {
 }
 
 absl::Status BadVariable(absl::string_view name, absl::string_view value, absl::string_view what_is_wrong) {
-  return absl::InvalidArgumentError(absl::StrCat(Assignment(name, value), ": ", what_is_wrong));
+  return absl::InvalidArgumentError(absl::StrCat(name, "=", Visible(value, kMaxShownBytes), ": ", what_is_wrong));
 }
 
 }  // namespace ddprun::launcher

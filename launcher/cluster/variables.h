@@ -15,7 +15,7 @@
 // with the variable's name, its value and what is wrong.
 namespace ddprun::launcher {
 
-// Value of a variable; absent if unset, empty, or "(null)", which SLURM writes for no value.
+// Value, trimmed (base/given_value.h), of a variable; absent if unset, blank, or "(null)", which SLURM writes for no value.
 std::optional<std::string> Variable(const EnvironmentLookup& environment, const std::string& name);
 
 // Value as an integer from `min` to `max`, inclusive; absent as above.
@@ -41,10 +41,10 @@ std::optional<Found<int>> VisibleGpus(const EnvironmentLookup& environment);
 absl::StatusOr<std::optional<std::vector<std::string>>> HostNames(const EnvironmentLookup& environment,
                                                                   const std::string& name);
 
-// "NAME=value", for Found::source and for messages. Long values are truncated.
+// "NAME=value", for Found::source. Long values are truncated, and lines are joined.
 std::string Assignment(absl::string_view name, absl::string_view value);
 
-// "NAME=value: what is wrong".
+// "NAME=value: what is wrong"; unprintable characters of the value are shown.
 absl::Status BadVariable(absl::string_view name, absl::string_view value, absl::string_view what_is_wrong);
 
 }  // namespace ddprun::launcher

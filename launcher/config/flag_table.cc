@@ -276,12 +276,14 @@ constexpr Flag kFlags[] = {
        o->output.line_prefix = std::string(v);
        return absl::OkStatus();
      },
-     EmptyValue::kNotGiven},
+     EmptyValue::kNotGiven, nullptr, nullptr, false, /*verbatim=*/true},
     {"duplicate-stdout-filters", "", "TEXT,...", kOutput,
      "copy lines of --tee that contain one of these to\nfiltered_stdout.log of the attempt",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stdout_filters); }, EmptyValue::kNotGiven},
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stdout_filters); }, EmptyValue::kNotGiven,
+     nullptr, nullptr, false, /*verbatim=*/true},
     {"duplicate-stderr-filters", "", "TEXT,...", kOutput, "the same for stderr",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stderr_filters); }, EmptyValue::kNotGiven},
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stderr_filters); }, EmptyValue::kNotGiven,
+     nullptr, nullptr, false, /*verbatim=*/true},
     {"shutdown-timeout", "", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
     {"on-hang", "", "report|restart[:SECONDS]", kStopping,
@@ -346,9 +348,11 @@ absl::Status CheckMovedVariables(const EnvironmentLookup& environment) {
 
 std::string UnknownFlagText(string_view given) {
   const string_view shown = given.substr(0, given.find('='));
-  const std::string name = absl::AsciiStrToLower(absl::StrReplaceAll(
-      shown.substr(shown.find_first_not_of('-') == string_view::npos ? shown.size() : shown.find_first_not_of('-')),
-      {{"_", "-"}}));
+  // Without the dashes in front, which may be typographic ones, and what can't be part of a name.
+  const auto is_in_name = [](char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_'; };
+  const auto* const first = std::find_if(shown.begin(), shown.end(), absl::ascii_isalnum);
+  const std::string name = absl::AsciiStrToLower(
+      absl::StrReplaceAll(string_view(first, std::find_if_not(first, shown.end(), is_in_name) - first), {{"_", "-"}}));
   for (const MovedFlag& moved : kMovedFlags) {
     if (name == moved.name) return absl::StrCat("unknown flag ", Quoted(shown), ": ", MovedText(moved));
   }

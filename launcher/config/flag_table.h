@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "launcher/config/environment_lookup.h"
@@ -31,9 +32,12 @@ struct Flag {
   // word is the flag's value rather than the script. Null: the value is mandatory.
   const char* bare_value = nullptr;
   bool (*is_value)(absl::string_view word) = nullptr;
-  bool joins = false;  // a repeated flag adds to a list, instead of replacing the value
+  bool joins = false;     // a repeated flag adds to a list, instead of replacing the value
+  bool verbatim = false;  // blanks and quotes around the value belong to it
 
   bool is_switch() const { return placeholder[0] == '\0'; }
+  // The value is, or may be, the path of a file or folder.
+  bool is_path() const { return absl::EndsWith(placeholder, "FILE") || absl::EndsWith(placeholder, "DIR"); }
 };
 
 // All flags, in the order of the help.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/command_line.h"
+#include "base/given_value.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/config/flag_table.h"
@@ -45,6 +46,8 @@ constexpr UnusedVariable kUnusedVariables[] = {
     {"TORCHELASTIC_ENABLE_FILE_TIMER",
      "expired timers of torch.distributed.elastic.timer are ignored; set the timeout of init_process_group"},
     {"TORCHELASTIC_TIMER_FILE", "it is not read; set the timeout of init_process_group"},
+    {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
+     "ddprun does not look for workers that hang in the kernel; --on-hang=restart ends those that report no progress"},
 };
 
 constexpr SecondVariable kSecondVariables[] = {
@@ -59,6 +62,13 @@ constexpr char kNothing[] = "\x1f";
 std::string Filled(const std::string& word) {
   const bool empty = absl::StartsWith(word, "--") && word.find('=') == word.size() - 1;
   return empty ? absl::StrCat(word, kNothing) : word;
+}
+
+// The value without what can't be meant.
+std::string Trimmed(const Flag& flag, absl::string_view value) {
+  if (value == kNothing) return "";
+  // Even of a verbatim value, a line end is none of the text.
+  return std::string(flag.verbatim ? value.substr(0, value.find_last_not_of("\r\n") + 1) : TrimValue(value));
 }
 
 std::string Unfilled(absl::string_view word) {
@@ -188,15 +198,28 @@ class Parser {
     }
     if (!rest->empty() && rest->front() == "--") {
       rest->erase(rest->begin());
-    } else if (!rest->empty() && LooksLikeFlag(rest->front())) {
+    } else if (!rest->empty() && (LooksLikeFlag(rest->front()) || StartsWithDash(rest->front()))) {
       return absl::InvalidArgumentError(UnknownFlagText(rest->front()));
     }
     return absl::OkStatus();
   }
 
+  // True for a typographic dash, as copied from a web page: U+2010 to U+2015, or the minus sign.
+  static bool StartsWithDash(absl::string_view word) {
+    return (word >= "\u2010" && word < "\u2016") || absl::StartsWith(word, "\u2212");
+  }
+
   // A negative number is not a flag; the flag's own check reports that it is out of range.
   static bool LooksLikeFlag(absl::string_view word) {
     return word.size() > 1 && word[0] == '-' && !absl::ascii_isdigit(word[1]);
+  }
+
+  static absl::Status Set(const Flag& flag, const std::string& value, const EnvironmentLookup& environment,
+                          Options* options) {
+    const size_t start = flag.is_path() && value[0] == '@' ? 1 : 0;  // of --hosts=@FILE
+    if (!flag.is_path() || value.compare(start, 1, "~") != 0) return SetFlag(flag, value, options);
+    const absl::StatusOr<std::string> path = ExpandHome(value.substr(start), environment("HOME").value_or(""));
+    return path.ok() ? SetFlag(flag, value.substr(0, start) + *path, options) : path.status();
   }
 
   absl::Status SetAll(const EnvironmentLookup& environment, ParsedOptions* parsed) const {
@@ -205,34 +228,33 @@ class Parser {
       std::string source = absl::StrCat("--", flag->name);
       std::optional<std::string> value;
       if (option->count() > 0) {
-        value = flag->joins ? absl::StrJoin(option->results(), ",") : option->results().back();
-        if (*value == kNothing) value->clear();
+        value = Trimmed(*flag, flag->joins ? absl::StrJoin(option->results(), ",") : option->results().back());
         if (value->empty() && flag->empty_value == EmptyValue::kNotGiven) continue;
         if (value->empty()) {
           return absl::InvalidArgumentError(
               absl::StrCat(source, " has an empty value: give one, or leave the flag out"));
         }
-      } else if (std::optional<std::string> variable = environment(PetVariable(flag->name));
-                 variable && !variable->empty()) {
+      } else if (std::string variable = Trimmed(*flag, environment(PetVariable(flag->name)).value_or(""));
+                 !variable.empty()) {
         source = PetVariable(flag->name);
         value = std::move(variable);
       } else if (const auto second = std::find_if(std::begin(kSecondVariables), std::end(kSecondVariables),
                                                   [name = flag->name](const auto& v) { return v.flag == name; });
                  second != std::end(kSecondVariables)) {
         source = second->name;
-        value = environment(source);
-        if (value && value->empty()) value.reset();
+        value = Trimmed(*flag, environment(source).value_or(""));
+        if (value->empty()) value.reset();
       }
       if (!value) continue;
       if (flag->bare_value != nullptr && *value == "true") value = flag->bare_value;
-      if (absl::Status status = SetFlag(*flag, *value, &parsed->options); !status.ok()) {
+      if (absl::Status status = Set(*flag, *value, environment, &parsed->options); !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
       }
       parsed->given.emplace_back(flag->name, *value);
       const bool bare = flag->is_switch() && source[0] == '-' && *value == "true";
       parsed->origins.Give(flag->name, bare ? source : absl::StrCat(source, "=", OneLine(*value, kMaxOriginBytes)));
     }
-    if (const std::string keep = environment(kKeepOrphansVariable).value_or(""); !keep.empty()) {
+    if (const std::string keep(TrimValue(environment(kKeepOrphansVariable).value_or(""))); !keep.empty()) {
       const absl::StatusOr<bool> keeps = ParseBool(keep);
       if (!keeps.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(kKeepOrphansVariable, ": ", keeps.status().message()));
@@ -241,7 +263,7 @@ class Parser {
       parsed->origins.Give("orphans", absl::StrCat(kKeepOrphansVariable, "=", OneLine(keep, kMaxOriginBytes)));
     }
     for (const UnusedVariable& unused : kUnusedVariables) {
-      const std::string value = environment(unused.name).value_or("");
+      const std::string value(TrimValue(environment(unused.name).value_or("")));
       if (value.empty() || value == "0") continue;
       parsed->options.without_effect.push_back(absl::StrCat(unused.name, " has no effect: ", unused.advice));
     }
@@ -260,8 +282,14 @@ absl::Status CheckScript(const Options& options) {
     if (options.show_config) return absl::OkStatus();
     return absl::InvalidArgumentError("no script or program to run: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
   }
-  if (options.script.front().empty()) {
+  const std::string& script = options.script.front();
+  if (script.empty()) {
     return absl::InvalidArgumentError("the name of the script is empty: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
+  }
+  if (script.back() == '\r') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the script's name is ", Quoted(script),
+                     ": the file that has this command has DOS line ends; convert it (dos2unix)"));
   }
   if (options.module && options.no_python) {
     return absl::InvalidArgumentError("--module and --no-python exclude each other: a module needs Python");

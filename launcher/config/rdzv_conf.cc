@@ -5,10 +5,10 @@
 #include <set>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/given_value.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/node_count.h"
@@ -90,6 +90,7 @@ constexpr Key kKeys[] = {
     {"use_libuv", [](absl::string_view v, Draft*) { return ParseBool(v).status(); }},
     {"close_timeout", [](absl::string_view v, Draft*) { return ParseSeconds(v).status(); }},
     {"read_timeout", [](absl::string_view v, Draft*) { return ParseSeconds(v).status(); }},
+    {"cas_backoff_max_seconds", [](absl::string_view v, Draft*) { return ParseSeconds(v).status(); }},
 };
 
 absl::Status SetPair(absl::string_view pair, std::set<std::string>* seen, Draft* draft) {
@@ -97,8 +98,8 @@ absl::Status SetPair(absl::string_view pair, std::set<std::string>* seen, Draft*
   if (equals == absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(Quoted(pair), " is not KEY=VALUE, such as join_timeout=60"));
   }
-  const absl::string_view name = absl::StripAsciiWhitespace(pair.substr(0, equals));
-  const absl::string_view value = absl::StripAsciiWhitespace(pair.substr(equals + 1));
+  const absl::string_view name = TrimValue(pair.substr(0, equals));
+  const absl::string_view value = TrimValue(pair.substr(equals + 1));
   const Key* key = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) { return name == k.name; });
   if (key == std::end(kKeys)) {
     const std::string known = absl::StrJoin(kKeys, ", ", [](std::string* out, const Key& k) { out->append(k.name); });
@@ -135,7 +136,7 @@ absl::StatusOr<RdzvConf> Combine(const Draft& draft) {
 absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text) {
   Draft draft;
   std::set<std::string> seen;
-  text = absl::StripAsciiWhitespace(text);
+  text = TrimValue(text);
   if (text.empty()) return Combine(draft);
   for (const absl::string_view pair : absl::StrSplit(text, ',')) {
     if (absl::Status status = SetPair(pair, &seen, &draft); !status.ok()) return status;

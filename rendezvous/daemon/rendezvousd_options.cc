@@ -254,6 +254,7 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
   AddHttpOptions(app, &line.options);
   AddEtcdOptions(app, &line.options.etcd);
   AddConfigOptions(app, &line.options);
+  RepairValues(app);
   app.set_version_flag("--version", absl::StrCat("rendezvousd ", kVersion));
   absl::StatusOr<std::string> answer = ParseWords(app, arguments, [](const CLI::Error& error) {
     return absl::StrCat(CliErrorText(error), " (see rendezvousd --help)");

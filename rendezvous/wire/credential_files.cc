@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/given_value.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "rendezvous/core/limits.h"
@@ -232,10 +234,12 @@ absl::Status CheckParts(const Credentials& credentials, CredentialSide side) {
 
 void TakeTokenFromEnvironment(Credentials* credentials) {
   const std::optional<std::string> token = TakeVariable(kTokenVariable);
-  const std::optional<std::string> token_file = TakeVariable(kTokenFileVariable);
+  const std::string token_file(TrimValue(TakeVariable(kTokenFileVariable).value_or("")));
   if (!credentials->token_file.empty()) return;
-  credentials->token = token.value_or("");
-  credentials->token_file = token ? "" : token_file.value_or("");
+  credentials->token = std::string(absl::StripAsciiWhitespace(token.value_or("")));
+  if (token) return;
+  const char* const home = getenv("HOME");
+  credentials->token_file = ExpandHome(token_file, home == nullptr ? "" : home).value_or(token_file);
 }
 
 absl::Status CheckCredentials(const Credentials& credentials, CredentialSide side, std::vector<std::string>* warnings) {

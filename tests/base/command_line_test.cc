@@ -34,7 +34,7 @@ TEST_F(CommandLineTest, ParseWords_HelpAndVersion_AreAnswered) {
 TEST_F(CommandLineTest, ParseWords_Refused_SaysWhyOnOneLine) {
   const absl::Status plain = ParseWords(app_, {"--port=a\nb"}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(plain));
-  EXPECT_EQ(plain.message(), "Could not convert: --port = a b");
+  EXPECT_EQ(plain.message(), "Could not convert: --port = a\\nb");
   const absl::Status own = ParseWords(app_, {"--port"}, [](const CLI::Error& error) {
                              return error.get_name() + ", see program --help";
                            }).status();

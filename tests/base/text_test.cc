@@ -57,10 +57,27 @@ TEST(CutMiddle, LongText_KeepsBothEndsWithinTheBound) {
   }
 }
 
-TEST(Quoted, ControlCharactersAndLength_AreTamed) {
+TEST(Quoted, EveryCharacterIsVisible_AndTheLengthIsBounded) {
   EXPECT_EQ(Quoted("a b"), "'a b'");
-  EXPECT_EQ(Quoted("a\nb\x1b"), "'a b?'");
-  EXPECT_LT(Quoted(std::string(10000, 'x')).size(), 100);
+  EXPECT_EQ(Quoted("2\r"), "'2\\r'");
+  EXPECT_EQ(Quoted("a\nb\x1b"), "'a\\nb\\x1b'");
+  for (const char* fill : {"x", "\r", "\u00a0", "\u2013"}) {
+    std::string text;
+    for (int i = 0; i < 10000; ++i) text += fill;
+    EXPECT_LT(Quoted(text).size(), 120) << fill;
+  }
+}
+
+TEST(Quoted, LookAlikes_AreNamed) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"\u2013nproc", "'\u2013nproc' (with an en dash)"},
+      {"\u22121", "'\u22121' (with a minus sign that is not ASCII)"},
+      {"2\u00a0", "'2\\u00a0' (with a no-break space)"},
+      {"\ufeff2", "'\\ufeff2' (with a byte order mark)"},
+      {"\u201ca=1\u201d", "'\u201ca=1\u201d' (with a typographic quotation mark)"},
+      {"j\u00fc\u4e16", "'j\u00fc\u4e16'"},
+  };
+  for (const auto& [text, quoted] : kCases) EXPECT_EQ(Quoted(text), quoted);
 }
 
 TEST(Utf8Prefix, EndsBetweenCharacters) {

@@ -145,7 +145,7 @@ TEST(DetectPlatform, MalformedVariable_IsNamedInOneLine) {
       {"SKYPILOT_NUM_NODES", "0", "SKYPILOT_NUM_NODES: '0' is not"},
       {"SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2\n10.0.0.3", "SKYPILOT_NUM_NODES=2: but SKYPILOT_NODE_IPS has 3 nodes"},
       {"SKYPILOT_NODE_IPS", "10.0.0.1:22 x", "'10.0.0.1:22' is not"},
-      {"SKYPILOT_NODE_IPS", " \n", "it names no host"},
+      {"SKYPILOT_NODE_IPS", " ,\n", "it names no host"},
       {"SKYPILOT_NUM_GPUS_PER_NODE", "H100:8", "SKYPILOT_NUM_GPUS_PER_NODE: 'H100:8' is not"},
       {"SKYPILOT_TASK_ID", long_id.c_str(), "it is too long"},
   };

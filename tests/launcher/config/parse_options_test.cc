@@ -146,6 +146,48 @@ TEST(ParseOptions, RepeatedFlag_ReplacesTheValue_ExceptOfAList) {
   EXPECT_TRUE(MustParse({"--standalone", "--standalone", "x"}).standalone);
 }
 
+// CRLF scripts, YAML, and quotes that no shell has removed.
+TEST(ParseOptions, WhatCantBeMeant_IsTrimmedFromFlagsAndVariables) {
+  for (const char* form : {"%", " %\t", "%\r", "%\r\n", "'%'", "\"%\"", "\"% \"\r"}) {
+    const auto formed = [&](const char* value) { return absl::StrReplaceAll(form, {{"%", value}}); };
+    for (const Sample& sample : kSamples) {
+      const auto flag = std::find_if(Flags().begin(), Flags().end(),
+                                     [&](const Flag& f) { return std::string(f.name) == sample.name; });
+      if (flag->verbatim) continue;
+      SCOPED_TRACE(absl::StrCat(sample.name, "=", formed(sample.value)));
+      EXPECT_TRUE(sample.taken(MustParse({absl::StrCat("--", sample.name, "=", formed(sample.value)), "x.py"})));
+      EXPECT_TRUE(sample.taken(MustParse({"x.py"}, {{PetVariable(sample.name), formed(sample.value)}})));
+    }
+    for (const Sample& sample : kSwitches) {
+      EXPECT_TRUE(sample.taken(MustParse({"x.py"}, {{PetVariable(sample.name), formed("1")}}))) << sample.name;
+    }
+    EXPECT_TRUE(MustParse({"x.py"}, {{"DDPRUN_KEEP_ORPHANS", formed("1")}}).keep_orphans);
+    EXPECT_EQ(MustParse({"x.py"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", formed("5")}}).shutdown_timeout,
+              absl::Seconds(5));
+    EXPECT_FALSE(MustParse({absl::StrCat("--rdzv-id=", formed("")), "x.py"}).rdzv_id) << "as if it were not given";
+  }
+  EXPECT_EQ(MustParse({"--rdzv-conf=rank='1', join_timeout=\"5\"", "x.py"}).rdzv_conf.rank, 1);
+  EXPECT_EQ(MustParse({"--log-line-prefix-template=' [${rank}] '\r", "x.py"}).output.line_prefix, "' [${rank}] '");
+  EXPECT_EQ(MustParse({"--duplicate-stdout-filters= loss,\n", "x.py"}).output.stdout_filters,
+            (std::vector<std::string>{" loss"}));
+  EXPECT_EQ(MustParse({"x.py", "'a '\r"}).script, (Arguments{"x.py", "'a '\r"})) << "the script's own";
+}
+
+// No shell expands it after an "=" or in a variable.
+TEST(ParseOptions, HomeInPaths_IsExpanded) {
+  const Environment home = {{"HOME", "/home/me"}};
+  EXPECT_EQ(MustParse({"--log-dir=~/logs", "x.py"}, home).output.log_dir, "/home/me/logs");
+  EXPECT_EQ(MustParse({"--log-dir=~", "x.py"}, home).output.log_dir, "/home/me");
+  EXPECT_EQ(MustParse({"--log-dir=./~", "x.py"}, home).output.log_dir, "./~");
+  EXPECT_EQ(MustParse({"x.py"}, {{"HOME", "/h"}, {"PET_LOG_DIR", "~/l"}}).output.log_dir, "/h/l");
+  EXPECT_EQ(MustParse({"--hosts=@~/hosts", "x.py"}, home).hosts_file, "/home/me/hosts");
+  const rendezvous::Credentials files =
+      MustParse({"--token-file=~/t", "--tls-cert=~/c", "--tls-key=~/k", "--tls-ca=~/a", "x.py"}, home).credentials;
+  EXPECT_EQ(files.token_file + files.tls_cert + files.tls_key + files.tls_ca,
+            "/home/me/t/home/me/c/home/me/k/home/me/a");
+  EXPECT_EQ(MustParse({"--role=~/r", "x.py"}, home).role, "~/r") << "no path";
+}
+
 TEST(ParseOptions, Hostfile_IsNamedNotRead) { EXPECT_EQ(MustParse({"--hosts=@/x", "x.py"}).hosts_file, "/x"); }
 
 TEST(ParseOptions, EverySwitch_IsTaken) {
@@ -318,8 +360,8 @@ TEST(ParseOptions, VariablesThatDoNothingHere_AreNamed) {
   const auto notes = [](const Environment& variables) { return MustParse({"x.py"}, variables).without_effect; };
   EXPECT_EQ(notes({}).size(), 0);
   EXPECT_EQ(notes({{"TORCHELASTIC_ENABLE_FILE_TIMER", "0"}, {"TORCHELASTIC_HEALTH_CHECK_PORT", ""}}).size(), 0);
-  for (const char* name :
-       {"TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE"}) {
+  for (const char* name : {"TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_ENABLE_FILE_TIMER",
+                           "TORCHELASTIC_TIMER_FILE", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"}) {
     ASSERT_EQ(notes({{name, "1"}}).size(), 1) << name;
     EXPECT_EQ(notes({{name, "1"}})[0].rfind(std::string(name) + " has no effect: ", 0), 0) << name;
   }

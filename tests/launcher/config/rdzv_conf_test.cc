@@ -11,13 +11,15 @@ namespace {
 TEST(ParseRdzvConf, Empty_GivesTheDefaults) {
   EXPECT_EQ(*ParseRdzvConf(""), RdzvConf());
   EXPECT_EQ(*ParseRdzvConf("  "), RdzvConf());
+  EXPECT_EQ(*ParseRdzvConf("''"), RdzvConf());
 }
 
 TEST(ParseRdzvConf, EveryKey_IsRead) {
   const absl::StatusOr<RdzvConf> conf = ParseRdzvConf(
       "join_timeout=60,last_call_timeout=0,heartbeat_timeout=1.5, reconnect_timeout = 7 ,reconnect_grace=0.2,"
       "restart_window=3600,restart_backoff=0.5,max_failures_at_step=0,node_cooldown=90,"
-      "is_host=true,rank=3,store_type=tcp,use_libuv=0,close_timeout=30,read_timeout=60");
+      "is_host=true,rank=3,store_type=tcp,use_libuv=0,close_timeout=30,read_timeout=60,"
+      "cas_backoff_max_seconds=0.5");
   ASSERT_TRUE(conf.ok()) << conf.status();
   RdzvConf expected;
   *expected.job.mutable_join_timeout() = FromDuration(absl::Seconds(60));
@@ -49,16 +51,32 @@ TEST(ParseRdzvConf, KeepAlive_MeansTheHeartbeatTimeout) {
 
 TEST(ParseRdzvConf, UnknownKey_ListsTheKnownOnes) {
   const absl::Status status = ParseRdzvConf("join_timeuot=5").status();
-  for (const char* word : {"'join_timeuot'", "join_timeout", "timeout", "last_call_timeout", "heartbeat_timeout",
-                           "keep_alive_interval", "keep_alive_max_attempt", "reconnect_timeout", "reconnect_grace",
-                           "restart_window", "restart_backoff", "max_failures_at_step", "node_cooldown", "is_host",
-                           "rank", "store_type", "use_libuv", "close_timeout", "read_timeout"})
+  for (const char* word : {"'join_timeuot'",
+                           "join_timeout",
+                           "timeout",
+                           "last_call_timeout",
+                           "heartbeat_timeout",
+                           "keep_alive_interval",
+                           "keep_alive_max_attempt",
+                           "reconnect_timeout",
+                           "reconnect_grace",
+                           "restart_window",
+                           "restart_backoff",
+                           "max_failures_at_step",
+                           "node_cooldown",
+                           "is_host",
+                           "rank",
+                           "store_type",
+                           "use_libuv",
+                           "close_timeout",
+                           "read_timeout",
+                           "cas_backoff_max_seconds"})
     EXPECT_TRUE(absl::StrContains(status.message(), word)) << word << ": " << status;
 }
 
 TEST(ParseRdzvConf, AnythingElse_IsRefused) {
   const char kBad[] =
-      "join_timeout join_timeout= join_timeout=0 join_timeout=-1 join_timeout=1m join_timeout==5 \"join_timeout=5\" "
+      "join_timeout join_timeout= join_timeout=0 join_timeout=-1 join_timeout=1m join_timeout==5 \"join_timeout=5 "
       "=5 , join_timeout=5, join_timeout=5,,rank=1 join_timeout=5,join_timeout=6 JOIN_TIMEOUT=5 protocol=http "
       "last_call_timeout=-0.5 is_host=maybe rank=-1 rank=x store_type=file use_libuv=2 heartbeat_timeout=0 "
       "heartbeat_timeout=0.01 keep_alive_max_attempt=0 keep_alive_max_attempt=1.5 "

@@ -120,6 +120,20 @@ tls-allowed-names = ["a", "b"]
             (Strings{"a", "b"}));
 }
 
+TEST_F(OptionsTest, Values_AreTrimmedAndHomeIsExpanded) {
+  setenv("HOME", "/home/me", 1);
+  RendezvousdOptions options = Parse({"--listen='127.0.0.1:1'\r", "--state-dir=~/state\r", "--token-file=~/t"});
+  EXPECT_EQ(options.listen, Strings{"127.0.0.1:1"});
+  EXPECT_EQ(options.state_dir, "/home/me/state");
+  EXPECT_EQ(options.credentials.token_file, "/home/me/t");
+  EXPECT_EQ(Parse({"--config", Write("c", "event-log = ~/events\n")}).event_log, "/home/me/events");
+  EXPECT_TRUE(absl::StrContains(Error({"--state-dir=~you/state"}), "'~you/state': only your own home"));
+  setenv("DDPRUN_TOKEN_FILE", "~/tokens\n", 1);
+  Credentials credentials;
+  TakeTokenFromEnvironment(&credentials);
+  EXPECT_EQ(credentials.token_file, "/home/me/tokens");
+}
+
 TEST_F(OptionsTest, WrongFile_FileLineAndReason) {
   const std::string file = dir_.File("c");
   const std::vector<std::pair<std::string, std::string>> cases = {
