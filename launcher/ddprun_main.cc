@@ -125,11 +125,10 @@ std::function<bool(const FailureReport&)> TakeFailureFd() {
 HostFacts InspectHost(const PythonFacts& python, const Options& options) {
   HostFacts facts;
   facts.cpus = CpuCount();
-  facts.gpus = GpuCount();
+  facts.gpus = InspectGpus();
   facts.random_id = RandomId();
   facts.python = python;
-  facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");
-  if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.visible_devices);
+  if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.gpus.visible);
   if (!options.script.empty()) facts.script = InspectScript(options.script.front());
   return facts;
 }

@@ -199,11 +199,11 @@ class Reader {
   absl::Status ReadGpus() {
     auto gpus = Number(platform_.gpus, 0, kMaxGpus);
     if (!gpus.ok()) return gpus.status();
-    if (const auto visible = VisibleGpus(environment_);
-        gpus->has_value() && visible.has_value() && visible->value < (*gpus)->value) {
-      *gpus = visible;
-    }
-    if (gpus->has_value() && (*gpus)->value > 0) result_.gpus = **gpus;
+    if (!gpus->has_value()) return absl::OkStatus();
+    const auto visible = VisibleGpus(environment_);
+    if (!visible.ok()) return visible.status();
+    if (visible->has_value() && (*visible)->value < (*gpus)->value) *gpus = *visible;
+    if ((*gpus)->value > 0) result_.gpus = **gpus;
     return absl::OkStatus();
   }
 

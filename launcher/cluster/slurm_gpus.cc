@@ -45,7 +45,9 @@ absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, Cl
   if (!given.ok()) return given.status();
   if (!given->has_value() || (*given)->value == 0) return absl::OkStatus();
   const Found<int>& all = **given;
-  const std::optional<Found<int>> visible = VisibleGpus(environment);
+  const absl::StatusOr<std::optional<Found<int>>> lists = VisibleGpus(environment);
+  if (!lists.ok()) return lists.status();
+  const std::optional<Found<int>>& visible = *lists;
   const std::string option = BindingOption(environment);
 
   if (!visible.has_value() || visible->value >= all.value) {

@@ -9,6 +9,7 @@
 #include "base/given_value.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
+#include "launcher/config/visible_devices.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
@@ -51,10 +52,14 @@ int CountDevices(absl::string_view list) {
   return count;
 }
 
-std::optional<Found<int>> VisibleGpus(const EnvironmentLookup& environment) {
-  for (const char* const name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+absl::StatusOr<std::optional<Found<int>>> VisibleGpus(const EnvironmentLookup& environment) {
+  for (const char* const name : {kCudaVisibleDevices, "ROCR_VISIBLE_DEVICES"}) {
     const std::optional<std::string> list = environment(name);
-    if (list.has_value()) return Found<int>{CountDevices(*list), Assignment(name, *list)};
+    if (!list.has_value()) continue;
+    const std::string source = Assignment(name, *list);
+    const auto devices = ParseVisibleDevices({std::string(TrimValue(*list)), source});
+    if (!devices.ok()) return devices.status();
+    return Found<int>{static_cast<int>(devices->size()), source};
   }
   return std::nullopt;
 }

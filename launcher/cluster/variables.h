@@ -34,7 +34,7 @@ int CountDevices(absl::string_view list);
 
 // GPUs that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lets this process see, if one is set. An empty value means
 // none.
-std::optional<Found<int>> VisibleGpus(const EnvironmentLookup& environment);
+absl::StatusOr<std::optional<Found<int>>> VisibleGpus(const EnvironmentLookup& environment);
 
 // Value as a list of at least one and at most kMaxNodes hosts, separated by blanks, commas or newlines, or a JSON list
 // of strings; absent as above.

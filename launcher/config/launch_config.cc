@@ -30,8 +30,26 @@ absl::Status CheckOptions(const Options& options) {
   return absl::OkStatus();
 }
 
-// --node-rank, else `rank` of --rdzv-conf.
+absl::Status SetSlots(const ProcessCount& count, const HostFacts& facts, LaunchConfig* config) {
+  using Kind = ProcessCount::Kind;
+  const int cpus = std::clamp(facts.cpus, 1, kMaxProcesses);
+  config->slots = count.kind == Kind::kNumber ? count.number : cpus;
+  if (count.kind == Kind::kNumber || count.kind == Kind::kCpu) return absl::OkStatus();
+  const std::string flag = count.kind == Kind::kGpu ? "--nproc-per-node=gpu: " : "--nproc-per-node=auto: ";
+  const absl::StatusOr<GpuCount> gpus = CountGpus(facts.gpus);
+  if (!gpus.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, gpus.status().message()));
+  if (gpus->visible > 0) {
+    config->slots = std::min(gpus->visible, kMaxProcesses);
+  } else if (count.kind == Kind::kGpu) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, gpus->text, ": give a number, or cpu"));
+  } else {
+    config->notes.push_back(absl::StrCat(flag, gpus->text, ": ", Counted(cpus, "worker"), ", one for each CPU"));
+  }
+  return absl::OkStatus();
+}
+
 std::optional<int32_t> RequestedRank(const Options& options) {
+// --node-rank, else `rank` of --rdzv-conf.
   return options.node_rank ? options.node_rank : options.rdzv_conf.rank;
 }
 
@@ -185,17 +203,19 @@ void SetPreload(const Options& options, LaunchConfig* config) {
 
 absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchConfig* config) {
   if (!options.virtual_local_rank) return absl::OkStatus();
-  if (facts.visible_devices) {
-    for (const absl::string_view device : absl::StrSplit(*facts.visible_devices, ',')) {
-      config->devices.emplace_back(absl::StripAsciiWhitespace(device));
+  if (facts.gpus.visible) {
+    absl::StatusOr<std::vector<std::string>> devices = ParseVisibleDevices(*facts.gpus.visible);
+    if (!devices.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: ", devices.status().message()));
     }
   } else {
     for (int i = 0; i < config->slots; ++i) config->devices.push_back(absl::StrCat(i));
   }
   const int devices = static_cast<int>(config->devices.size());
+    config->devices = *std::move(devices);
   if (devices >= config->slots) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: CUDA_VISIBLE_DEVICES=", *facts.visible_devices,
-                                                 " has ", Counted(devices, "device"), " for ", config->slots,
+  return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: ", facts.gpus.visible->source, " has ",
+                                                 Counted(devices, "device"), " for ", config->slots,
                                                  " workers: lower --nproc-per-node, or make more devices visible"));
 }
 
@@ -264,7 +284,7 @@ void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& clu
   config->endpoint_appears_late = cluster.endpoint_appears_late;
   config->batch = cluster.batch;
   config->replaced = cluster.starter == ClusterEnvironment::Starter::kKubernetes;
-  config->notes = cluster.notes;
+  config->notes.insert(config->notes.end(), cluster.notes.begin(), cluster.notes.end());
   if (cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
     config->notes.push_back(absl::StrCat(
         config->slots, " workers share ", Counted(facts.cpus, "CPU"),
@@ -285,11 +305,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
                                      const ClusterEnvironment& cluster) {
   LaunchConfig config;
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  const absl::StatusOr<int> slots = CountProcesses(options.nproc_per_node, facts.cpus, facts.gpus);
-  if (!slots.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--nproc-per-node=gpu: ", slots.status().message()));
-  }
-  config.slots = *slots;
+  if (absl::Status status = SetSlots(options.nproc_per_node, facts, &config); !status.ok()) return status;
   SetClusterEnvironment(facts, cluster, &config);
   if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
   if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;

@@ -18,6 +18,7 @@
 #include "launcher/config/port_range.h"
 #include "launcher/config/python_choice.h"
 #include "launcher/config/script_file.h"
+#include "launcher/config/visible_devices.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/core/messages.h"
 
@@ -26,11 +27,10 @@ namespace ddprun::launcher {
 // Properties of this node that Resolve needs.
 struct HostFacts {
   int cpus = 1;  // available to the launcher
-  int gpus = 0;
+  GpuFacts gpus;
   std::string random_id;  // fresh; used as the job id where none is needed
   PythonFacts python;
   absl::StatusOr<CpuTopology> topology = CpuTopology();  // for --numa-binding
-  std::optional<std::string> visible_devices;            // $CUDA_VISIBLE_DEVICES
   ScriptFile script;                                     // the file named by the command line's first word
 };
 
@@ -102,7 +102,7 @@ struct LaunchConfig {
   absl::Duration shutdown_timeout;
   HangPolicy hang;
   bool keep_orphans = false;           // do not kill what workers left in a session of its own
-  std::vector<std::string> devices;    // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
+  std::vector<std::string> devices;    // by local rank: its only visible device, with LOCAL_RANK=0; empty: as inherited
   std::vector<std::vector<int>> cpus;  // by local rank: CPUs to bind the worker to; empty: no binding
   std::vector<int> signals_to_handle;  // stop the job
   std::vector<int> warning_signals;    // passed on to the workers; the job continues
@@ -126,7 +126,8 @@ struct LaunchConfig {
 //   - a script that is a program which Python can't run (script_file.h) is run as with --no-python
 //   - --preload-keep implies --preload=auto
 //   - --preload with modules has no effect on programs, which is noted
-//   - --virtual-local-rank: the workers' devices are the entries of $CUDA_VISIBLE_DEVICES, else 0, 1, ...
+//   - --virtual-local-rank: the workers' devices are the entries of the list in effect (visible_devices.h), else 0, 1,
+//     ...
 // `cluster` is the result of MergeEnvironment. InvalidArgument: one line that says what to change.
 absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
                                      const ClusterEnvironment& cluster = {});

@@ -1,6 +1,5 @@
 #include "launcher/config/node_count.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,18 +41,6 @@ absl::StatusOr<ProcessCount> ParseProcessCount(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat(number.status().message(), ", nor cpu, gpu or auto"));
   }
   return ProcessCount{ProcessCount::Kind::kNumber, static_cast<int>(*number)};
-}
-
-absl::StatusOr<int> CountProcesses(const ProcessCount& count, int cpus, int gpus) {
-  switch (count.kind) {
-    case ProcessCount::Kind::kNumber: return count.number;
-    case ProcessCount::Kind::kCpu: return std::clamp(cpus, 1, kMaxProcesses);
-    case ProcessCount::Kind::kAuto: return std::clamp(gpus > 0 ? gpus : cpus, 1, kMaxProcesses);
-    case ProcessCount::Kind::kGpu:
-      if (gpus <= 0) return absl::FailedPreconditionError("this node has no GPU: give a number, or cpu");
-      return std::min(gpus, kMaxProcesses);
-  }
-  return absl::InternalError("unknown kind of process count");
 }
 
 }  // namespace ddprun::launcher

@@ -36,9 +36,6 @@ struct ProcessCount {
 // Parses a number, "cpu", "gpu" or "auto". InvalidArgument as above.
 absl::StatusOr<ProcessCount> ParseProcessCount(absl::string_view text);
 
-// Returns the number of workers on a node with these devices. FailedPrecondition: gpu was requested and there is none.
-absl::StatusOr<int> CountProcesses(const ProcessCount& count, int cpus, int gpus);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CONFIG_NODE_COUNT_H_

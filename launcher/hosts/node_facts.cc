@@ -70,7 +70,8 @@ int64_t HardLimit(decltype(RLIMIT_NOFILE) resource) {
 HostReport::Facts OwnFacts(const std::string& script) {
   HostReport::Facts facts;
   facts.set_host(Hostname());
-  facts.set_gpus(GpuCount());
+  const absl::StatusOr<GpuCount> gpus = CountGpus(InspectGpus());
+  facts.set_gpus(gpus.ok() ? gpus->visible : 0);
   facts.set_driver(DriverVersion());
   // All agents are the same program, so equal texts have equal hashes.
   if (!script.empty()) facts.set_script_hash(std::hash<std::string>()(ReadSmallFile(script)));

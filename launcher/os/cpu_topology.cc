@@ -105,28 +105,28 @@ std::vector<Gpu> Gpus(const std::string& root) {
 }
 
 absl::StatusOr<std::vector<int>> VisibleGpuNodes(const std::vector<Gpu>& gpus,
-                                                 const std::optional<std::string>& visible) {
+                                                 const std::optional<Found<std::string>>& visible) {
   std::vector<int> nodes;
   if (!visible) {
     for (const Gpu& gpu : gpus) nodes.push_back(gpu.node);
     return nodes;
   }
-  for (const absl::string_view part : absl::StrSplit(*visible, ',')) {
-    const absl::string_view name = absl::StripAsciiWhitespace(part);
+  const absl::StatusOr<std::vector<std::string>> devices = ParseVisibleDevices(*visible);
+  if (!devices.ok()) return devices.status();
+  for (const std::string& device : *devices) {
     int index = -1;
-    if (absl::StartsWith(name, "GPU-") || absl::StartsWith(name, "MIG-")) {
-      const auto gpu =
-          std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& g) { return absl::StartsWith(g.uuid, name); });
-      if (gpu == gpus.end()) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("CUDA_VISIBLE_DEVICES names ", name, ", whose location is not known"));
-      }
-      nodes.push_back(gpu->node);
+    if (absl::SimpleAtoi(device, &index)) {
+      if (index >= static_cast<int>(gpus.size())) break;  // ends the list, as in CUDA
+      nodes.push_back(gpus[index].node);
       continue;
     }
-    // The first entry that is not a device ends the list, as in CUDA.
-    if (!absl::SimpleAtoi(name, &index) || index < 0 || index >= static_cast<int>(gpus.size())) break;
-    nodes.push_back(gpus[index].node);
+    const auto gpu =
+        std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& g) { return absl::StartsWith(g.uuid, device); });
+    if (gpu == gpus.end()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(visible->source, " names ", device, ", whose location is not known"));
+    }
+    nodes.push_back(gpu->node);
   }
   return nodes;
 }
@@ -143,7 +143,7 @@ std::vector<unsigned long> CpuMask(const std::vector<int>& cpus) {
 }
 
 absl::StatusOr<CpuTopology> ReadCpuTopologyIn(const std::string& root, const std::vector<int>& allowed,
-                                              const std::optional<std::string>& visible_devices) {
+                                              const std::optional<Found<std::string>>& visible_devices) {
   CpuTopology topology;
   const std::map<int, int> nodes = NodesOfCpus(root);
   for (const int cpu : allowed) {
@@ -160,7 +160,7 @@ absl::StatusOr<CpuTopology> ReadCpuTopologyIn(const std::string& root, const std
   return topology;
 }
 
-absl::StatusOr<CpuTopology> ReadCpuTopology(const std::optional<std::string>& visible_devices) {
+absl::StatusOr<CpuTopology> ReadCpuTopology(const std::optional<Found<std::string>>& visible_devices) {
   std::vector<int> allowed;
   // The set must be at least as large as the kernel's, which may be built for more than 1024 CPUs.
   for (size_t words = 1024 / kBits; words <= 1024 * 1024 / kBits && allowed.empty(); words *= 2) {

@@ -2,17 +2,18 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
 namespace ddprun::launcher {
@@ -42,24 +43,19 @@ int CpuCount() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-int GpuCount() {
-  const char* visible = getenv("CUDA_VISIBLE_DEVICES");
-  return GpuCountIn("/dev", visible == nullptr ? std::nullopt : std::make_optional<std::string>(visible));
-}
-
-int GpuCountIn(const std::string& device_folder, const std::optional<std::string>& visible_devices) {
-  const int devices = DeviceFiles(device_folder);
-  if (!visible_devices.has_value()) return devices;
-  int count = 0;
-  for (const absl::string_view part : absl::StrSplit(*visible_devices, ',')) {
-    const absl::string_view name = absl::StripAsciiWhitespace(part);
-    int index = -1;
-    const bool by_name = absl::StartsWith(name, "GPU-") || absl::StartsWith(name, "MIG-");
-    // The first entry that is not a device ends the list; that is how "-1" hides all devices.
-    if (!by_name && (!absl::SimpleAtoi(name, &index) || index < 0 || index >= devices)) break;
-    ++count;
+GpuFacts InspectGpus(const std::string& device_folder) {
+  GpuFacts facts;
+  facts.nvidia = DeviceFiles(device_folder);
+  facts.visible = FindVisibleDevices([](const std::string& name) {
+    const char* const value = getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::make_optional<std::string>(value);
+  });
+  static constexpr std::pair<const char*, const char*> kOthers[] = {{"/kfd", "AMD"}, {"/dxg", "WSL2"}};
+  for (const auto& [file, kind] : kOthers) {
+    const std::string path = device_folder + file;
+    if (facts.other.empty() && access(path.c_str(), F_OK) == 0) facts.other = absl::StrCat(path, " (", kind, ")");
   }
-  return devices == 0 ? 0 : count;
+  return facts;
 }
 
 }  // namespace ddprun::launcher

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "launcher/config/signal_list.h"
+#include "launcher/config/visible_devices.h"
 #include "worker_contract/environment.h"
 
 namespace ddprun::launcher {
@@ -95,7 +96,7 @@ Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank
       {contract::kErrorFile, error_file},
       {contract::kRound, absl::StrCat(assignment.round())},
   };
-  if (!settings.devices.empty()) variables.emplace_back("CUDA_VISIBLE_DEVICES", settings.devices[local_rank]);
+  if (!settings.devices.empty()) variables.emplace_back(kCudaVisibleDevices, settings.devices[local_rank]);
   if (settings.job_end) {
     variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*settings.job_end)));
   }
@@ -137,6 +138,12 @@ std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignmen
                                          absl::Span<const std::string> base) {
   assert(local_rank >= 0 && local_rank < settings.slots);
   Variables set = RankVariables(assignment, local_rank, settings, error_file);
+  const auto selects = [](const std::string& entry) {
+    return NameOf(entry) == kHipVisibleDevices && entry.back() != '=';
+  };
+  if (!settings.devices.empty() && std::any_of(base.begin(), base.end(), selects)) {
+    set.emplace_back(kHipVisibleDevices, settings.devices[local_rank]);
+  }
   for (auto& variable : CommonVariables(settings, base)) set.push_back(std::move(variable));
   return Merge(base, set, CommonDefaults(settings));
 }

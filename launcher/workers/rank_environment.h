@@ -20,7 +20,7 @@ struct GroupSettings {
   std::string role = "default";
   int slots = 1;  // workers on this node
   int max_restarts = 0;
-  std::vector<std::string> devices;  // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
+  std::vector<std::string> devices;  // by local rank: its only visible device, with LOCAL_RANK=0; empty: as inherited
   std::vector<int> signals_to_handle;
   absl::Duration stop_grace = absl::Seconds(30);  // time between the stop signal and SIGKILL
   std::optional<absl::Time> job_end;              // end of the job's time limit, if known
@@ -38,6 +38,8 @@ struct GroupSettings {
 //     job of several nodes GLOO_SOCKET_IFNAME, because Gloo alone would choose the address to which the host's own name
 //     resolves, which other hosts often can't reach. NCCL is left to find its interfaces itself: it knows the fast
 //     ones, which may differ from the one that launchers use.
+//   - With `devices`, CUDA_VISIBLE_DEVICES is the worker's, and so is HIP_VISIBLE_DEVICES if it is inherited and not
+//     empty (as in torchrun).
 //   - `preloaded` precedes the inherited libraries of LD_PRELOAD, except sanitizers.
 //   - PET_ variables are removed: they are flags of this launcher, and a launcher started by the worker would read
 //     them.

@@ -311,7 +311,7 @@ TEST(OneNodeTest, NumaBinding_WorkersAreBound_AlsoForkedOnes) {
 
 TEST(OneNodeTest, NumaBinding_CantBeHad_IsAnErrorBeforeAnythingStarts) {
   Finished launcher(2, Standalone(1, {"--numa-binding=node"}, "echo ran"), {{"CUDA_VISIBLE_DEVICES", "MIG-1"}});
-  EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES names MIG-1"));
+  EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES=MIG-1 names MIG-1"));
 }
 
 TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {

@@ -103,16 +103,5 @@ TEST(ParseProcessCount, NumberAndWords_AreRead) {
   }
 }
 
-TEST(CountProcesses, Devices_AreCounted) {
-  const struct {
-    const char* count;
-    int cpus, gpus, expected;
-  } kCases[] = {{"3", 8, 2, 3},    {"cpu", 8, 2, 8},  {"gpu", 8, 2, 2},
-                {"auto", 8, 2, 2}, {"auto", 8, 0, 8}, {"cpu", 0, 0, 1}};
-  for (const auto& c : kCases) EXPECT_EQ(*CountProcesses(*ParseProcessCount(c.count), c.cpus, c.gpus), c.expected);
-  EXPECT_EQ(CountProcesses(*ParseProcessCount("gpu"), 8, 0).status().message(),
-            "this node has no GPU: give a number, or cpu");
-}
-
 }  // namespace
 }  // namespace ddprun::launcher

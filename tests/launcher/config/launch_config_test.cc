@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
-HostFacts Facts() { return HostFacts{.cpus = 4, .gpus = 2, .random_id = "fresh"}; }
+HostFacts Facts() { return HostFacts{.cpus = 4, .gpus = {.nvidia = 2}, .random_id = "fresh"}; }
 
 LaunchConfig MustResolve(Words flags, const HostFacts& facts = Facts(), Words script = {"train.py", "--lr", "1"}) {
   flags.insert(flags.end(), script.begin(), script.end());
@@ -248,13 +248,35 @@ TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
   HostFacts facts = Facts();
   EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts).devices, Words{});
   EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"0", "1"}));
-  facts.visible_devices = "3, GPU-5,6";
+  facts.gpus.visible = {"3, GPU-5,6", ""};
   EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"3", "GPU-5", "6"}));
-  facts.visible_devices = "3";
+  facts.gpus.visible = {"3", "HIP_VISIBLE_DEVICES=3"};
   const absl::Status few =
       Resolve(Options{.nproc_per_node = {.number = 2}, .virtual_local_rank = true}, facts).status();
   EXPECT_TRUE(absl::IsInvalidArgument(few));
-  EXPECT_THAT(few.message(), HasSubstr("CUDA_VISIBLE_DEVICES=3 has 1 device for 2 workers"));
+  EXPECT_THAT(few.message(), HasSubstr("HIP_VISIBLE_DEVICES=3 has 1 device for 2 workers"));
+}
+
+TEST(Resolve, OneWorkerForEachDevice_SaysWhatItFound) {
+  HostFacts facts = Facts();
+  EXPECT_EQ(MustResolve({"--nproc-per-node=3"}, facts).slots, 3);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}, facts).slots, 4);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=gpu"}, facts).slots, 2);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=auto"}, facts).slots, 2);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=auto"}, facts).notes, Words{});
+  facts.gpus = {.other = "/dev/kfd (AMD)"};
+  const LaunchConfig config = MustResolve({"--nproc-per-node=auto"}, facts);
+  EXPECT_EQ(config.slots, 4);
+  EXPECT_EQ(config.notes, Words{"--nproc-per-node=auto: this node has /dev/kfd (AMD), whose GPUs are not counted: 4 "
+                                "workers, one for each CPU"});
+  const auto error = [&](ProcessCount::Kind kind) {
+    return std::string(Resolve(Options{.nproc_per_node = {kind}}, facts).status().message());
+  };
+  EXPECT_EQ(error(ProcessCount::Kind::kGpu),
+            "--nproc-per-node=gpu: this node has /dev/kfd (AMD), whose GPUs are not counted: give a number, or cpu");
+  facts.gpus.visible = {"all", "CUDA_VISIBLE_DEVICES=all"};
+  EXPECT_THAT(error(ProcessCount::Kind::kAuto),
+              HasSubstr("--nproc-per-node=auto: CUDA_VISIBLE_DEVICES=all is not a list of GPUs"));
 }
 
 TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {

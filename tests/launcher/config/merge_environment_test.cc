@@ -52,7 +52,7 @@ Outcome Launch(const absl::StatusOr<ClusterEnvironment>& found, Words flags, con
   if (!parsed.ok()) return outcome;
   outcome.options = std::get<ParsedOptions>(*parsed).options;
   outcome.origins = std::get<ParsedOptions>(*parsed).origins;
-  const HostFacts facts{.cpus = 64, .gpus = 0, .random_id = "fresh"};
+  const HostFacts facts{.cpus = 64, .random_id = "fresh"};
   absl::StatusOr<ClusterEnvironment> merged = MergeEnvironment(found, &outcome.options, &outcome.origins);
   outcome.status = merged.status();
   if (!merged.ok()) return outcome;

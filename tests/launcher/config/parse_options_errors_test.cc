@@ -26,8 +26,7 @@ absl::Status ErrorOf(const BadInput& input) {
       });
   if (!result.ok()) return result.status();
   if (std::holds_alternative<InfoText>(*result)) return absl::OkStatus();
-  return Resolve(std::get<ParsedOptions>(*result).options, HostFacts{.cpus = 4, .gpus = 0, .random_id = "random"})
-      .status();
+  return Resolve(std::get<ParsedOptions>(*result).options, HostFacts{.cpus = 4, .random_id = "random"}).status();
 }
 
 const std::vector<BadInput>& BadInputs() {
@@ -93,7 +92,7 @@ const std::vector<BadInput>& BadInputs() {
       {{"--nnodes", "-1", "y"}, {"--nnodes", "'-1'"}},
       {{"--nnodes=4:2", "y"}, {"smaller number first"}},
       {{"--nproc-per-node=0", "y"}, {"--nproc-per-node", "cpu, gpu or auto"}},
-      {{"--nproc_per_node=gpu", "y"}, {"--nproc-per-node=gpu", "no GPU"}},
+      {{"--nproc_per_node=gpu", "y"}, {"--nproc-per-node=gpu", "no GPU", "/dev/nvidia0"}},
       {{"--nproc-per-node=999999", "y"}, {"1 to 4096"}},
       {{"--max-restarts=-1", "y"}, {"--max-restarts", "'-1'"}},
       {{"--on-hang=60", "y"}, {"--on-hang", "'60'", "report or restart"}},

@@ -51,8 +51,8 @@ class CpuTopologyTest : public ::testing::Test {
     for (char& c : lower) c = static_cast<char>(tolower(c));
     Write(absl::StrCat("sys/bus/pci/devices/", lower, "/numa_node"), node + "\n");
   }
-  std::vector<int> GpuNodes(std::optional<std::string> visible) const {
-    return ReadCpuTopologyIn(dir_.path(), {0, 1, 2, 3}, visible)->gpu_nodes;
+  std::vector<int> GpuNodes(const char* visible) const {
+    return ReadCpuTopologyIn(dir_.path(), {0, 1, 2, 3}, Found<std::string>{visible, ""})->gpu_nodes;
   }
 
   const testing::TempDir dir_;
@@ -70,14 +70,14 @@ TEST_F(CpuTopologyTest, Cpus_NodeSocketCoreAndLastLevelCache) {
 }
 
 TEST_F(CpuTopologyTest, Gpus_ByAddressOrAsTheVariableSays) {
-  EXPECT_EQ(GpuNodes(std::nullopt), (std::vector<int>{0, 1})) << "1b before 9c";
+  EXPECT_EQ(ReadCpuTopologyIn(dir_.path(), {0}, std::nullopt)->gpu_nodes, (std::vector<int>{0, 1})) << "1b before 9c";
   EXPECT_EQ(GpuNodes("1"), (std::vector<int>{1}));
   EXPECT_EQ(GpuNodes("1, 0"), (std::vector<int>{1, 0}));
   EXPECT_EQ(GpuNodes("GPU-aa,GPU-bbbb"), (std::vector<int>{1, 0}));
   EXPECT_EQ(GpuNodes("0,-1,1"), (std::vector<int>{0}));
   EXPECT_EQ(GpuNodes(""), (std::vector<int>{}));
-  EXPECT_EQ(ReadCpuTopologyIn(dir_.path(), {0}, "MIG-1").status().message(),
-            "CUDA_VISIBLE_DEVICES names MIG-1, whose location is not known");
+  EXPECT_EQ(ReadCpuTopologyIn(dir_.path(), {0}, Found<std::string>{"MIG-1", "V=MIG-1"}).status().message(),
+            "V=MIG-1 names MIG-1, whose location is not known");
 }
 
 TEST_F(CpuTopologyTest, NothingKnown_OneNodeWithoutGpus) {

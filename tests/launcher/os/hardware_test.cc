@@ -1,9 +1,9 @@
 #include "launcher/os/hardware.h"
 
 #include <sched.h>
+#include <stdlib.h>
 
 #include <fstream>
-#include <optional>
 
 #include "gtest/gtest.h"
 #include "tests/testing/process.h"
@@ -24,29 +24,20 @@ TEST(HardwareTest, CpuCount_FollowsTheAffinity) {
   sched_setaffinity(0, sizeof(before), &before);
 }
 
-class GpuCountTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* name :
-         {"nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia", "null"}) {
-      std::ofstream(dir_.File(name)) << "";
-    }
+TEST(HardwareTest, Gpus_AreCountedByTheirDeviceFiles) {
+  setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+  const testing::TempDir dir;
+  EXPECT_EQ(InspectGpus(dir.path()).nvidia, 0);
+  EXPECT_EQ(InspectGpus(dir.path()).other, "");
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia", "kfd"}) {
+    std::ofstream(dir.File(name)) << "";
   }
-  int Count(std::optional<std::string> visible) { return GpuCountIn(dir_.path(), visible); }
-
-  const testing::TempDir dir_;
-};
-
-TEST_F(GpuCountTest, Variable_NarrowsThem_UpToItsFirstInvalidEntry) {
-  EXPECT_EQ(Count(std::nullopt), 4);
-  const std::pair<const char*, int> kCases[] = {
-      {"0", 1},      {"2,0", 2},  {" 1 , 3 ", 2}, {"GPU-8932f937-d72c,GPU-1", 2},
-      {"MIG-a", 1},  {"", 0},     {"-1", 0},      {"NoDevFiles", 0},
-      {"0,-1,1", 1}, {"0,4,1", 1}};
-  for (const auto& [visible, count] : kCases) EXPECT_EQ(Count(visible), count) << visible;
-  for (const auto& visible : {std::optional<std::string>(), std::optional<std::string>("GPU-1")}) {
-    EXPECT_EQ(GpuCountIn("/no/such/folder", visible), 0);
-  }
+  const GpuFacts facts = InspectGpus(dir.path());
+  EXPECT_EQ(facts.nvidia, 4);
+  EXPECT_EQ(facts.other, dir.File("kfd") + " (AMD)");
+  ASSERT_TRUE(facts.visible);
+  EXPECT_EQ(facts.visible->source, "CUDA_VISIBLE_DEVICES=1");
+  EXPECT_EQ(InspectGpus("/no/such/folder").nvidia, 0);
 }
 
 }  // namespace

@@ -180,6 +180,13 @@ TEST(RankEnvironment, Devices_EachWorkerSeesItsOwnAsTheFirst) {
   EXPECT_EQ(variables.at("LOCAL_RANK"), "0");
   EXPECT_EQ(variables.at("RANK"), "6");
   EXPECT_EQ(variables.at("CUDA_VISIBLE_DEVICES"), "GPU-6");
+  EXPECT_EQ(variables.count("HIP_VISIBLE_DEVICES"), 0);
+  for (const auto& [inherited, expected] :
+       {std::pair("HIP_VISIBLE_DEVICES=4,5", "GPU-6"), {"HIP_VISIBLE_DEVICES=", ""}}) {
+    const auto rocm = Read(RankEnvironment(SomeAssignment(), 2, settings, "", std::vector<std::string>{inherited}));
+    EXPECT_EQ(rocm.at("CUDA_VISIBLE_DEVICES"), "GPU-6");
+    EXPECT_EQ(rocm.at("HIP_VISIBLE_DEVICES"), expected);
+  }
 }
 
 TEST(CommonEnvironment, HasWhatAllWorkersHaveAndNothingOfARank) {
