@@ -212,6 +212,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   config->forked_server = TakeForkedServer();
   config->entrypoint = TakeVariable(kFunctionVariable).value_or(config->entrypoint);
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
+  if (absl::Status status = ReadScriptOnce(&*config); !status.ok()) return Fail(status, kExitUsage);
   if (const std::string python = FindInterpreter(*config); !python.empty()) {
     Log(LogLevel::kInfo, absl::StrCat("running workers with ", python));
   }

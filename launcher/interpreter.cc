@@ -1,8 +1,12 @@
 #include "launcher/interpreter.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <vector>
@@ -10,8 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/write_all.h"
+#include "launcher/os/errno_status.h"
 #include "launcher/os/python_environment.h"
 #include "launcher/os/resolve_program.h"
+#include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -19,6 +26,7 @@ namespace {
 constexpr char kPackage[] = "torch";
 // Only this part of a script is searched for imports.
 constexpr size_t kHeadBytes = 64 * 1024;
+constexpr size_t kMaxScriptBytes = 64 << 20;
 
 std::string Variable(const char* name) {
   const char* value = getenv(name);
@@ -65,10 +73,47 @@ std::vector<std::string> OtherPythons(const LaunchConfig& config) {
   return all;
 }
 
+// Copies what can be read from `source` into a file in memory, which is returned with these flags of memfd_create.
+absl::StatusOr<UniqueFd> CopyToMemory(int source, unsigned flags) {
+  UniqueFd copy(memfd_create("script", flags));
+  if (!copy.valid()) return ErrnoStatus(errno, "creating a file in memory for the script");
+  std::string buffer(kHeadBytes, '\0');
+  size_t total = 0;
+  while (total <= kMaxScriptBytes) {
+    const ssize_t got = read(source, buffer.data(), buffer.size());
+    if (got == 0) return copy;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, "reading the script");
+    total += got;
+    const int error = WriteAll(copy.get(), absl::string_view(buffer).substr(0, got));
+    if (error != 0) return ErrnoStatus(error, "copying the script into memory");
+  }
+  return absl::ResourceExhaustedError("the script is longer than 64 MiB: write it to a file");
+}
+
 }  // namespace
 
+absl::Status ReadScriptOnce(LaunchConfig* config) {
+  WorkerCommand& command = config->command;
+  if (!command.python) return absl::OkStatus();
+  std::string& name = command.arguments[command.script_argument];
+  if (name == kStandardInput) {
+    if (config->slots == 1 && isatty(STDIN_FILENO)) return absl::OkStatus();
+    absl::StatusOr<UniqueFd> copy = CopyToMemory(STDIN_FILENO, MFD_CLOEXEC);
+    if (copy.ok()) command.standard_input = copy->release();
+    return copy.status();
+  }
+  struct stat status;
+  if (command.script.empty() || stat(name.c_str(), &status) != 0 || !S_ISFIFO(status.st_mode)) return absl::OkStatus();
+  const UniqueFd pipe(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!pipe.valid()) return ErrnoStatus(errno, "opening the script");
+  absl::StatusOr<UniqueFd> copy = CopyToMemory(pipe.get(), 0);  // workers inherit it
+  if (copy.ok()) command.script = name = absl::StrCat("/dev/fd/", copy->release());
+  return copy.status();
+}
+
 std::string FindInterpreter(const LaunchConfig& config) {
-  return config.runs_python ? FirstProgram(config.command.programs, SearchPath()) : "";
+  return config.command.python ? FirstProgram(config.command.programs, SearchPath()) : "";
 }
 
 std::string TorchHint(const LaunchConfig& config, const std::string& host, const rendezvous::WorkerFailure& cause) {

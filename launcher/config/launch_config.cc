@@ -6,11 +6,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/counted.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 
@@ -48,8 +49,8 @@ absl::Status SetSlots(const ProcessCount& count, const HostFacts& facts, LaunchC
   return absl::OkStatus();
 }
 
-std::optional<int32_t> RequestedRank(const Options& options) {
 // --node-rank, else `rank` of --rdzv-conf.
+std::optional<int32_t> RequestedRank(const Options& options) {
   return options.node_rank ? options.node_rank : options.rdzv_conf.rank;
 }
 
@@ -156,17 +157,20 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   config->local_addr = options.local_addr.value_or("");
 }
 
-// Python's name for standard input.
-constexpr char kStandardInput[] = "-";
+// True for "ddprun python train.py" and "ddprun env A=1 ./train": there is no such script, but such a program.
+bool IsProgramInPath(const Options& options, const HostFacts& facts) {
+  return !options.module && !options.no_python && !facts.script.in_path.empty() &&
+         options.script.front() != kStandardInput && !absl::EndsWith(options.script.front(), ".py");
+}
 
 absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFacts& facts) {
   WorkerCommand command;
   if (options.script.empty()) return command;
   const std::string& script = options.script.front();
-  const bool is_program = !options.module && IsProgram(script, facts.script);
-  if (options.no_python || is_program) {
-    // Like Python, look for the script in the current directory rather than in PATH.
-    const bool here = !options.no_python && script.find('/') == std::string::npos;
+  const bool in_path = IsProgramInPath(options, facts);
+  if (options.no_python || in_path || (!options.module && IsProgram(script, facts.script))) {
+    // Like Python, look for the script in the current directory rather than in PATH, unless it is not there.
+    const bool here = !options.no_python && !in_path && script.find('/') == std::string::npos;
     command.programs = {here ? absl::StrCat("./", script) : script};
     command.arguments.assign(options.script.begin() + 1, options.script.end());
     return command;
@@ -208,11 +212,11 @@ absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchCo
     if (!devices.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: ", devices.status().message()));
     }
+    config->devices = *std::move(devices);
   } else {
     for (int i = 0; i < config->slots; ++i) config->devices.push_back(absl::StrCat(i));
   }
   const int devices = static_cast<int>(config->devices.size());
-    config->devices = *std::move(devices);
   if (devices >= config->slots) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: ", facts.gpus.visible->source, " has ",
                                                  Counted(devices, "device"), " for ", config->slots,
@@ -315,11 +319,9 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   absl::StatusOr<WorkerCommand> command = MakeCommand(options, facts);
   if (!command.ok()) return command.status();
   config.command = *std::move(command);
-  const bool from_stdin = !options.script.empty() && options.script.front() == kStandardInput && !options.no_python;
-  config.runs_python = !config.command.script.empty() || options.module || from_stdin;
-  if (from_stdin && !options.module && config.slots > 1) {
-    config.notes.push_back(absl::StrCat("the script is read from standard input, which only one of ", config.slots,
-                                        " workers gets: write it to a file"));
+  if (!options.script.empty() && IsProgramInPath(options, facts)) {
+    config.notes.push_back(absl::StrCat("no script ", Quoted(options.script.front()), " is here: running the program ",
+                                        facts.script.in_path, ", as with --no-python"));
   }
   SetPreload(options, &config);
   if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;

@@ -45,6 +45,9 @@ enum class ServerPlace {
 // torchrun replaces it in the script's arguments. torch.distributed.launch adds --local-rank=${local_rank}.
 inline constexpr char kLocalRankMacro[] = "${local_rank}";
 
+// Python's name for the script on its standard input.
+inline constexpr char kStandardInput[] = "-";
+
 // A worker's command line.
 struct WorkerCommand {
   std::vector<std::string> programs;   // in order of preference; looked up in PATH if without '/'
@@ -52,6 +55,7 @@ struct WorkerCommand {
   std::string script;                  // Python file that must exist; empty: none is named
   bool python = false;                 // `programs` are Python interpreters
   size_t script_argument = 0;          // if python: index of the script's or module's name in `arguments`
+  int standard_input = -1;             // file that each worker reads from its start; -1: the launcher's own
 
   // Returns the words of the command line that runs `program`.
   std::vector<std::string> Argv(const std::string& program) const {
@@ -94,7 +98,6 @@ struct LaunchConfig {
 
   // Workers.
   WorkerCommand command;
-  bool runs_python = false;                   // the command is an interpreter's
   std::string preload;                        // MODULE,... or "auto"; empty: each worker imports for itself
   absl::Duration preload_keep;                // see Options
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
@@ -123,7 +126,8 @@ struct LaunchConfig {
 //   - shutdown_timeout: as given; else 30 s, but under a batch system short enough to leave the launcher a tenth of the
 //     system's time until SIGKILL to end, and at least a second (half of less than two)
 //   - SIGUSR1 and SIGUSR2 are warnings unless they stop the job
-//   - a script that is a program which Python can't run (script_file.h) is run as with --no-python
+//   - a script that is a program which Python can't run (script_file.h), or that is not here while PATH has such a
+//     program, is run as with --no-python
 //   - --preload-keep implies --preload=auto
 //   - --preload with modules has no effect on programs, which is noted
 //   - --virtual-local-rank: the workers' devices are the entries of the list in effect (visible_devices.h), else 0, 1,

@@ -11,6 +11,7 @@ namespace ddprun::launcher {
 struct ScriptFile {
   std::string head;         // first bytes, enough for a #! line; empty if unreadable
   bool executable = false;  // this process may execute it
+  std::string in_path;      // program in PATH of that name, if there is no such file
 };
 
 // True if the file is a program that Python can't run: an ELF file, or an executable whose #! line names an interpreter

@@ -134,10 +134,10 @@ class Table {
 
   void AddWorkers() {
     const WorkerCommand& command = config_.command;
-    const std::string how = options_.no_python    ? origins_.Of("no-python")
-                            : options_.module     ? origins_.Of("module")
-                            : config_.runs_python ? "a Python script"
-                                                  : "the file is a program";
+    const std::string how = options_.no_python       ? origins_.Of("no-python")
+                            : options_.module        ? origins_.Of("module")
+                            : config_.command.python ? "a Python script"
+                                                     : "the file is a program";
     if (command.programs.empty()) {
       Add("workers", "no script is given", "");
     } else {

@@ -103,9 +103,9 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   hosts::v1::HostCommand::Prepare& prepare = plan.prepare;
   prepare.set_folder(input.folder);
   prepare.set_python(input.python);
-  prepare.set_program(!config.runs_python);
+  prepare.set_program(!config.command.python);
   if (!options.module)
-    prepare.set_script(config.runs_python ? options.script.front() : config.command.programs.front());
+    prepare.set_script(config.command.python ? options.script.front() : config.command.programs.front());
   absl::StatusOr<std::map<std::string, std::string>> variables =
       PassedVariables(options.passed_variables, input.environment);
   if (!variables.ok()) return variables.status();

@@ -144,8 +144,12 @@ absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_
 
 ScriptFile InspectScript(const std::string& file) {
   struct stat status;
+  if (stat(file.c_str(), &status) != 0) {
+    const bool is_name = errno == ENOENT && file.find('/') == std::string::npos;
+    return ScriptFile{.in_path = is_name ? ResolveProgram(file, SearchPath()).value_or("") : ""};
+  }
   // Reading from a pipe would consume its data.
-  if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return ScriptFile();
+  if (!S_ISREG(status.st_mode)) return ScriptFile();
   return ScriptFile{ReadHead(file, 256), CheckExecutable(file).ok()};
 }
 

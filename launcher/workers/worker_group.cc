@@ -1,9 +1,11 @@
 #include "launcher/workers/worker_group.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -15,6 +17,7 @@
 #include "base/text.h"
 #include "launcher/fork_server/links_worker_runtime.h"
 #include "launcher/os/companion_file.h"
+#include "launcher/os/errno_status.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
@@ -29,6 +32,7 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
+constexpr size_t kMaxShownPath = 4096;
 constexpr char kPortGuard[] = "libddprun_ports.so";
 constexpr char kCrashReport[] = "libddprun_crash.so";
 
@@ -180,7 +184,7 @@ absl::StatusOr<std::string> WorkerGroup::Program() {
     absl::StatusOr<std::string> program = ResolveProgram(name, SearchPath());
     if (program.ok()) {
       if (!command.script.empty() && access(command.script.c_str(), F_OK) != 0) {
-        return absl::NotFoundError(absl::StrCat("no such script: ", command.script));
+        return absl::NotFoundError(absl::StrCat("no such script: ", Visible(command.script, kMaxShownPath)));
       }
       program_ = *program;
       return program_;
@@ -222,6 +226,13 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
   launch.request.environment =
       RankEnvironment(assignment_, local_rank, CommonSettings(),
                       config.output.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
+  if (config.command.standard_input >= 0) {
+    // Opened anew, because the position in the file must not be shared.
+    const std::string file = absl::StrCat("/proc/self/fd/", config.command.standard_input);
+    launch.input.reset(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!launch.input.valid()) return ErrnoStatus(errno, "opening the script that was read from standard input");
+    launch.request.stdin_fd = launch.input.get();
+  }
   launch.request.stdout_fd = launch.streams.out.get();
   launch.request.stderr_fd = launch.streams.err.get();
   if (!config.cpus.empty()) launch.request.cpus = config.cpus[local_rank];

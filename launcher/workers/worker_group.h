@@ -24,6 +24,7 @@
 #include "launcher/os/oom.h"
 #include "launcher/os/spawn_process.h"
 #include "launcher/os/start_gate.h"
+#include "launcher/os/unique_fd.h"
 #include "launcher/workers/link_event.h"
 #include "launcher/workers/link_server.h"
 #include "launcher/workers/rank_environment.h"
@@ -137,6 +138,7 @@ class WorkerGroup {
     WorkerStreams streams;
     OomSample oom_before;
     std::vector<int> signals;  // to be sent once it has started
+    UniqueFd input = {};       // its standard input; invalid: the launcher's
   };
 
   WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop, Events events);

@@ -78,6 +78,30 @@ TEST(OneNodeTest, ExecutablePythonScript_GoesThroughPythonAsBefore) {
   EXPECT_EQ(launcher.Out(), "['x']\n");
 }
 
+TEST(OneNodeTest, ProgramOfPath_RunsIfThereIsNoSuchScript) {
+  Finished launcher(0, {"--standalone", "--nproc-per-node=2", "env", "A=1", "sh", "-c", "echo $A"});
+  EXPECT_EQ(launcher.Out(), "1\n1\n");
+  EXPECT_THAT(launcher.Err(), HasSubstr("no script 'env' is here: running the program "));
+}
+
+// A pipe can be read once; each worker of each attempt gets the whole script.
+TEST(OneNodeTest, ScriptFromAPipe_IsReadOnceForAllWorkers) {
+  const char kScript[] =
+      "import os, sys; attempt = os.environ['TORCHELASTIC_RESTART_COUNT'];"
+      "os.write(1, f'rank {os.environ[\"RANK\"]} attempt {attempt} {sys.argv[1:]}\\n'.encode());"
+      "sys.exit(attempt == '0')";
+  for (const char* command : {"$L <(echo \"$S\") x", "echo \"$S\" | $L - x", "$L - x <<<\"$S\"",
+                              "$L /dev/stdin x <<<\"$S\"", "echo \"$S\" | $L /dev/stdin x"}) {
+    SCOPED_TRACE(command);
+    Process launcher({"/bin/bash", "-c", command},
+                     {{"L", "launcher/ddprun --standalone --nproc-per-node=3 --max-restarts=1"}, {"S", kScript}});
+    EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+    for (const char* rank : {"0", "1", "2"}) {
+      EXPECT_EQ(Count(launcher.Out(), absl::StrCat("rank ", rank, " attempt 1 ['x']\n")), 1) << launcher.Out();
+    }
+  }
+}
+
 TEST(OneNodeTest, ShowConfig_PrintsAndStartsNothing) {
   Finished launcher(0, {"--show-config", "--nnodes=2", "--rdzv-endpoint=no-such-host:1", "/no/such/script"},
                     {{"PET_MAX_RESTARTS", "3"}});

@@ -164,9 +164,8 @@ TEST(Resolve, Script_FromStandardInput) {
   const LaunchConfig config = MustResolve({}, facts, {"-", "a"});
   EXPECT_EQ(config.command.arguments, (Words{"-u", "-", "a"}));
   EXPECT_EQ(config.command.script, "");
-  EXPECT_TRUE(config.runs_python);
+  EXPECT_TRUE(config.command.python);
   EXPECT_TRUE(config.notes.empty());
-  EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts, {"-"}).notes.size(), 1);
 }
 
 TEST(Resolve, JobSettings_AreFilled) {
@@ -196,7 +195,7 @@ TEST(Resolve, Script_IsRunByPython) {
   EXPECT_EQ(config.command.programs, (Words{"python3", "python"}));
   EXPECT_EQ(config.command.arguments, (Words{"-u", "train.py", "--lr", "1"}));
   EXPECT_EQ(config.entrypoint, "train.py");
-  EXPECT_TRUE(config.runs_python);
+  EXPECT_TRUE(config.command.python);
 
   HostFacts facts = Facts();
   facts.python.python_exec = "nsys profile python3";
@@ -228,6 +227,18 @@ TEST(Resolve, ScriptThatIsAProgram_IsRunAsOne) {
   EXPECT_EQ(MustResolve({"--no-python"}, facts, {"train"}).command.programs, Words{"train"});
   EXPECT_EQ(MustResolve({"-m"}, facts, {"train"}).command.arguments, (Words{"-u", "-m", "train"}));
   EXPECT_EQ(MustResolve({}, facts, {"train.py"}).command.script, "train.py");
+}
+
+TEST(Resolve, NoSuchScriptButAProgramInPath_IsRunAsOne) {
+  HostFacts facts = Facts();
+  facts.script.in_path = "/usr/bin/env";
+  const LaunchConfig config = MustResolve({}, facts, {"env", "A=1", "./train"});
+  EXPECT_EQ(config.command.programs, Words{"env"});
+  EXPECT_EQ(config.command.arguments, (Words{"A=1", "./train"}));
+  EXPECT_EQ(config.notes, Words{"no script 'env' is here: running the program /usr/bin/env, as with --no-python"});
+  EXPECT_EQ(MustResolve({"--no-python"}, facts, {"env"}).notes, Words{});
+  EXPECT_EQ(MustResolve({}, facts, {"train.py"}).command.script, "train.py") << "a missing script, even if PATH has it";
+  EXPECT_EQ(MustResolve({"-m"}, facts, {"env"}).command.arguments, (Words{"-u", "-m", "env"}));
 }
 
 TEST(Resolve, PreloadKeep_ImpliesPreload) {
