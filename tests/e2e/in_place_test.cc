@@ -140,14 +140,16 @@ TEST_F(InPlaceTest, EveryCommand_StartsDdprun) {
 }
 
 TEST_F(InPlaceTest, TorchDistributedLaunch_TheScriptGetsItsLocalRank) {
-  Finished launcher =
-      ExecShell(0, "python3 -m torch.distributed.launch --standalone --nproc_per_node 2 --max-restarts=1 train.py x");
+  Finished launcher = ExecShell(
+      0, "python3 -m torch.distributed.launch --standalone --nproc_per_node 2 --max-restarts=1 -r0 train.py x");
   EXPECT_THAT(launcher.Out(),
               AllOf(HasSubstr("rank 0 of 2 ['--local-rank=0', 'x']"), HasSubstr("rank 1 of 2 ['--local-rank=1', 'x']")))
       << launcher.Err();
   Finished with_env =
       ExecShell(0, "python3 -m torch.distributed.launch --use_env --standalone --no-python sh -c 'echo sh $RANK'");
   EXPECT_EQ(with_env.Out(), "sh 0\n");
+  Finished from_stdin = ExecShell(0, "echo 'import sys; print(sys.argv)' | python3 -m torch.distributed.launch - x");
+  EXPECT_EQ(from_stdin.Out(), "['-', '--local-rank=0', 'x']\n");
 }
 
 TEST_F(InPlaceTest, ScriptOfAnotherEnvironment_RunsInItsPython) {

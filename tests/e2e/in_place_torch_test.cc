@@ -1,40 +1,30 @@
-// PyTorch's functions within `ddprun exec`.
+// PyTorch's functions within `ddprun exec`, with .venv's PyTorch and with the newest one (scripts/torch_versions).
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <filesystem>
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_cat.h"
 #include "tests/e2e/launch.h"
 
 namespace ddprun::testing {
 namespace {
 
-class InPlaceTorchTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
-  }
-  // Sorted, because the order of two ranks is not fixed.
-  static std::string SortedOut(Process* process) {
-    EXPECT_EQ(process->Wait(3 * Process::kPatience), 0) << process->Out() << process->Err();
-    std::vector<std::string> lines = absl::StrSplit(process->Out(), '\n');
-    std::sort(lines.begin(), lines.end());
-    return absl::StrJoin(lines, "\n");
-  }
-};
+class InPlaceTorchTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_F(InPlaceTorchTest, EveryFunction_HasTheResultsAndErrorsOfPyTorchs) {
-  const std::string port = absl::StrCat(FreePort());
-  Process plain({VenvPython(), "tests/e2e/in_place_torch.py", port});
-  const std::string expected = SortedOut(&plain);
-  Launcher launcher({"exec", VenvPython(), "tests/e2e/in_place_torch.py", port});
-  EXPECT_EQ(SortedOut(&launcher), expected) << launcher.Err();
-  EXPECT_THAT(launcher.Err(), HasSubstr(" ddprun: rank 1 ")) << "else it was PyTorch's launcher";
-  EXPECT_THAT(expected, AllOf(HasSubstr("exit 1 1 7 True"), HasSubstr("kill 1 1 -9 True")));
+TEST_P(InPlaceTorchTest, EveryFunction_HasTheResultsAndErrorsOfPyTorchs) {
+  const std::string python = absl::StrCat(SourceRoot(), "/", GetParam(), "/bin/python");
+  if (!std::filesystem::exists(python)) {
+    GTEST_SKIP() << "there is no " << GetParam() << " with torch: scripts/setup makes .venv, and "
+                 << "scripts/torch_versions --keep makes .venv-newest";
+  }
+  Process calls({python, "tests/e2e/in_place_torch.py", std::filesystem::absolute("launcher/ddprun")});
+  EXPECT_EQ(calls.Wait(6 * Process::kPatience), 0) << calls.Out() << calls.Err();
+  EXPECT_THAT(calls.Out(), AllOf(HasSubstr("exit 1 1 7 True"), HasSubstr("kill 1 1 -9 True"), HasSubstr("signal 15")));
 }
+
+INSTANTIATE_TEST_SUITE_P(Versions, InPlaceTorchTest, ::testing::Values(".venv", ".venv-newest"),
+                         [](const auto& version) { return version.index == 0 ? "Pinned" : "Newest"; });
 
 }  // namespace
 }  // namespace ddprun::testing

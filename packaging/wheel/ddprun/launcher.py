@@ -9,15 +9,13 @@ import shutil
 import signal
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import process
 from .function_worker import write_result
 
 Entrypoint = Union[Callable[..., Any], str]
-# The timeout that PyTorch's LaunchConfig has if none is given; ddprun's default is another.
-_DEFAULT_TIMEOUT = 900
 _WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "function_worker.py")
 
 
@@ -94,12 +92,13 @@ class elastic_launch:
     """Like torch.distributed.launcher.api.elastic_launch: ``elastic_launch(config, entrypoint)(*args)`` runs a function
     or a program, and returns the results of this node's workers by global rank. See :func:`launch`."""
 
-    def __init__(self, config: Any, entrypoint: Entrypoint) -> None:
+    def __init__(self, config: Any, entrypoint: Entrypoint, **others: Any) -> None:
         self._config = config
         self._entrypoint = entrypoint
+        self._others = others
 
     def __call__(self, *args: Any) -> dict[int, Any]:
-        return launch_agent(self._config, self._entrypoint, list(args))
+        return launch_agent(self._config, self._entrypoint, list(args), **self._others)
 
 
 def launch(
@@ -125,13 +124,20 @@ def launch(
 
 
 def launch_agent(
-    config: Any, entrypoint: Entrypoint, args: Sequence[Any], program: Optional[str] = None
+    config: Any, entrypoint: Entrypoint, args: Sequence[Any], *, _program: Optional[str] = None, **others: Any
 ) -> dict[int, Any]:
-    """Like torch.distributed.launcher.api.launch_agent. `config` may be PyTorch's LaunchConfig."""
-    job = _Job(entrypoint, args, _flags_of(config), program)
+    """Like torch.distributed.launcher.api.launch_agent. `config` may be PyTorch's LaunchConfig. `others` are parameters
+    that only some versions of PyTorch's function have; they have no effect."""
+    _note_ignored("launch_agent", [name for name, value in others.items() if value is not None])
+    job = _Job(entrypoint, args, _flags_of(config), _program)
     # torchrun limits the threads of scripts, but not of functions.
     job.unset = [name for name in ("OMP_NUM_THREADS",) if name not in os.environ]
     return job.run()
+
+
+def _note_ignored(name: str, ignored: Sequence[str]) -> None:
+    if ignored:
+        print(f"ddprun: {name}: {', '.join(ignored)}: unknown to ddprun, no effect", file=sys.stderr)
 
 
 def _is_redirected() -> bool:
@@ -141,7 +147,17 @@ def _is_redirected() -> bool:
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
+def _defaults_of(config: Any) -> Any:
+    """Returns a configuration whose values are the defaults of the installed version."""
+    for kind in (type(config), LaunchConfig):
+        try:
+            return kind(config.min_nodes, config.max_nodes, config.nproc_per_node, logs_specs=config.logs_specs)
+        except TypeError:  # a class with other parameters
+            pass
+
+
 def _flags_of(config: Any) -> dict[str, Any]:
+    defaults = _defaults_of(config)
     flags = {
         "nnodes": f"{config.min_nodes}:{config.max_nodes}",
         "nproc_per_node": config.nproc_per_node,
@@ -149,12 +165,14 @@ def _flags_of(config: Any) -> dict[str, Any]:
         "rdzv_id": config.run_id if config.run_id != "none" else "",
     }
     for name in ("start_method", "role", "max_restarts", "local_addr", "signals_to_handle", "virtual_local_rank",
-                 "shutdown_timeout", "duplicate_stdout_filters", "duplicate_stderr_filters",
-                 "log_line_prefix_template"):  # fmt: skip
-        flags[name] = getattr(config, name, None)
-    conf = dict(config.rdzv_configs)
-    if conf.get("timeout") == _DEFAULT_TIMEOUT:
-        del conf["timeout"]
+                 "duplicate_stdout_filters", "duplicate_stderr_filters", "log_line_prefix_template"):  # fmt: skip
+        if getattr(config, name, None) is not None:
+            flags[name] = getattr(config, name)
+    # PyTorch makes these defaults values; ddprun has its own.
+    for name in ("shutdown_timeout", "event_log_handler"):
+        if getattr(config, name, None) != getattr(defaults, name, None):
+            flags[name] = getattr(config, name)
+    conf = {name: value for name, value in config.rdzv_configs.items() if defaults.rdzv_configs.get(name) != value}
     host, _, port = config.rdzv_endpoint.rpartition(":")
     if config.rdzv_backend != "static" or not host:
         flags.update(rdzv_backend=config.rdzv_backend, rdzv_endpoint=config.rdzv_endpoint)
@@ -165,6 +183,11 @@ def _flags_of(config: Any) -> dict[str, Any]:
     numa = getattr(config, "numa_options", None)
     if numa is not None:
         flags["numa_binding"] = numa.affinity_mode.value
+    known = {field.name for field in fields(LaunchConfig)} - {"metrics_cfg"}
+    given = [name for name, value in vars(config).items() if value != getattr(defaults, name, None)]
+    _note_ignored("LaunchConfig", [name for name in given if name not in known])
+    if type(config.logs_specs).__name__ not in ("DefaultLogsSpecs", "NoneType"):
+        _note_ignored("logs_specs", [type(config.logs_specs).__name__])
     return {**flags, **_log_flags(config.logs_specs)}
 
 
@@ -173,15 +196,17 @@ def _log_flags(specs: Any) -> dict[str, Any]:
     if specs is None:
         return {}
 
-    def streams(choice: Any) -> str:
+    def streams(name: str) -> str:
+        choice = getattr(specs, name, 0)
         if isinstance(choice, Mapping):
-            return ",".join(f"{rank}:{int(streams)}" for rank, streams in choice.items())
+            return ",".join(f"{rank}:{int(chosen)}" for rank, chosen in choice.items())
         return str(int(choice or 0))
 
-    flags = {"redirects": streams(specs._redirects), "tee": streams(specs._tee), "log_dir": specs._root_log_dir}
-    if specs._local_ranks_filter:
+    folder = getattr(specs, "_root_log_dir", None)
+    flags = {"redirects": streams("_redirects"), "tee": streams("_tee"), "log_dir": folder}
+    if getattr(specs, "_local_ranks_filter", None):
         flags["local_ranks_filter"] = sorted(specs._local_ranks_filter)
-    folder = str(specs._root_log_dir)
+    folder = str(folder)
     if os.path.basename(folder).startswith("torchelastic_") and os.path.dirname(folder) == tempfile.gettempdir():
         # PyTorch made this folder because none was given; ddprun needs none.
         flags["log_dir"] = None

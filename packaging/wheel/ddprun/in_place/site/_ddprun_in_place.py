@@ -73,14 +73,15 @@ def is_stock_script(path):
 def with_local_rank(arguments):
     """Does what torch.distributed.launch adds to torch.distributed.run: the argument --local-rank of the script."""
     flags, rest, use_env = [], list(arguments), False
-    while rest and rest[0].startswith("-") and rest[0] != "--":
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
         word = rest.pop(0)
         name = word.lstrip("-").replace("_", "-")
         if name == "use-env":
             use_env = True
             continue
         flags.append(word)
-        if "=" not in word and name not in SWITCHES and rest:
+        has_value = "=" in word or (word[1] != "-" and len(word) > 2)
+        if not has_value and name not in SWITCHES and rest:
             flags.append(rest.pop(0))
     if rest[:1] == ["--"]:
         rest.pop(0)
@@ -141,14 +142,29 @@ class Loader:
         if sys.version_info < (3, 9):
             warn("Python %d.%d is too old; its torchrun is PyTorch's own" % sys.version_info[:2])
             return
-        program, original = self.program, module.launch_agent
+        if not callable(getattr(module, "launch_agent", None)):
+            warn("this PyTorch has no %s.launch_agent; its functions are its own" % LAUNCHER)
+            return
+        module.launch_agent = in_place_of(module.launch_agent, self.program)
 
-        def launch_agent(config, entrypoint, args):
-            return launcher().launch_agent(config, entrypoint, args, program)
 
-        launch_agent.__doc__ = "ddprun's. %s" % (original.__doc__ or "")
-        launch_agent.__module__ = module.__name__
-        module.launch_agent = launch_agent
+def in_place_of(original, program):
+    """Returns ddprun's launch_agent with the parameters of `original`, which differ between versions of PyTorch."""
+    import functools
+    import inspect
+
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def launch_agent(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        for name, parameter in signature.parameters.items():
+            if name in given and given[name] is parameter.default:
+                del given[name]
+        return launcher().launch_agent(**given, _program=program)
+
+    launch_agent.__doc__ = "ddprun's. %s" % (original.__doc__ or "")
+    return launch_agent
 
 
 def launcher():
