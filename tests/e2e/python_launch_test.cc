@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/launch.h"
 
@@ -30,6 +31,22 @@ def kill_once(x):
 def wait_forever():
     print(f"rank {os.environ['RANK']} waits {os.getpid()} .\n", end="", flush=True)  # one write
     signal.pause()
+
+def save_when_told(caller, writes):
+    def save(number, frame):
+        open("saved" + os.environ["RANK"], "w").close()
+        sys.exit()
+    signal.signal(signal.SIGTERM, save)
+    ready = f"ready{os.environ['RANK']}"
+    open(ready, "w").close()
+    if os.environ["RANK"] == "0":
+        while not os.path.exists("ready1"): time.sleep(0.01)
+        if writes: os.write(1, b"rank 0 waits .\n")
+        else: os.kill(caller, signal.SIGALRM)
+    time.sleep(1000)
+
+def say_umlaut():
+    os.write(1, "\u00c9poch\u00eb\n".encode())
 
 def say():
     print("out of", os.environ["RANK"], flush=True)
@@ -170,6 +187,59 @@ with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
 print(sorted(out.getvalue().splitlines()), err.getvalue().count("err of")))"),
               "['[0] out of 0', '[1] out of 1'] 2\n");
   }
+}
+
+// An exception between start and end of a job, of whatever origin, leaves `launch` when the workers have ended.
+TEST_F(PythonLaunchTest, AnyException_TheJobEndsFirst_WithTimeToSave) {
+  constexpr char kBody[] = R"(
+import contextlib, io
+class Raising(io.StringIO):
+    def write(self, text):
+        if ' waits ' in text: raise EXCEPTION('of write')
+        return super().write(text)
+def on_alarm(number, frame):
+    raise EXCEPTION('of a handler')
+signal.signal(signal.SIGALRM, on_alarm)
+try:
+    with contextlib.redirect_stdout(Raising() if WRITES else io.StringIO()):
+        ddprun.launch(save_when_told, (os.getpid(), WRITES), nproc_per_node=2, start_method='METHOD')
+except EXCEPTION as error:
+    print(error, [os.path.exists(f'saved{rank}') for rank in '01'])
+)";
+  for (const char* method : {"spawn", "fork"}) {
+    for (const char* exception : {"BrokenPipeError", "KeyboardInterrupt", "MemoryError"}) {
+      for (const char* writes : {"True", "False"}) {
+        const TempDir folder;
+        const std::string body =
+            absl::StrReplaceAll(absl::StrCat("os.chdir('", folder.path(), "')", kBody),
+                                {{"EXCEPTION", exception}, {"METHOD", method}, {"WRITES", writes}});
+        ExpectOut(body, absl::StrCat(*writes == 'T' ? "of write" : "of a handler", " [True, True]\n"));
+      }
+    }
+  }
+}
+
+TEST_F(PythonLaunchTest, ReaderOfTheOutputIsGone_TheJobEndsFirst) {
+  ExpectOut(R"(
+import contextlib
+os.chdir(os.path.dirname(os.path.abspath(sys.argv[0])))
+read, write = os.pipe()
+os.close(read)
+try:
+    with contextlib.redirect_stdout(os.fdopen(write, 'w', closefd=False)):
+        ddprun.launch(save_when_told, (0, True), nproc_per_node=2)
+except BrokenPipeError as error:
+    print([os.path.exists(f'saved{rank}') for rank in '01']))",
+            "[True, True]\n");
+}
+
+TEST_F(PythonLaunchTest, TextThatStdoutCantEncode_IsEscaped) {
+  ExpectOut(R"(
+import contextlib
+with open(sys.argv[0] + '.out', 'w', encoding='ascii') as out, contextlib.redirect_stdout(out):
+    ddprun.launch(say_umlaut)
+print(open(sys.argv[0] + '.out').read(), end=''))",
+            "\\xc9poch\\xeb\n");
 }
 
 }  // namespace

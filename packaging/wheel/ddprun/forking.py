@@ -17,11 +17,11 @@ import sys
 import time
 import traceback
 import warnings
-from typing import Any, Callable, Mapping, NoReturn, Sequence
+from typing import Any, Callable, Iterable, Mapping, NoReturn, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _MAX_MESSAGE = 8 << 20
-# From here on until ddprun or the workers handle them.
+# Signals whose handlers in the caller are not for the workers.
 _HELD = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 
 
@@ -30,11 +30,12 @@ def start_launcher(
     environment: Mapping[str, str],
     group: int,
     streams: Mapping[int, int],
+    mask: Iterable[int],
     work: Callable[[], None],
 ) -> int:
-    """Starts the launcher, whose workers call `work`, and returns its process id. `streams`: its descriptors."""
+    """Starts the launcher, whose workers call `work`, and returns its process id. `streams`: its descriptors;
+    `mask`: its signal mask. REQUIRES: all signals are blocked."""
     ours, servers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         with warnings.catch_warnings():
             # Python 3.12 warns that other threads are lost, which the caller wants.
@@ -63,7 +64,6 @@ def start_launcher(
     finally:
         ours.close()
         servers.close()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _send(channel: socket.socket, *fields: object) -> None:

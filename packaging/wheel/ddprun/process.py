@@ -14,6 +14,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # Signals that a terminal sends to the whole foreground process group.
 _OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+_LOOK_INTERVAL = 0.2  # seconds, only without pidfds
 
 
 def program() -> str:
@@ -93,9 +94,12 @@ class Launcher:
         self.work = work
         self.signals: set[int] = set()  # that this process has received meanwhile
         self._child = 0
+        self._streams: dict[int, Any] = {}  # the pipes from which its output is copied, each with stream and decoder
+        self._ending = False
 
     def run(self) -> int:
-        """Returns the exit code. Forwards signals as `ddprun.run` does."""
+        """Returns the exit code. Forwards signals as `ddprun.run` does. An exception (of sys.stdout.write, say) leaves
+        this function when the job has ended."""
         sys.stdout.flush()
         sys.stderr.flush()
 
@@ -129,31 +133,30 @@ class Launcher:
                 except ValueError:  # not in the main thread
                     break
                 previous[number] = handler
-            streams = self._start(os.getpgrp() if at_terminal else 0)
-            for early in pending:
-                os.kill(self._child, early)
-            if streams:
-                self._pump(streams)
-            # WNOWAIT: keeps the process id reserved until no more signals are sent to it.
-            os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOWAIT)
-            ended, self._child = self._child, 0
-            _, status = os.waitpid(ended, 0)
+            try:
+                self._start(os.getpgrp() if at_terminal else 0)
+                for early in pending:
+                    os.kill(self._child, early)
+                status = self._wait()
+            except BaseException:
+                self._end()
+                raise
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         code = os.waitstatus_to_exitcode(status)
         return 128 - code if code < 0 else code
 
-    def _start(self, group: int) -> dict[int, Any]:
-        """Starts the launcher in this process group, and returns the pipes to pump, with their destinations."""
-        streams: dict[int, Any] = {}
+    def _start(self, group: int) -> None:
+        """Starts the launcher in this process group."""
         theirs: dict[int, int] = {}
-        if self.pumped:
-            for number, stream in ((1, sys.stdout), (2, sys.stderr)):
-                ours, end = os.pipe()
-                streams[ours] = stream
-                theirs[number] = end
+        # No signal handler that raises may run between the start and the assignment of the process id.
+        mask = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         try:
+            if self.pumped:
+                for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+                    ours, theirs[number] = os.pipe()
+                    self._streams[ours] = stream, codecs.getincrementaldecoder("utf-8")("replace")
             if self.work is None:
                 self._child = os.posix_spawn(
                     self.command[0],
@@ -161,45 +164,84 @@ class Launcher:
                     self.environment,
                     file_actions=[(os.POSIX_SPAWN_DUP2, end, number) for number, end in theirs.items()],
                     setpgroup=group,
+                    setsigmask=mask,
                     # Python ignores these two signals; programs must not inherit that.
                     setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
                 )
             else:
                 from . import forking
 
-                self._child = forking.start_launcher(self.command, self.environment, group, theirs, self.work)
-        except OSError:
-            for end in streams:
-                os.close(end)
-            raise
+                self._child = forking.start_launcher(self.command, self.environment, group, theirs, mask, self.work)
         finally:
             for end in theirs.values():
                 os.close(end)
-        return streams
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _pump(self, streams: dict[int, Any]) -> None:
+    def _wait(self) -> int:
+        """Copies the output until the launcher has ended, and returns its status."""
+        self._pump()
+        # WNOWAIT: keeps the process id reserved until no more signals are sent to it.
+        os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOWAIT)
+        ended, self._child = self._child, 0
+        return os.waitpid(ended, 0)[1]
+
+    def _end(self) -> None:
+        """Ends the job after an exception. As with signals of a user, a second one kills the workers at once."""
+        self._ending = True
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+            try:
+                if self._child:
+                    os.kill(self._child, number)
+                    self._wait()
+            except BaseException:
+                continue
+            break
+        self._close_streams()
+
+    def _pump(self) -> None:
         """Copies until the launcher has ended; processes that it left running may keep the pipes open."""
-        decoders = {fd: codecs.getincrementaldecoder("utf-8")("replace") for fd in streams}
-        ended = os.pidfd_open(self._child)
+        try:
+            ended = os.pidfd_open(self._child)
+        except (AttributeError, OSError):  # an old kernel or C library, or a container that forbids it
+            ended = -1
         try:
             with selectors.DefaultSelector() as selector:
-                for fd in (ended, *streams):
-                    selector.register(fd, selectors.EVENT_READ)
-                while streams:
-                    ready = [key.fd for key, _ in selector.select()]
-                    if ready == [ended]:
+                for fd in (ended, *self._streams):
+                    if fd >= 0:
+                        selector.register(fd, selectors.EVENT_READ)
+                while self._streams:
+                    ready = [key.fd for key, _ in selector.select(_LOOK_INTERVAL if ended < 0 else None)]
+                    if ready == [ended] or (not ready and self._has_ended()):
                         break
                     for fd in ready:
-                        if fd == ended:
-                            continue
-                        data = os.read(fd, 1 << 16)
-                        stream = streams[fd]
-                        stream.write(decoders[fd].decode(data, final=not data))
-                        stream.flush()
-                        if not data:
+                        if fd != ended and not self._copy(fd):
                             selector.unregister(fd)
                             os.close(fd)
-                            del streams[fd]
+                            del self._streams[fd]
         finally:
-            for fd in (ended, *streams):
-                os.close(fd)
+            if ended >= 0:
+                os.close(ended)
+        self._close_streams()
+
+    def _has_ended(self) -> bool:
+        return os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+    def _copy(self, fd: int) -> bool:
+        """Copies what has come, and returns False at the end."""
+        stream, decoder = self._streams[fd]
+        data = os.read(fd, 1 << 16)
+        text = decoder.decode(data, final=not data)
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError as error:  # no reason to end a job
+                stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+            stream.flush()
+        except Exception:
+            if not self._ending:
+                raise
+        return bool(data)
+
+    def _close_streams(self) -> None:
+        while self._streams:
+            os.close(self._streams.popitem()[0])
