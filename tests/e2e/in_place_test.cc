@@ -1,12 +1,17 @@
 // `ddprun exec` and `ddprun install-torchrun`, with a Python that has a stand-in for PyTorch.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/launch.h"
@@ -297,7 +302,9 @@ TEST_F(InstallTorchrunTest, InstalledByAnother_IsRefused_ButCanBeUndone) {
 TEST_F(InstallTorchrunTest, InstalledByAnotherVersionOfThisProgram_IsRenewed) {
   Install(0);
   const std::string text = ReadFile(Pth());
-  std::ofstream(Pth()) << "# ddprun install-torchrun (ddprun 0.0.1)" << text.substr(text.find('\n'));
+  const size_t version = text.find(" (ddprun ") + 9;
+  std::ofstream(Pth()) << text.substr(0, version) << "0.0." << text.substr(version, text.find('\n') - version)
+                       << "\nimport os\n";
   EXPECT_THAT(Install(0).Out(), HasSubstr("was written"));
   EXPECT_EQ(ReadFile(Pth()), text);
 }
@@ -310,6 +317,43 @@ TEST_F(InstallTorchrunTest, KilledMidway_TorchrunWorks_AndItCanBeRepeatedOrUndon
   std::ofstream(Pth() + ".new") << "# ddprun install-tor";
   Install(0, {"--undo"});
   EXPECT_FALSE(fs::exists(Pth() + ".new"));
+}
+
+TEST_F(InstallTorchrunTest, AnotherChangesTheEnvironment_ItsEndIsAwaited) {
+  const int folder = open(fs::path(Pth()).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(folder, LOCK_EX), 0);
+  Launcher install({"install-torchrun"}, {{"PYTHON_EXEC", venv_ + "/bin/python"}});
+  const std::string waits = absl::StrCat("-> FLOCK  ADVISORY  WRITE ", install.pid(), " ");
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(ReadFile("/proc/locks"), waits); })) << ReadFile("/proc/locks");
+  EXPECT_FALSE(fs::exists(Pth()));
+  close(folder);
+  EXPECT_EQ(install.Wait(), 0) << install.Err();
+}
+
+TEST_F(InstallTorchrunTest, SeveralAtOnce_EachSucceeds) {
+  const std::map<std::string, std::string> environment = {{"PYTHON_EXEC", venv_ + "/bin/python"}};
+  for (const bool some_undo : {false, true}) {
+    std::vector<std::unique_ptr<Launcher>> installs;
+    for (int i = 0; i < 8; ++i) {
+      std::vector<std::string> arguments = {"install-torchrun"};
+      if (some_undo && i % 2 == 0) arguments.push_back("--undo");
+      installs.push_back(std::make_unique<Launcher>(arguments, environment));
+    }
+    for (const auto& install : installs) EXPECT_EQ(install->Wait(), 0) << install->Err();
+    EXPECT_FALSE(fs::exists(Pth() + ".new"));
+  }
+}
+
+// Python with -O has written a .pyc that pip does not know.
+TEST_F(InstallTorchrunTest, PackageIsGoneButForAStrayFile_PyTorchsOwnRuns_WithoutAWord) {
+  Install(0);
+  std::string text = ReadFile(Pth());
+  const size_t end = text.find("/_ddprun_in_place.py'"), begin = text.rfind('\'', end) + 1;
+  ASSERT_NE(end, std::string::npos) << text;
+  Write("gone/__pycache__/_ddprun_in_place.cpython-311.opt-1.pyc", "");
+  std::ofstream(Pth()) << absl::StrReplaceAll(text, {{text.substr(begin, end - begin), dir_.File("gone")}});
+  const std::string out = Torchrun(1);
+  EXPECT_THAT(out, AllOf(HasSubstr("the original"), Not(HasSubstr("rror")))) << out;
 }
 
 TEST_F(InstallTorchrunTest, ProgramIsGone_PyTorchsOwnRuns_WithAWarning) {

@@ -4,6 +4,8 @@ It adds one file to site-packages, which Python reads at its start, and changes 
 as it is, so that an upgrade of PyTorch changes nothing, and --undo has only to remove the file.
 """
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -18,6 +20,7 @@ installed in, else the active one.
 MARK = "# ddprun install-torchrun"
 HERE = os.path.dirname(os.path.abspath(__file__))
 SITE = os.path.join(HERE, "in_place", "site")
+MODULE = os.path.join(SITE, "_ddprun_in_place.py")
 FOLDER = sysconfig.get_path("purelib")
 FILE = os.path.join(FOLDER, "ddprun_torchrun.pth")
 NEW = FILE + ".new"  # Python reads only names that end with .pth
@@ -37,13 +40,14 @@ def in_place_module():
 
 def content(program):
     version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
-    # Harmless if ddprun has been removed. ASCII, because Python reads it in the encoding of the locale.
+    # Harmless if ddprun has been removed, which leaves the folder if a Python with -O has written its .pyc there. ASCII,
+    # because Python reads it in the encoding of the locale.
     line = (
-        "import os; os.path.isdir({0!a}) and (__import__('sys').path.insert(0, {0!a}), "
+        "import os; os.path.isfile({2!a}) and (__import__('sys').path.insert(0, {0!a}), "
         "__import__('_ddprun_in_place').install({1!a}), __import__('sys').path.remove({0!a}))"
     )
     return "{} ({}): torchrun is {!a}; to remove it: ddprun install-torchrun --undo\n{}\n".format(
-        MARK, version.strip(), program, line.format(SITE, program)
+        MARK, version.strip(), program, line.format(SITE, program, MODULE)
     )
 
 
@@ -91,9 +95,9 @@ def install(program):
     wanted, found = content(program), read(FILE)
     if found == wanted:
         return "torchrun of {} is {} already".format(sys.prefix, program)
-    # The first line names the version, which may have been another when this program wrote the file.
-    if found is not None and found.partition("\n")[2] != wanted.partition("\n")[2]:
-        first = found.partition("\n")[0]
+    # The version may have been another when this program wrote the file.
+    first, of_this = (found or "").partition("\n")[0], ": torchrun is {!a};".format(program)
+    if found is not None and not (found.startswith(MARK) and of_this in first):
         advice = "remove it first with --undo" if found.startswith(MARK) else "it is not ddprun's"
         raise Refused("{} exists ({}): {}".format(FILE, first[:200], advice))
     # Complete or not there, whenever this is interrupted.
@@ -114,6 +118,18 @@ def install(program):
     return "torchrun of {} is now {}: {} was written, no other file was changed ({})".format(
         sys.prefix, program, FILE, torchrun
     )
+
+
+@contextlib.contextmanager
+def alone():
+    """Lets one process at a time change the environment. Leaves no file."""
+    folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def undo():
@@ -141,7 +157,9 @@ def main(arguments):
     try:
         if sys.version_info < (3, 9):
             raise Refused("{} is Python {}.{}: 3.9 or newer is needed".format(sys.executable, *sys.version_info[:2]))
-        print("ddprun:", undo() if arguments else install(os.environ["DDPRUN_PROGRAM"]))
+        with alone():
+            done = undo() if arguments else install(os.environ["DDPRUN_PROGRAM"])
+        print("ddprun:", done)
     except (Refused, OSError) as error:
         sys.stderr.write("ddprun: {}\n".format(error))
         sys.exit(1)
