@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -60,7 +63,7 @@ using worker_contract::kExitUsage;
 // Limit for flushing the remaining log lines at exit.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 // Variables by which ddprun's Python package controls the launcher. Workers do not inherit them.
-// The calling process's id: the launcher ends with it, even if it is killed by SIGKILL.
+// Caller: "PID" or "PID FOLDER".
 constexpr char kParentVariable[] = "DDPRUN_ENDS_WITH_PROCESS";
 // The calling interpreter, which runs the workers unless the user names another.
 constexpr char kPythonVariable[] = "DDPRUN_PYTHON";
@@ -83,13 +86,40 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
-void EndWithParent() {
-  const std::optional<std::string> parent = TakeVariable(kParentVariable);
-  if (!parent) return;
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // The parent may have ended before prctl.
-  if (std::to_string(getppid()) != *parent) raise(SIGTERM);
-}
+// The process that started this one through the Python package. The launcher ends with it, even if it is killed by
+// SIGKILL, and the destructor then removes its folder, which holds files only.
+class Caller {
+ public:
+  Caller() {
+    const std::optional<std::string> variable = TakeVariable(kParentVariable);
+    if (!variable) return;
+    std::tie(pid_, folder_) = std::pair<std::string, std::string>(absl::StrSplit(*variable, absl::MaxSplits(' ', 1)));
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    // It may have ended before prctl.
+    if (HasEnded()) {
+      RemoveFolder();
+      raise(SIGTERM);
+    }
+  }
+  ~Caller() {
+    if (HasEnded()) RemoveFolder();
+  }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+ private:
+  bool HasEnded() const { return !pid_.empty() && std::to_string(getppid()) != pid_; }
+  void RemoveFolder() const {
+    if (folder_.empty()) return;
+    std::error_code error;
+    for (std::filesystem::directory_iterator next(folder_, error); !error && next != end(next); next.increment(error)) {
+      unlink(next->path().c_str());
+    }
+    rmdir(folder_.c_str());
+  }
+
+  std::string pid_, folder_;
+};
 
 // `command`: argv[0].
 PythonFacts InspectPython(const std::string& command) {
@@ -172,7 +202,7 @@ int StartOnHosts(const ParsedOptions& parsed, const HostFacts& facts) {
 
 int Main(const std::string& command, const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
-  EndWithParent();
+  const Caller caller;
   SetLogLevel();
   const auto send_failure = TakeFailureFd();
   const PythonFacts python = InspectPython(command);

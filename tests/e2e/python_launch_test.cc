@@ -166,13 +166,18 @@ TEST_F(PythonLaunchTest, Interrupted_TheWorkersAreStopped_AndThePythonGoesOn) {
 
 TEST_F(PythonLaunchTest, PythonKilled_NothingIsLeft) {
   for (const char* method : {"spawn", "fork"}) {
-    Process python(Command(absl::StrCat("ddprun.launch(wait_forever, start_method='", method, "')")), environment_);
+    std::map<std::string, std::string> environment = environment_;
+    const TempDir temporary;
+    environment["TMPDIR"] = temporary.path();
+    Process python(Command(absl::StrCat("ddprun.launch(wait_forever, start_method='", method, "')")), environment);
     ASSERT_TRUE(python.WaitForOut(" .")) << python.Err();
     const std::string out = python.Out();
     const pid_t worker = std::stoi(out.substr(out.find("waits") + 6));
     python.Signal(SIGKILL);
     EXPECT_EQ(python.Wait(), 128 + SIGKILL);
     EXPECT_TRUE(Eventually([worker] { return !Alive(worker); }));
+    EXPECT_TRUE(Eventually([&] { return std::filesystem::is_empty(temporary.path()); }))
+        << std::filesystem::directory_iterator(temporary.path())->path();
   }
 }
 

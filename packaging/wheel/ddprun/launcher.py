@@ -266,7 +266,7 @@ class _Job:
         if command[0] == _WORKER:
             environment["DDPRUN_FUNCTION"] = self.name
         arguments = [*_arguments(self.flags), *command]
-        launcher = process.Launcher(self.program, arguments, environment, _is_redirected(), self.work)
+        launcher = process.Launcher(self.program, arguments, environment, _is_redirected(), self.work, folder)
         code = launcher.run()
         for number in launcher.signals:
             if code == 128 + number:

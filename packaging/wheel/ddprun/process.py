@@ -78,7 +78,7 @@ def _in_foreground() -> bool:
 
 class Launcher:
     """One run of the program `path`. `pumped`: its output goes through sys.stdout and sys.stderr. `work`: its workers
-    are forked from this process and call it."""
+    are forked from this process and call it. `folder`: the launcher removes it if this process is killed."""
 
     def __init__(
         self,
@@ -87,9 +87,10 @@ class Launcher:
         environment: Mapping[str, str],
         pumped: bool = False,
         work: Optional[Callable[[], None]] = None,
+        folder: str = "",
     ) -> None:
         self.command = [path, *arguments]
-        self.environment = {**environment, "DDPRUN_ENDS_WITH_PROCESS": str(os.getpid())}
+        self.environment = {**environment, "DDPRUN_ENDS_WITH_PROCESS": f"{os.getpid()} {folder}".rstrip()}
         self.pumped = pumped
         self.work = work
         self.signals: set[int] = set()  # that this process has received meanwhile
