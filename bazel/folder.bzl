@@ -1,15 +1,15 @@
 """One library and one unit test program per folder.
 
-The sources of a folder are found by their names: *_test.cc are tests, *_main.cc and *_benchmark.cc are programs, all
-others belong to the folder's library. A new file needs no change of a BUILD file, unless it includes a folder that no
-other file of its folder includes.
+The sources of a folder are found by their names: *_test.cc are tests, *_main.cc are programs, all others belong to the
+folder's library. A new file needs no change of a BUILD file, unless it includes a folder that no other file of its
+folder includes.
 
 Abseil is a dependency of everything here, GoogleTest of every test.
 """
 
 load("//third_party/precompiled:precompiled.bzl", "cc_binary", "cc_library", "cc_test")
 
-_APART = ["*_test.cc", "*_main.cc", "*_benchmark.cc"]
+_APART = ["*_test.cc", "*_main.cc"]
 
 def _files(stems, suffix):
     return native.glob([stem + suffix for stem in stems])

@@ -1,52 +1,50 @@
-// Counterpart of step_trainer.py on the worker runtime, with the same flags, models, batches, commands and answers,
-// which are documented there. The kinds of "save" are "sync" and "async".
+// Counterpart of step_trainer.py on the worker runtime, with the same flags, models, batches and answers, which are
+// documented there.
 #include <ATen/ATen.h>
 #include <stdio.h>
+#include <time.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/utils.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
-#include <optional>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
-#include "benchmarks/ddp/batches.h"
-#include "benchmarks/ddp/benchmark_net.h"
-#include "benchmarks/ddp/clocks.h"
+#include "examples/cpp/gpt/model.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
+#include "worker_runtime/extras/nn/linear.h"
 #include "worker_runtime/extras/optim/adamw.h"
-#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::benchmarks {
 namespace {
+
+constexpr int64_t kTokens = 200'000;
+constexpr int64_t kStride = 7919;
+constexpr int64_t kClasses = 16;
+constexpr int64_t kFeatures = 64;
+constexpr int64_t kWidth = 128;  // of the MLP
 
 struct Flags {
   std::string model = "gpt";
   gpt::Config config;
   int64_t batch = 8;
   std::string optimizer = "default";
-  std::optional<double> bucket_cap_mb;
-  bool measure_bucket_cap = false;
   bool bucket_view = false;
-  bool zero = false;
-  std::string sync = "overlap";
   std::string hook = "none";
-  std::string checkpoints;
-  int steps = 0;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -58,29 +56,140 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--vocab", flags.config.vocab_size);
   app.add_option("--batch", flags.batch);
   app.add_option("--optimizer", flags.optimizer)->check(CLI::IsMember({"default", "fused"}));
-  app.add_option("--bucket-cap-mb", flags.bucket_cap_mb);
-  app.add_flag("--measure-bucket-cap", flags.measure_bucket_cap);
   app.add_flag("--bucket-view", flags.bucket_view);
-  app.add_flag("--zero", flags.zero, "shard the optimizer's state across the ranks");
-  app.add_option("--sync", flags.sync)->check(CLI::IsMember({"overlap", "none"}));
   app.add_option("--hook", flags.hook)->check(CLI::IsMember({"none", "shared-memory"}));
-  app.add_option("--checkpoints", flags.checkpoints, "folder for the save command");
-  app.add_option("--steps", flags.steps);
 }
 
-struct Run {
-  std::vector<double> seconds;  // per step
-  double cpu = 0;               // seconds, all threads
-  double loss = 0;              // of the last step
+double Seconds(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// A benchmark model.
+class Net : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+  // Returns the loss, a float scalar, for the output of forward.
+  virtual at::Tensor Loss(const at::Tensor& logits, const at::Tensor& y) const {
+    return at::cross_entropy_loss(logits, y);
+  }
 };
 
-std::string Json(const std::vector<double>& numbers) { return absl::StrCat("[", absl::StrJoin(numbers, ", "), "]"); }
+// The GPT of examples/cpp/gpt.
+class GptNet : public Net {
+ public:
+  explicit GptNet(const gpt::Config& config) : model_(register_module("model", gpt::Model(config))) {}
+  at::Tensor forward(const at::Tensor& x) override { return model_->forward(x); }
+  at::Tensor Loss(const at::Tensor& logits, const at::Tensor& y) const override { return gpt::Loss(logits, y); }
 
-uint64_t FolderBytes(const std::string& folder) {
-  uint64_t bytes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
-  return bytes;
+ private:
+  gpt::Model model_;
+};
+
+// Four linear layers with 128 neurons between them: so small that overhead besides the arithmetic shows.
+class MlpNet : public Net {
+ public:
+  MlpNet()
+      : first_(register_module("first", Linear(kFeatures, kWidth))),
+        second_(register_module("second", Linear(kWidth, kWidth))),
+        third_(register_module("third", Linear(kWidth, kWidth))),
+        head_(register_module("head", Linear(kWidth, kClasses))) {}
+  at::Tensor forward(const at::Tensor& x) override {
+    return head_->forward(at::relu(third_->forward(at::relu(second_->forward(at::relu(first_->forward(x)))))));
+  }
+
+ private:
+  Linear first_, second_, third_, head_;
+};
+
+// Three convolutions with batch normalization, 16 to 64 channels, on the features as 32 x 32 images.
+class CnnNet : public Net {
+ public:
+  CnnNet() {
+    int64_t channels = 1;
+    for (const int64_t next : {16, 32, 64}) {
+      const std::string number = std::to_string(convolutions_.size());
+      convolutions_.push_back(register_module(
+          "conv" + number, torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, next, /*kernel_size=*/3).padding(1))));
+      norms_.push_back(register_module("norm" + number, torch::nn::BatchNorm2d(next)));
+      channels = next;
+    }
+    head_ = register_module("head", Linear(channels * 4 * 4, kClasses));
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    at::Tensor image = at::upsample_nearest2d(x.view({-1, 1, 8, 8}), {32, 32});
+    for (size_t i = 0; i < convolutions_.size(); ++i) {
+      image = at::max_pool2d(at::relu(norms_[i]->forward(convolutions_[i]->forward(image))), 2);
+    }
+    return head_->forward(image.flatten(1));
+  }
+
+ private:
+  std::vector<torch::nn::Conv2d> convolutions_;
+  std::vector<torch::nn::BatchNorm2d> norms_;
+  Linear head_{nullptr};
+};
+
+// The mean of a sequence's embeddings, and a linear layer: nearly all parameters are in one table, so the all-reduce
+// and the optimizer take most of the time.
+class EmbeddingNet : public Net {
+ public:
+  EmbeddingNet(int64_t vocab, int64_t width)
+      : table_(register_module("table", torch::nn::Embedding(vocab, width))),
+        head_(register_module("head", Linear(width, kClasses))) {}
+  at::Tensor forward(const at::Tensor& x) override { return head_->forward(table_->forward(x).mean(1)); }
+  at::Tensor Loss(const at::Tensor& logits, const at::Tensor& y) const override {
+    return at::cross_entropy_loss(logits, y.select(1, -1).remainder(kClasses));
+  }
+
+ private:
+  torch::nn::Embedding table_;
+  Linear head_;
+};
+
+std::shared_ptr<Net> MakeNet(const std::string& model, const gpt::Config& config) {
+  if (model == "gpt") return std::make_shared<GptNet>(config);
+  if (model == "cnn") return std::make_shared<CnnNet>();
+  if (model == "embedding") return std::make_shared<EmbeddingNet>(config.vocab_size, config.n_embd);
+  return std::make_shared<MlpNet>();
 }
+
+at::Tensor RandomText(int64_t vocab) {
+  torch::manual_seed(7);
+  return at::randint(vocab, {kTokens}, at::kLong);
+}
+
+// Sequences of a random text with their next tokens: a function of step and rank. Reseeds LibTorch's default generator.
+// For the GPT and the embedding: x, y int64 [batch, block], tokens below vocab_size. For the MLP and the CNN: x float
+// [batch, kFeatures], y int64 [batch] below kClasses.
+class Batches {
+ public:
+  explicit Batches(const Flags& flags)
+      : batch_(flags.batch),
+        tokens_(flags.model == "gpt" || flags.model == "embedding"),
+        length_(tokens_ ? flags.config.block_size : kFeatures),
+        text_(RandomText(flags.config.vocab_size)),
+        within_(at::arange(length_ + 1, at::kLong)),
+        samples_(at::arange(batch_, at::kLong)) {}
+
+  std::pair<at::Tensor, at::Tensor> Get(int64_t step, int rank, int world) const {
+    const int64_t first = (step * world + rank) * batch_;
+    const at::Tensor starts = ((samples_ + first) * kStride).remainder(kTokens - (length_ + 1));
+    const at::Tensor rows = text_.index({starts.unsqueeze(1) + within_});
+    const at::Tensor x = rows.narrow(1, 0, length_);
+    if (tokens_) return {x, rows.narrow(1, 1, length_)};
+    return {x.to(at::kFloat) / 128, rows.select(1, length_).remainder(kClasses)};
+  }
+
+ private:
+  const int64_t batch_;
+  const bool tokens_;
+  const int64_t length_;
+  const at::Tensor text_;
+  const at::Tensor within_;   // offsets 0 to the sequence length, inclusive
+  const at::Tensor samples_;  // 0 to batch - 1
+};
 
 using Ddp = DistributedDataParallel<Net>;
 
@@ -88,17 +197,12 @@ using Ddp = DistributedDataParallel<Net>;
 class Trainer {
  public:
   static absl::StatusOr<Trainer> Create(const Flags& flags, const Worker& worker) {
-    Batches batches = TakesTokens(flags.model)
-                          ? Batches::OfTokens(flags.batch, flags.config.block_size, flags.config.vocab_size)
-                          : Batches::OfFeatures(flags.batch, flags.config.vocab_size);
     if (absl::Status status = gpt::Check(flags.config); !status.ok()) return status;
+    Batches batches(flags);
     torch::manual_seed(1);
     const std::shared_ptr<Net> net = MakeNet(flags.model, flags.config);
-    DdpOptions options;
-    options.bucket_cap_mb = flags.bucket_cap_mb;
-    options.measure_bucket_cap = flags.measure_bucket_cap;
-    options.gradient_as_bucket_view = flags.bucket_view;
-    absl::StatusOr<std::shared_ptr<Ddp>> ddp = MakeDistributedDataParallel(net, worker.group(), options);
+    absl::StatusOr<std::shared_ptr<Ddp>> ddp =
+        MakeDistributedDataParallel(net, worker.group(), {.gradient_as_bucket_view = flags.bucket_view});
     if (!ddp.ok()) return ddp.status();
     if (flags.hook == "shared-memory") {
       absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> shared = SharedMemoryAllReduce::Create(worker.group());
@@ -108,125 +212,58 @@ class Trainer {
     return Trainer(flags, worker, std::move(batches), *std::move(ddp));
   }
 
-  double Step() {
-    const auto [x, y] = batches_.Get(done_++, worker_->env().rank, worker_->env().world_size);
-    // With gradients as views, set_to_none would only make the reducer copy again.
-    ddp_->zero_grad(/*set_to_none=*/!flags_.bucket_view);
-    const at::Tensor loss = ForwardAndBackward(x, y);
-    optimizer_->step();
-    return loss.item<double>();
-  }
-
-  Run Steps(int count) {
-    Run run;
-    const double cpu = CpuSeconds();
+  // Trains `count` steps and returns the answer.
+  std::string Steps(int count) {
+    std::vector<double> seconds;
+    double loss = 0;
+    const double cpu = Seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < count; ++i) {
-      const double began = Now();
-      run.loss = Step();
-      run.seconds.push_back(Now() - began);
+      const double began = Seconds(CLOCK_MONOTONIC);
+      loss = Step();
+      seconds.push_back(Seconds(CLOCK_MONOTONIC) - began);
     }
-    run.cpu = CpuSeconds() - cpu;
-    return run;
-  }
-
-  // Saves, trains `count` steps, and waits until the checkpoint is on disk.
-  absl::StatusOr<std::string> Save(const std::string& kind, int count) {
-    std::unique_ptr<Checkpointer>& checkpointer = checkpointers_[kind];
-    const std::string folder = absl::StrCat(flags_.checkpoints, "/", kind);
-    if (checkpointer == nullptr) {
-      CheckpointerOptions options{.folder = folder, .keep = 1, .async = kind == "async"};
-      auto created = Checkpointer::Create(worker_->group(), *ddp_->module(), optimizer_.get(), std::move(options));
-      if (!created.ok()) return created.status();
-      checkpointer = *std::move(created);
-    }
-    if (absl::Status status = worker_->group()->Barrier(); !status.ok()) return status;
-    const double began = Now();
-    if (absl::Status status = checkpointer->Save({.step = done_}); !status.ok()) return status;
-    const double held = Now() - began;
-    const Run run = Steps(count);
-    if (absl::Status status = checkpointer->Finish(); !status.ok()) return status;
-    const double written = absl::ToDoubleSeconds(checkpointer->stats().last_write);
-    return absl::StrFormat("{\"held\": %.9f, \"seconds\": %s, \"bytes\": %d, \"written\": %.9f}", held,
-                           Json(run.seconds), FolderBytes(folder), written);
-  }
-
-  // Executes a command and returns the answer.
-  absl::StatusOr<std::string> Obey(const std::string& line) {
-    std::istringstream words(line);
-    std::string word;
-    int count = 0;
-    words >> word;
-    if (word == "steps" && words >> count) {
-      const Run run = Steps(count);
-      return absl::StrFormat("{\"seconds\": %s, \"cpu\": %.9f, \"loss\": %.9g}", Json(run.seconds), run.cpu, run.loss);
-    }
-    if (word == "cap") return absl::StrFormat("{\"mb\": %.3f}", ddp_->bucket_cap_mb().value_or(0));
-    if (word == "state") return absl::StrFormat("{\"bytes\": %d}", StateBytes());
-    std::string kind;
-    if (word == "save" && words >> kind >> count && (kind == "sync" || kind == "async")) return Save(kind, count);
-    return absl::InvalidArgumentError(absl::StrCat("step_trainer: no such command: ", line));
+    return absl::StrFormat("{\"seconds\": [%s], \"cpu\": %.9f, \"loss\": %.9g}", absl::StrJoin(seconds, ", "),
+                           Seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu, loss);
   }
 
  private:
   Trainer(const Flags& flags, const Worker& worker, Batches batches, std::shared_ptr<Ddp> ddp)
-      : flags_(flags), worker_(&worker), batches_(std::move(batches)), ddp_(std::move(ddp)) {
-    const std::vector<at::Tensor> parameters = ddp_->module()->parameters();
-    const auto make = [&flags](const std::vector<torch::optim::OptimizerParamGroup>& groups) {
-      const torch::optim::AdamWOptions options(1e-3);
-      return flags.optimizer == "fused" ? std::make_unique<AdamW>(groups, options, AdamWKernel::kFused)
-                                        : std::make_unique<AdamW>(groups, options);
-    };
-    if (flags.zero) {
-      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(worker.group(), parameters, make);
-    } else {
-      optimizer_ = make({torch::optim::OptimizerParamGroup(parameters)});
-    }
+      : bucket_view_(flags.bucket_view), worker_(&worker), batches_(std::move(batches)), ddp_(std::move(ddp)) {
+    const std::vector<torch::optim::OptimizerParamGroup> groups = {
+        torch::optim::OptimizerParamGroup(ddp_->module()->parameters())};
+    const torch::optim::AdamWOptions options(1e-3);
+    optimizer_ = flags.optimizer == "fused" ? std::make_unique<AdamW>(groups, options, AdamWKernel::kFused)
+                                            : std::make_unique<AdamW>(groups, options);
   }
 
-  // Size of the optimizer moments stored on this rank.
-  int64_t StateBytes() const {
-    int64_t bytes = 0;
-    for (const auto& [parameter, state] : optimizer_->state()) {
-      const auto& moments = static_cast<const torch::optim::AdamWParamState&>(*state);
-      bytes += static_cast<int64_t>(moments.exp_avg().nbytes() + moments.exp_avg_sq().nbytes());
-    }
-    return bytes;
-  }
-
-  at::Tensor ForwardAndBackward(const at::Tensor& x, const at::Tensor& y) {
-    if (flags_.sync == "none") {
-      const auto no_sync = ddp_->no_sync();
-      return Backward(ddp_->module()->Loss(ddp_->forward(x), y));
-    }
-    return Backward(ddp_->module()->Loss(ddp_->forward(x), y));
-  }
-
-  static at::Tensor Backward(at::Tensor loss) {
+  double Step() {
+    const auto [x, y] = batches_.Get(done_++, worker_->env().rank, worker_->env().world_size);
+    // With gradients as views, set_to_none would only make the reducer copy again.
+    ddp_->zero_grad(/*set_to_none=*/!bucket_view_);
+    at::Tensor loss = ddp_->module()->Loss(ddp_->forward(x), y);
     loss.backward();
-    return loss;
+    optimizer_->step();
+    return loss.item<double>();
   }
 
-  Flags flags_;
+  bool bucket_view_;
   const Worker* worker_;
   Batches batches_;
   std::shared_ptr<Ddp> ddp_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::map<std::string, std::unique_ptr<Checkpointer>> checkpointers_;  // by kind of save
+  std::unique_ptr<AdamW> optimizer_;
   int64_t done_ = 0;
 };
 
 absl::Status Train(const Flags& flags, Worker& worker) {
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
   absl::StatusOr<Trainer> trainer = Trainer::Create(flags, worker);
   if (!trainer.ok()) return trainer.status();
-  if (flags.steps > 0) {
-    trainer->Steps(flags.steps);
-    if (worker.env().rank == 0) absl::PrintF("{\"first\": %.9f}\n", Now());
-    return absl::OkStatus();
-  }
   for (std::string line; std::getline(std::cin, line);) {
-    const absl::StatusOr<std::string> answer = trainer->Obey(line);
-    if (!answer.ok()) return answer.status();
-    absl::PrintF("%s\n", *answer);
+    int count = 0;
+    if (!absl::SimpleAtoi(line, &count)) {
+      return absl::InvalidArgumentError(absl::StrCat("step_trainer: not a number of steps: ", line));
+    }
+    absl::PrintF("%s\n", trainer->Steps(count));
     fflush(stdout);
   }
   return absl::OkStatus();
@@ -240,8 +277,5 @@ int main(int argc, char** argv) {
   ddprun::benchmarks::Flags flags;
   ddprun::benchmarks::AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
-  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) -> absl::Status {
-    DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
-    return ddprun::benchmarks::Train(flags, worker);
-  });
+  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) { return ddprun::benchmarks::Train(flags, worker); });
 }

@@ -1,17 +1,12 @@
 """Counterpart of step_trainer.cc with Python's DistributedDataParallel: the same flags, models, batches and answers.
 
-One process per rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. With --steps N it trains N
-steps and exits. Otherwise it executes commands from standard input, one per line, and answers each with one line of
-JSON:
+One process per rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. It reads numbers of steps
+from standard input, one per line, trains that many, and answers with one line of JSON:
 
-    steps N         trains N steps            {"seconds": [per step], "cpu": seconds, "loss": of the last step}
-    save KIND N     saves, trains N steps     {"held": seconds, "seconds": [per step], "bytes": size of the checkpoint}
-    state           nothing                   {"bytes": of the optimizer's moments on this rank}
-    cap             nothing (C++ only)        {"mb": bucket_cap_mb, as set or measured; 0: the default}
+    {"seconds": [per step], "cpu": seconds of all threads, "loss": of the last step}
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -22,7 +17,6 @@ import torch
 import torch.distributed
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"))
 import gpt_model  # noqa: E402
@@ -42,12 +36,7 @@ def read_flags():
     parser.add_argument("--vocab", type=int, default=128)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
-    parser.add_argument("--bucket-cap-mb", type=float)
     parser.add_argument("--bucket-view", action="store_true")
-    parser.add_argument("--zero", action="store_true", help="shard the optimizer's state across the ranks")
-    parser.add_argument("--sync", choices=["overlap", "none"], default="overlap")
-    parser.add_argument("--checkpoints", default="", help="folder for the save command")
-    parser.add_argument("--steps", type=int, default=0)
     return parser.parse_args()
 
 
@@ -131,17 +120,10 @@ class Trainer:
             self.model = Embedding(flags.vocab, flags.width)
         else:
             self.model = Cnn() if flags.model == "cnn" else Mlp()
-        options = {} if flags.bucket_cap_mb is None else {"bucket_cap_mb": flags.bucket_cap_mb}
-        self.ddp = nn.parallel.DistributedDataParallel(
-            self.model, gradient_as_bucket_view=flags.bucket_view, **options
-        )
+        self.ddp = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=flags.bucket_view)
         fused = {"fused": True} if flags.optimizer == "fused" else {}
-        if flags.zero:
-            self.optimizer = ZeroRedundancyOptimizer(self.model.parameters(), torch.optim.AdamW, lr=1e-3, **fused)
-        else:
-            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **fused)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **fused)
         self.done = 0
-        self.saved = 0
 
     def loss(self, outputs, y):
         if self.flags.model == "gpt":
@@ -152,9 +134,8 @@ class Trainer:
         x, y = self.batches.get(self.done)
         # With gradients as views, set_to_none would only make the reducer copy again.
         self.optimizer.zero_grad(set_to_none=not self.flags.bucket_view)
-        with self.ddp.no_sync() if self.flags.sync == "none" else contextlib.nullcontext():
-            loss = self.loss(self.ddp(x), y)
-            loss.backward()
+        loss = self.loss(self.ddp(x), y)
+        loss.backward()
         self.optimizer.step()
         self.done += 1
         return loss.item()
@@ -167,57 +148,13 @@ class Trainer:
             seconds.append(time.perf_counter() - began)
         return {"seconds": seconds, "cpu": time.process_time() - cpu, "loss": loss}
 
-    def save(self, kind, steps):
-        """kind: "plain" is torch.save; "durable" also syncs the file, so that it survives a power failure."""
-        torch.distributed.barrier()
-        began = time.perf_counter()
-        size = 0
-        if self.rank == 0:
-            folder = self.flags.checkpoints
-            path = os.path.join(folder, f"{kind}{self.saved}.pt")
-            with open(path + ".tmp", "wb") as file:
-                torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, file)
-                if kind == "durable":
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.rename(path + ".tmp", path)
-            if kind == "durable":
-                descriptor = os.open(folder, os.O_RDONLY)
-                os.fsync(descriptor)
-                os.close(descriptor)
-            size = os.path.getsize(path)
-            self.saved += 1
-        torch.distributed.barrier()
-        held = time.perf_counter() - began
-        return {"held": held, "seconds": self.steps(steps)["seconds"], "bytes": size}
-
-    def state_bytes(self):
-        optimizer = self.optimizer.optim if self.flags.zero else self.optimizer
-        values = [value for state in optimizer.state.values() for value in state.values()]
-        return sum(value.nbytes for value in values if torch.is_tensor(value) and value.dim() > 0)
-
-    def obey(self, line):
-        word, *rest = line.split()
-        if word == "state":
-            return {"bytes": self.state_bytes()}
-        if word == "steps":
-            return self.steps(int(rest[0]))
-        if word == "save":
-            return self.save(rest[0], int(rest[1]))
-        raise ValueError(f"step_trainer: no such command: {line!r}")
-
 
 def main():
     flags = read_flags()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     trainer = Trainer(flags)
-    if flags.steps:
-        trainer.steps(flags.steps)
-        if trainer.rank == 0:
-            print(json.dumps({"first": time.monotonic()}), flush=True)
-    else:
-        for line in sys.stdin:
-            print(json.dumps(trainer.obey(line)), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(trainer.steps(int(line))), flush=True)
     torch.distributed.destroy_process_group()
 
 

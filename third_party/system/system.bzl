@@ -40,7 +40,6 @@ _LINKED = {
 
 # Only tests need these, or there is nothing to link: one that is missing is the compiler's to report.
 _NOT_LINKED = {
-    "benchmark": "benchmark",
     "cli11": "CLI11",
     "gtest": "gtest",
     "json": "nlohmann_json",

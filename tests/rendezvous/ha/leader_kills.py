@@ -2,7 +2,7 @@
 """Repeatedly kills the leader of several rendezvousd that share an etcd, while jobs form, fail and end.
 
     bazel build //launcher:ddprun //rendezvous/daemon:rendezvousd
-    benchmarks/leader_kills.py [--kills 50] [--jobs 20] [--seed N] [--lease-ttl 3] [--bin .bazel/bin]
+    tests/rendezvous/ha/leader_kills.py [--kills 50] [--jobs 20] [--seed N] [--lease-ttl 3] [--bin .bazel/bin]
 
 Needs etcd and etcdctl. Everything runs on this host: a real etcd of three members, three rendezvousd, and the launchers
 of --jobs concurrent jobs of two nodes, one job after another (scripted_jobs.py): some succeed, some are restarted, some
@@ -20,6 +20,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,6 @@ import threading
 import time
 
 import scripted_jobs
-from programs import build, free_port, need, print_table
 
 SERVERS = 3
 REMEMBERED = 1000  # ended jobs that a server keeps
@@ -37,6 +37,12 @@ LOST = b"lost the rendezvous server"  # in a launcher's log, and then:
 REACHED = b"reached the rendezvous server"
 KINDS = {"killed": signal.SIGKILL, "paused": signal.SIGSTOP, "told to end": signal.SIGTERM}
 ENDS_WITH = {"killed": -signal.SIGKILL, "paused": 1, "told to end": 0}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 class TimedOut(Exception):
@@ -252,11 +258,10 @@ def judge(cluster, jobs):
 def report(times, jobs, cluster, options):
     print(f"{options.kills} takeovers, {options.jobs} jobs of 2 nodes at a time, lease {options.lease_ttl} s, "
           f"seed {options.seed}:")
-    print_table(
-        ("leader", "takeovers", "another led after, s: median", "worst",
-         "all launchers back after, s: median", "worst"),
-        [(kind, len(pairs), *(f"{of(column):.2f}" for column in zip(*pairs) for of in (statistics.median, max)))
-         for kind, pairs in times.items()])
+    for kind, pairs in times.items():
+        led, back = ([f"{of(column):.2f} s" for of in (statistics.median, max)] for column in zip(*pairs))
+        print(f"  leader {kind} {len(pairs)} times: another led after {led[0]} (worst {led[1]}), all launchers were back "
+              f"after {back[0]} (worst {back[1]})")
     kinds = collections.Counter(job.script.kind for job in jobs)
     print(f"{len(jobs)} jobs ended: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) +
           f"; {sum(job.script.charges for job in jobs)} restarts, {sum(job.extra_rounds for job in jobs)} rounds that "
@@ -294,13 +299,14 @@ def main():
     parser.add_argument("--jobs", type=int, default=20, help="at a time")
     parser.add_argument("--seed", type=int, default=random.randrange(1000000))
     parser.add_argument("--lease-ttl", type=int, default=3)
-    parser.add_argument("--bin", help="folder of Bazel's outputs; else they are built")
+    parser.add_argument("--bin", default=".bazel/bin", help="folder of Bazel's outputs")
     options = parser.parse_args()
     for program in ("etcd", "etcdctl"):
         if shutil.which(program) is None:
             sys.exit(f"leader_kills: {program} is not installed (Debian: etcd-server, etcd-client)")
-    options.bin = options.bin or build("//rendezvous/daemon:rendezvousd", "//launcher:ddprun")
-    need(f"{options.bin}/rendezvous/daemon/rendezvousd", f"{options.bin}/launcher/ddprun")
+    for program in ("rendezvous/daemon/rendezvousd", "launcher/ddprun"):
+        if not os.access(f"{options.bin}/{program}", os.X_OK):
+            sys.exit(f"leader_kills: missing {options.bin}/{program}: build it first")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = tempfile.mkdtemp(prefix="leader-kills-")
     print(f"seed {options.seed}; logs in {folder} unless all holds", flush=True)
