@@ -1,13 +1,11 @@
 #include "base/service_manager.h"
 
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "base/unix_address.h"
 
 namespace ddprun {
@@ -20,12 +18,6 @@ void NotifyServiceManager(absl::string_view state) {
   if (fd < 0) return;
   sendto(fd, state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT, address->get(), address->size());
   close(fd);
-}
-
-std::string ReloadingState() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", now.tv_sec * 1000000LL + now.tv_nsec / 1000);
 }
 
 }  // namespace ddprun

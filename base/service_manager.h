@@ -1,8 +1,6 @@
 #ifndef DDPRUN_BASE_SERVICE_MANAGER_H_
 #define DDPRUN_BASE_SERVICE_MANAGER_H_
 
-#include <string>
-
 #include "absl/strings/string_view.h"
 
 namespace ddprun {
@@ -11,9 +9,6 @@ namespace ddprun {
 // Type=notify), in one datagram to the socket $NOTIFY_SOCKET. Does nothing if the variable is not set; errors are
 // ignored. Thread-safe.
 void NotifyServiceManager(absl::string_view state);
-
-// Returns the state that announces the start of a reload; send "READY=1" when it is done.
-std::string ReloadingState();
 
 }  // namespace ddprun
 

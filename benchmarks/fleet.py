@@ -7,8 +7,8 @@ usage: benchmarks/fleet.py [--nodes N]... [--c10d N]... [--state-dir]
 Unlike scale.py, which starts whole launchers, this measures the server alone, with thousands of launchers. Prints a row
 for each N. With --c10d N, N processes also rendezvous as torchrun's agents do, at a TCPStore in this process: they are
 forked with everything imported, so that only the rendezvous is measured. --watched measures the cost of the page and
-the metrics instead: pairs of a plain server and one with --http and --event-log, with one client reading the events as
-the page does and another one scraping the metrics. All processes are killed at the end. Needs scripts/setup; Bazel
+the metrics instead: pairs of a plain server and one with --http, with one client reading the events as the
+page does and another one scraping the metrics. All processes are killed at the end. Needs scripts/setup; Bazel
 builds the launchers' program, or --fleet names it.
 """
 
@@ -32,7 +32,6 @@ PORT_BYTES = 8  # as text, padded with spaces
 WATCHED = {
     "plain": [],
     "page and metrics": ["--http=127.0.0.1:0"],
-    "event log too": ["--http=127.0.0.1:0", "--event-log={folder}/events.jsonl"],
 }
 COLUMNS = (
     ("nodes", "launchers", "{:.0f}"),
@@ -85,7 +84,7 @@ class Watchers:
 def watched_server(args, options=()):
     """Runs a rendezvousd with these options; yields its process, its address, and with --http its Watchers."""
     with tempfile.TemporaryDirectory(prefix="ddprun_fleet_") as folder:
-        options = [option.format(folder=folder) for option in options]
+        options = list(options)
         if args.state_dir:
             options.append(f"--state-dir={folder}")
         watchers = None
@@ -232,7 +231,7 @@ def main():
     parser.add_argument("--hold", type=float, default=20, metavar="S", help="seconds of heartbeats alone (default 20)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="timeout of a row (default 120)")
     parser.add_argument("--state-dir", action="store_true", help="run the server with --state-dir")
-    parser.add_argument("--watched", type=int, metavar="ROUNDS", help="measure the cost of page, metrics and event log")
+    parser.add_argument("--watched", type=int, metavar="ROUNDS", help="measure the cost of page and metrics")
     parser.add_argument("--scrape-every", type=float, default=1, help="scrape interval in s (1; Prometheus: 15)")
     parser.add_argument("--fleet", metavar="FILE", help="the launchers' program, instead of building it")
     args = parser.parse_args()

@@ -27,7 +27,6 @@
 #include "base/signal_name.h"
 #include "base/steady_time.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/daemon/event_file.h"
 #include "rendezvous/daemon/rendezvousd_options.h"
 #include "rendezvous/ha/ha_server.h"
 #include "rendezvous/http/http_service.h"
@@ -85,16 +84,9 @@ void ExitWithoutShutdown(const std::string& reason) {
   _exit(kExitFailed);
 }
 
-// Waits for a signal other than SIGHUP and returns its number; reloads at each SIGHUP. Credential files need no reload:
-// they are read again when they change.
-int AwaitSignal(const sigset_t& signals, EventFile* file = nullptr) {
+int AwaitSignal(const sigset_t& signals) {
   int signal_number = 0;
-  for (sigwait(&signals, &signal_number); signal_number == SIGHUP; sigwait(&signals, &signal_number)) {
-    NotifyServiceManager(ReloadingState());
-    if (file != nullptr) file->Reopen();
-    Log(LogLevel::kInfo, "received SIGHUP; reloaded");
-    NotifyServiceManager("READY=1");
-  }
+  sigwait(&signals, &signal_number);
   return signal_number;
 }
 
@@ -116,11 +108,7 @@ class HttpView {
  public:
   // `ha`: this server as one of several. Call before the HTTP server starts.
   void Follow(const HaServer* ha) { ha_ = ha; }
-  // `file` may be nullptr.
-  void Show(const Driver* driver, const EventFile* file) {
-    file_ = file;
-    driver_ = driver;
-  }
+  void Show(const Driver* driver) { driver_ = driver; }
 
   http::Sources Sources() {
     http::Sources sources;
@@ -135,18 +123,15 @@ class HttpView {
     sources.server = [this] {
       const Driver* const driver = driver_;
       if (driver == nullptr) return http::ServerView{.leads = false, .leader = ha_ == nullptr ? "" : ha_->leader()};
-      const EventFile* const file = file_;
       return http::ServerView{.trouble = driver->StoreTrouble(),
-                              .launchers = static_cast<size_t>(driver->Launchers()),
-                              .events_dropped = file == nullptr ? 0 : file->lost()};
+                              .launchers = static_cast<size_t>(driver->Launchers())};
     };
     return sources;
   }
 
  private:
   const HaServer* ha_ = nullptr;
-  std::atomic<const EventFile*> file_ = nullptr;
-  std::atomic<const Driver*> driver_ = nullptr;  // set last
+  std::atomic<const Driver*> driver_ = nullptr;
 };
 
 // Starts the HTTP server if one is configured. The view and the events outlive the result.
@@ -179,24 +164,18 @@ void AnnounceListening(const std::vector<std::string>& addresses, const http::Ht
 
 // Serves launchers and HTTP until a signal arrives. A former follower already serves HTTP.
 int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signals) {
-  std::unique_ptr<EventFile> file;  // declared after the driver's event log, which it reads
   Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, place.events.get());
-  if (!options.event_log.empty()) {
-    absl::StatusOr<std::unique_ptr<EventFile>> opened = EventFile::Open(options.event_log, place.events.get());
-    if (!opened.ok()) return Fail(opened.status(), kExitFailed);
-    file = *std::move(opened);
-  }
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, place.listen, {.credentials = options.credentials, .epoch = place.epoch});
   if (!server.ok()) return Fail(server.status(), kExitFailed);
-  place.view->Show(&driver, file.get());
+  place.view->Show(&driver);
   if (place.epoch == 0) {
     absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, place.view.get(), place.events.get());
     if (!http.ok()) return Fail(http.status(), kExitFailed);
     place.http = *std::move(http);
     AnnounceListening((*server)->addresses(), place.http.get());
   }
-  NoteEnd(AwaitSignal(signals, file.get()));
+  NoteEnd(AwaitSignal(signals));
   // Before the streams are closed: their ends must not be recorded as nodes leaving.
   place.stop_store();
   (*server)->Shutdown();
@@ -277,13 +256,14 @@ int Run(const RendezvousdOptions& options) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGHUP);
   sigset_t blocked = signals;
   sigaddset(&blocked, SIGUSR1);  // notifies the main thread that this server leads
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   // A log reader that exits must not end the jobs, and one that does not read must not block them.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a log file larger than `ulimit -f`
+  // The server survives the terminal that started it. Credential files are read again when they change.
+  signal(SIGHUP, SIG_IGN);
   StartLogThread();
   RaiseFileLimit();
 

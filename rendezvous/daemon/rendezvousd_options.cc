@@ -41,12 +41,6 @@ void AddServerOptions(CLI::App& app, RendezvousdOptions* options) {
       ->type_name("DIR");
 }
 
-void AddEventOptions(CLI::App& app, RendezvousdOptions* options) {
-  app.add_option("--event-log", options->event_log,
-                 "File to which events of jobs and nodes are appended, one JSON object per line; reopened on SIGHUP")
-      ->type_name("FILE");
-}
-
 void AddCredentialOptions(CLI::App& app, Credentials* credentials) {
   app.add_option("--token-file", credentials->token_file,
                  "File with the accepted tokens, one per line (also DDPRUN_TOKEN_FILE, or the token itself in "
@@ -185,14 +179,14 @@ absl::Status ApplyConfig(const std::string& path, CLI::App& app) {
   return absl::OkStatus();
 }
 
-// Checks that `path`, which does not exist, can be created; `flag` is its option.
-absl::Status CheckCreatable(const char* flag, const std::string& path) {
+// Checks that the folder, which does not exist, can be created.
+absl::Status CheckStateDirCreatable(const std::string& path) {
   std::filesystem::path entry(path);
   if (!entry.has_filename()) entry = entry.parent_path();  // it ended with a slash
   std::string folder = entry.parent_path().string();
   if (folder.empty()) folder = ".";
   const auto error = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, what));
+    return absl::InvalidArgumentError(absl::StrCat("--state-dir ", path, what));
   };
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
@@ -207,7 +201,7 @@ absl::Status CheckCreatable(const char* flag, const std::string& path) {
 absl::Status CheckStateDir(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return CheckCreatable("--state-dir", path);
+  if (!std::filesystem::exists(path, error)) return CheckStateDirCreatable(path);
   if (!std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat("--state-dir ", path, " is not a directory"));
   }
@@ -215,19 +209,6 @@ absl::Status CheckStateDir(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat("--state-dir ", path, ": ", strerror(errno)));
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckEventLog(const std::string& path) {
-  if (path.empty()) return absl::OkStatus();
-  const auto error = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat("--event-log ", path, what));
-  };
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return error(" is a directory: name a file");
-  if (std::filesystem::exists(path, ignored)) {
-    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : error(absl::StrCat(": ", strerror(errno)));
-  }
-  return CheckCreatable("--event-log", path);
 }
 
 // Refuses to serve HTTP to the whole network without a token, unless that is explicitly allowed.
@@ -249,7 +230,6 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
   CLI::App app("Rendezvous server for ddprun: assigns rounds, ranks and the master address, for any number of jobs.",
                "rendezvousd");
   AddServerOptions(app, &line.options);
-  AddEventOptions(app, &line.options);
   AddCredentialOptions(app, &line.options.credentials);
   AddHttpOptions(app, &line.options);
   AddEtcdOptions(app, &line.options.etcd);
@@ -276,7 +256,6 @@ absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vec
   }
   if (absl::Status status = CheckHttp(options); !status.ok()) return status;
   if (absl::Status status = CheckEtcd(options); !status.ok()) return status;
-  if (absl::Status status = CheckEventLog(options.event_log); !status.ok()) return status;
   return CheckStateDir(options.state_dir);
 }
 

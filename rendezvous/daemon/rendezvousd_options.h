@@ -28,7 +28,6 @@ struct RendezvousdOptions {
   std::vector<std::string> listen = {"127.0.0.1:29400"};
   std::string log_level = "INFO";
   std::string state_dir;
-  std::string event_log;  // file; empty: none
   Credentials credentials;
   std::string http;  // empty: no HTTP server
   bool http_open = false;

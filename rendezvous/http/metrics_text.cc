@@ -90,8 +90,6 @@ void AddServer(const ServerView& server, const EventCounts& counts, Text* text) 
   text->CounterBy("kind", "ddprun_worker_failures_total", "Worker failures that stopped a round, by kind.",
                   counts.failures);
   text->CounterBy("kind", "ddprun_events_total", "Events by kind.", counts.events);
-  text->Counter("ddprun_event_log_dropped_total", "Events that could not be written to the event log file.",
-                server.events_dropped);
   text->Gauge("ddprun_http_connections", "Open connections of the HTTP server.", server.connections);
   text->Gauge("ddprun_http_event_streams", "Clients that receive events.", server.event_streams);
   text->Counter("ddprun_http_refused_connections_total", "HTTP connections closed for lack of room.",

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-// The JSON of messages: of the HTTP API, the event log and ddprunctl --output=json. Pure functions.
+// The JSON of messages: of the HTTP API and ddprunctl --output=json. Pure functions.
 namespace ddprun::rendezvous {
 
 // Converts a message to JSON with its field names. Plain fields are always present, even if 0; messages and optional

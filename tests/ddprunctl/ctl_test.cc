@@ -77,9 +77,7 @@ class CtlTest : public ::testing::Test {
 };
 
 TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
-  const TempDir folder;
-  const std::string event_log = folder.File("events");
-  StartServer({absl::StrCat("--event-log=", event_log)});
+  StartServer();
   const auto a = Node("2"), b = Node("2");
   for (Launcher* node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("/2 local=")) << node->Err();
 
@@ -94,7 +92,7 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   EXPECT_EQ(nodes[0]["job_id"], "job");
   EXPECT_EQ(Lines(Ctl({"spares"}).out), 1);
 
-  Process watch(CtlCommand({"events", "--follow", "job"}));
+  Process watch(CtlCommand({"events", "--follow", "--output=json", "job"}));
   ASSERT_TRUE(watch.WaitForOut("round.assigned")) << watch.Err();
   Do({"stop", "job"});
   ExpectEnd({a.get(), b.get()}, 143);
@@ -109,11 +107,11 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_TRUE(watch.WaitForErr("ddprunctl: lost the rendezvous server; trying again for 30s\n")) << watch.Err();
-  std::string names;
-  for (absl::string_view line : absl::StrSplit(ReadFile(event_log), '\n', absl::SkipEmpty())) {
-    names += nlohmann::json::parse(line)["event.name"].get<std::string>() + " ";
+  std::string kinds;
+  for (absl::string_view line : absl::StrSplit(watch.Out(), '\n', absl::SkipEmpty())) {
+    kinds += nlohmann::json::parse(line)["kind"].get<std::string>() + " ";
   }
-  EXPECT_TRUE(absl::StartsWith(names, "job.created node.joined node.joined round.assigned job.stopped ")) << names;
+  EXPECT_TRUE(absl::StartsWith(kinds, "job.created node.joined node.joined round.assigned job.stopped ")) << kinds;
 }
 
 TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {

@@ -126,7 +126,7 @@ TEST_F(OptionsTest, Values_AreTrimmedAndHomeIsExpanded) {
   EXPECT_EQ(options.listen, Strings{"127.0.0.1:1"});
   EXPECT_EQ(options.state_dir, "/home/me/state");
   EXPECT_EQ(options.credentials.token_file, "/home/me/t");
-  EXPECT_EQ(Parse({"--config", Write("c", "event-log = ~/events\n")}).event_log, "/home/me/events");
+  EXPECT_EQ(Parse({"--config", Write("c", "state-dir = ~/s\n")}).state_dir, "/home/me/s");
   EXPECT_TRUE(absl::StrContains(Error({"--state-dir=~you/state"}), "'~you/state': only your own home"));
   setenv("DDPRUN_TOKEN_FILE", "~/tokens\n", 1);
   Credentials credentials;
@@ -182,20 +182,6 @@ TEST_F(OptionsTest, Check_CredentialsAndDirectories) {
                                               dir_.File("none"), "; create it"));
   options.state_dir = dir_.File("token");
   EXPECT_EQ(CheckError(options), absl::StrCat("--state-dir ", dir_.File("token"), " is not a directory"));
-}
-
-TEST_F(OptionsTest, EventLog_MustBeWritable) {
-  const auto error = [](const std::string& path) { return CheckError({.event_log = path}); };
-  EXPECT_EQ(error(dir_.File("to_be_created")), "");
-  EXPECT_EQ(error("in_the_working_directory"), "");
-  EXPECT_EQ(error(Write("events", "x")), "");
-  EXPECT_EQ(error(dir_.path()), absl::StrCat("--event-log ", dir_.path(), " is a directory: name a file"));
-  const std::string no_folder = dir_.File("none/events");
-  EXPECT_EQ(error(no_folder),
-            absl::StrCat("--event-log ", no_folder, ": there is no directory ", dir_.File("none"), "; create it"));
-  if (geteuid() == 0) return;  // root may write everywhere
-  EXPECT_EQ(error("/etc/passwd"), "--event-log /etc/passwd: Permission denied");
-  EXPECT_EQ(error("/etc/events"), "--event-log /etc/events: can't create it in /etc: Permission denied");
 }
 
 TEST_F(OptionsTest, Token_FlagWinsOverVariablesWhichAreTaken) {

@@ -86,7 +86,7 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
       .waiting = absl::Seconds(1), .training = absl::Milliseconds(2500), .re_forming = absl::Seconds(3)};
   const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
   const std::string text =
-      MetricsText({.trouble = "disk full", .launchers = 4, .events_dropped = 6}, counts, {.cpu_seconds = 1.25}, jobs);
+      MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
   for (const char* line : {"\nddprun_leader 1\n",
                            "\nddprun_ready 0\n",
                            "\nddprun_state_store_healthy 0\n",
@@ -109,8 +109,7 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
                            "\nddprun_job_time_seconds{job_id=\"w\",phase=\"starting\"} 0\n",
                            "\nddprun_job_time_seconds{job_id=\"w\",phase=\"training\"} 2.5\n",
                            "\nddprun_job_time_seconds{job_id=\"w\",phase=\"re_forming\"} 3\n",
-                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"lost\"} 0\n",
-                           "\nddprun_event_log_dropped_total 6\n"}) {
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"lost\"} 0\n"}) {
     EXPECT_TRUE(absl::StrContains(text, line)) << line << "\nin\n" << text;
   }
   EXPECT_FALSE(absl::StrContains(text, "done"));
