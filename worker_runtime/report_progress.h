@@ -21,7 +21,7 @@ struct StepProgress {
 //   ddprun::ReportProgress({.step = step, .phase = "backward"});
 //
 // Does nothing without a launcher that supports it. Never blocks: beyond 500 reports a second, or while the launcher is
-// behind, newer reports replace older ones. Thread-safe. ProgressLine::Update also reports the step.
+// behind, newer reports replace older ones. Thread-safe.
 void ReportProgress(const StepProgress& progress);
 
 }  // namespace ddprun

@@ -46,7 +46,6 @@ Flags ReadFlags(int argc, char** argv) {
   app.add_option("--snapshot-every", train.snapshot_every, "steps between snapshots")->check(examples::AtLeast(1));
   app.add_option("--log-every", train.log_every, "steps between lines of output")->check(examples::AtLeast(1));
   app.add_option("--tensorboard", train.tensorboard, "folder for TensorBoard's event files");
-  app.add_option("--profile", train.profile, "folder for a profiler trace of each rank's steps 3 to 5");
   app.add_option("--sample", train.sample, "characters to write at the end")->check(examples::AtLeast(0));
   examples::AddCommonFlags(app, &flags.common);
   examples::ParseFlags(app, argc, argv);

@@ -16,14 +16,12 @@
 #include "worker_runtime/extras/amp/autocast.h"
 #include "worker_runtime/extras/amp/grad_scaler.h"
 #include "worker_runtime/extras/metrics/metrics.h"
-#include "worker_runtime/extras/metrics/progress_line.h"
 #include "worker_runtime/extras/metrics/summary_writer.h"
 #include "worker_runtime/extras/nn/clip_grad_norm.h"
-#include "worker_runtime/extras/nn/nan_detector.h"
 #include "worker_runtime/extras/nn/parameters.h"
 #include "worker_runtime/extras/optim/adamw.h"
 #include "worker_runtime/extras/optim/lambda_lr.h"
-#include "worker_runtime/extras/profiler/profile_steps.h"
+#include "worker_runtime/report_progress.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
 #include "worker_runtime/training.h"
@@ -39,17 +37,8 @@ int MainThatSpawns() {
   return status.ok() ? 0 : 1;
 }
 
-absl::Status CheckedStep(ddprun::Worker& worker, ddprun::NanDetector& nan_detector, const at::Tensor& loss,
-                         ddprun::AdamW& optimizer) {
-  loss.backward();
-  DDPRUN_RETURN_IF_ERROR(nan_detector.Check(loss, *worker.group()));
-  optimizer.step();
-  return absl::OkStatus();
-}
-
 absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps) {
   ddprun::Metrics metrics;
-  ddprun::ProgressLine progress(worker.env().rank, {.total_steps = steps, .first_step = step});
   DDPRUN_ASSIGN_OR_RETURN(
       auto writer, ddprun::SummaryWriter::Create(worker.env().rank, {.folder = "runs/7", .purge_step = step + 1}));
   while (step < steps) {
@@ -57,19 +46,9 @@ absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps
     ++step;
     if (step % 100 == 0) {
       DDPRUN_ASSIGN_OR_RETURN(const auto values, metrics.Reduce(*worker.group()));
-      progress.SetMetrics(values);
       DDPRUN_RETURN_IF_ERROR(writer->AddScalars(values, step));
     }
-    progress.Update(step);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ProfiledTraining(ddprun::Worker& worker, int64_t step, int64_t steps) {
-  DDPRUN_ASSIGN_OR_RETURN(auto profiler, ddprun::ProfileSteps::Create(*worker.group(), {.folder = "runs/7"}));
-  for (; step < steps; ++step) {
-    TrainStep();
-    DDPRUN_RETURN_IF_ERROR(profiler->Step());
+    ddprun::ReportProgress({.step = step});
   }
   return absl::OkStatus();
 }

@@ -4,19 +4,14 @@
 // Parts of Python's PyTorch that LibTorch lacks. Including single headers instead compiles faster.
 #include "worker_runtime/extras/amp/autocast.h"
 #include "worker_runtime/extras/amp/grad_scaler.h"
-#include "worker_runtime/extras/data/token_file.h"
 #include "worker_runtime/extras/metrics/metrics.h"
-#include "worker_runtime/extras/metrics/progress_line.h"
 #include "worker_runtime/extras/metrics/summary_writer.h"
 #include "worker_runtime/extras/nn/clip_grad_norm.h"
 #include "worker_runtime/extras/nn/linear.h"
-#include "worker_runtime/extras/nn/nan_detector.h"
-#include "worker_runtime/extras/nn/nan_in_forward.h"
 #include "worker_runtime/extras/nn/parameters.h"
 #include "worker_runtime/extras/nn/sync_batch_norm.h"
 #include "worker_runtime/extras/optim/adamw.h"
 #include "worker_runtime/extras/optim/lambda_lr.h"
 #include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
-#include "worker_runtime/extras/profiler/profile_steps.h"
 
 #endif  // DDPRUN_WORKER_RUNTIME_EXTRAS_EXTRAS_H_

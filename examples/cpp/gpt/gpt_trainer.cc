@@ -17,7 +17,6 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/profiler/profile_steps.h"
 
 namespace gpt {
 namespace {
@@ -115,14 +114,8 @@ absl::Status Trainer::SaveSnapshot() {
 absl::Status Trainer::Train() {
   const ddprun::SteadyTime began = ddprun::SteadyNow();
   const int64_t first = step_;
-  std::unique_ptr<ddprun::ProfileSteps> profiler;
-  if (!options_.profile.empty()) {
-    const ddprun::ProfileOptions steps = {.folder = options_.profile, .first_step = step_};
-    DDPRUN_ASSIGN_OR_RETURN(profiler, ddprun::ProfileSteps::Create(*worker_.group(), steps));
-  }
   while (step_ < options_.steps) {
     const at::Tensor loss = Step(NextBatch());
-    if (profiler != nullptr) DDPRUN_RETURN_IF_ERROR(profiler->Step());
     const bool last = step_ == options_.steps;
     if (step_ % options_.log_every == 0 || step_ == 1 || last) {
       const double seconds = absl::ToDoubleSeconds(ddprun::SteadyNow() - began);

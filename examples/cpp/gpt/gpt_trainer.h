@@ -37,7 +37,6 @@ struct TrainOptions {
   int64_t snapshot_every = 50;  // steps
   int64_t log_every = 20;       // steps
   std::string tensorboard;      // folder of event files; empty: none
-  std::string profile;          // folder of traces; empty: none
   int64_t sample = 300;         // characters to write at the end
 };
 

@@ -5,11 +5,8 @@
 #include <string>
 
 #include "tests/simgpu/features/features.h"
-#include "tests/simgpu/features/net.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/extras/metrics/metrics.h"
-#include "worker_runtime/extras/nn/nan_detector.h"
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/process_group/tensor_collectives.h"
 
@@ -75,7 +72,7 @@ absl::Status UseCollectives(Worker& worker) {
   return absl::OkStatus();
 }
 
-absl::Status UseMetricsAndNanDetector(Worker& worker) {
+absl::Status UseMetrics(Worker& worker) {
   const int rank = worker.env().rank;
   Metrics metrics;
   for (int i = 0; i < 3; ++i) {
@@ -85,19 +82,6 @@ absl::Status UseMetricsAndNanDetector(Worker& worker) {
   }
   DDPRUN_ASSIGN_OR_RETURN(auto values, metrics.Reduce(*worker.group()));
   printf("metrics rank %d: loss %.6f host %.3f tokens %g\n", rank, values["loss"], values["host"], values["tokens"]);
-  Net net;
-  net->to(worker.device());
-  DDPRUN_ASSIGN_OR_RETURN(auto ddp, MakeDistributedDataParallel(net, worker.group()));
-  NanDetector detector(net);
-  for (int i = 0; i < 3; ++i) {
-    ddp->zero_grad();
-    at::Tensor x = Data(worker, i, 6, 8);
-    if (i == 2 && rank == 1) x = x / 0;
-    const at::Tensor loss = ddp->forward(x).pow(2).mean();
-    loss.backward();
-    const absl::Status status = detector.Check(loss, *worker.group());
-    printf("NanDetector rank %d step %d: %s\n", rank, i, std::string(status.message()).c_str());
-  }
   return absl::OkStatus();
 }
 

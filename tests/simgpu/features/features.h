@@ -12,7 +12,7 @@ namespace ddprun::testing {
 
 absl::Status TrainAllWays(Worker& worker);  // DDP's options, hooks, AMP, ZeRO, joins ...
 absl::Status UseCollectives(Worker& worker);
-absl::Status UseMetricsAndNanDetector(Worker& worker);
+absl::Status UseMetrics(Worker& worker);
 absl::Status UseTrainingState(Worker& worker);
 absl::Status UseCheckpoints(Worker& worker, const std::string& folder);
 

@@ -15,7 +15,7 @@ namespace {
 absl::Status UseAll(Worker& worker, const std::string& folder) {
   DDPRUN_RETURN_IF_ERROR(TrainAllWays(worker));
   DDPRUN_RETURN_IF_ERROR(UseCollectives(worker));
-  DDPRUN_RETURN_IF_ERROR(worker.group()->Try("metrics", [&] { return UseMetricsAndNanDetector(worker); }));
+  DDPRUN_RETURN_IF_ERROR(worker.group()->Try("metrics", [&] { return UseMetrics(worker); }));
   DDPRUN_RETURN_IF_ERROR(worker.group()->Try("state", [&] { return UseTrainingState(worker); }));
   return UseCheckpoints(worker, folder);
 }
