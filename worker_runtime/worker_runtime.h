@@ -11,7 +11,6 @@
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/ddp/power_sgd.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/extras/extras.h"

@@ -16,7 +16,6 @@
 #include "worker_runtime/ddp/all_reduce_speed.h"
 #include "worker_runtime/ddp/bucket_policy.h"
 #include "worker_runtime/ddp/ddp_state.h"
-#include "worker_runtime/ddp/join.h"
 #include "worker_runtime/ddp/model_agreement.h"
 #include "worker_runtime/ddp/output_sink.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
@@ -190,10 +189,8 @@ void DdpCore::PreForward() {
     state.logger->set_runtime_stats_and_log();
     state.reducer->prepare_for_forward();
   }
-  if (state.joining.has_value()) JoinNotifyForward(state);
   if (with_grad) state.reducer->rebuild_buckets();
-  if (BuffersNeedSync(state)) BroadcastBuffers(state, state.joining.has_value() ? JoinRankOfBuffers(state) : 0);
-  if (state.joining.has_value()) JoinAnnounceGradientSync(state);
+  if (BuffersNeedSync(state)) BroadcastBuffers(state, 0);
 }
 
 void DdpCore::PostForward(absl::Span<at::Tensor* const> outputs) {
@@ -242,10 +239,6 @@ absl::Status DdpCore::RegisterCommHook(CommHook hook) {
     state_->has_hook = true;
     return absl::OkStatus();
   });
-}
-
-absl::Status DdpCore::Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options) {
-  return RunJoin(*state_, options, loop);
 }
 
 BucketLayout DdpCore::bucket_layout() const { return state_->reducer->layout(); }

@@ -12,7 +12,6 @@
 #include "absl/types/span.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/ddp_options.h"
-#include "worker_runtime/ddp/join_options.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace torch::nn {
@@ -42,7 +41,6 @@ class DdpCore {
 
   void ZeroGrad(bool set_to_none);
   absl::Status RegisterCommHook(CommHook hook);
-  absl::Status Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options);
   BucketLayout bucket_layout() const;
   std::optional<double> bucket_cap_mb() const;
   bool require_backward_grad_sync() const;

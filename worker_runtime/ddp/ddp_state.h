@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "worker_runtime/ddp/forward_check.h"
-#include "worker_runtime/ddp/join_options.h"
 #include "worker_runtime/ddp/module_tensors.h"
 #include "worker_runtime/ddp/reducer.h"
 #include "worker_runtime/process_group/process_group.h"
@@ -16,12 +15,6 @@ namespace ddprun {
 
 // State shared by the parts of a DistributedDataParallel. Internal to this directory.
 struct DdpState {
-  // State of a running Join.
-  struct Joining {
-    JoinOptions options;
-    absl::Status early_termination;  // names the ranks that ran out of inputs, if any
-  };
-
   DdpState() = default;
   DdpState(const DdpState&) = delete;
   DdpState& operator=(const DdpState&) = delete;
@@ -52,7 +45,6 @@ struct DdpState {
   // Time at which each parameter last became ready, as of the end of the last forward. If it is unchanged since, the
   // parameter did not become ready in this backward.
   std::vector<int64_t> ready_times;
-  std::optional<Joining> joining;
 };
 
 // Sets all buffers to those of `root`. Collective. Throws like LibTorch.

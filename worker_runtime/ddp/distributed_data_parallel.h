@@ -20,7 +20,6 @@
 #include "worker_runtime/ddp/ddp_core.h"
 #include "worker_runtime/ddp/ddp_options.h"
 #include "worker_runtime/ddp/distributed_model.h"
-#include "worker_runtime/ddp/join_options.h"
 #include "worker_runtime/ddp/outputs.h"
 #include "worker_runtime/process_group/process_group.h"
 
@@ -152,7 +151,7 @@ class DistributedDataParallel final : public DistributedModel {
   absl::Status RegisterCommHook(CommHook hook) {
     return RegisterCommHook([hook = std::move(hook)] { return hook; });
   }
-  // Same, for a hook with a state that belongs to one group, such as PowerSGD's: `make` is called for each group.
+  // Same, for a hook with a state that belongs to one group: `make` is called for each group.
   absl::Status RegisterCommHook(std::function<CommHook()> make) {
     if (make_hook_ != nullptr) {
       return absl::FailedPreconditionError(
@@ -163,16 +162,6 @@ class DistributedDataParallel final : public DistributedModel {
     }
     make_hook_ = std::move(make);
     return absl::OkStatus();
-  }
-
-  // Supports uneven inputs, like Python's join: runs `loop`, in which this rank trains on all of its batches through
-  // this object. A rank that has finished shadows the collectives of the others until all have finished; then all ranks
-  // get the model of the last one. The caller's own collectives are not shadowed, so the loop must not contain any.
-  // Collective.
-  // Errors: those that `loop` returned or threw; OutOfRange, with the ranks that ran out of inputs, if
-  // options.throw_on_early_termination is set; otherwise those of ProcessGroup's operations.
-  absl::Status Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options = {}) {
-    return core().Join(loop, options);
   }
 
   // Pass it as DdpOptions::initial_bucket_layout to continue a run with the same bits in another process.

@@ -14,7 +14,6 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/ddp/power_sgd.h"
 #include "worker_runtime/extras/amp/autocast.h"
 #include "worker_runtime/extras/amp/grad_scaler.h"
 #include "worker_runtime/extras/nn/clip_grad_norm.h"
@@ -35,7 +34,6 @@ struct Way {
   bool sync_norm = false;
   bool zero = false;
   bool accumulate = false;  // two backwards per step, the first without communication
-  bool join = false;        // ranks make different numbers of steps
   bool skip_layer = false;  // a layer is used by every other rank
   std::optional<at::ScalarType> amp = std::nullopt;
   bool scaler = false;  // and an overflow in step 3
@@ -43,9 +41,6 @@ struct Way {
 };
 
 std::vector<Way> Ways() {
-  const auto power_sgd = [] {
-    return (*PowerSgd::Create({.matrix_approximation_rank = 2, .start_power_sgd_iter = 3}))->Hook();
-  };
   return {
       {.name = "plain"},
       {.name = "bucket views", .options = {.gradient_as_bucket_view = true}},
@@ -57,7 +52,6 @@ std::vector<Way> Ways() {
        .net = {.use_all_parameters = false},
        .skip_layer = true},
       {.name = "no_sync", .accumulate = true},
-      {.name = "join", .join = true},
       {.name = "BatchNorm", .net = {.batch_norm = true}},
       {.name = "SyncBatchNorm", .sync_norm = true},
       {.name = "ZeRO", .zero = true},
@@ -66,7 +60,6 @@ std::vector<Way> Ways() {
       {.name = "scaler", .scaler = true},
       {.name = "fp16 hook", .hook = [] { return Fp16CompressHook(); }},
       {.name = "bf16 hook", .hook = [] { return Bf16CompressHook(); }},
-      {.name = "PowerSGD", .steps = 12, .hook = power_sgd},
   };
 }
 
@@ -84,7 +77,7 @@ class Training {
     DDPRUN_ASSIGN_OR_RETURN(ddp_, MakeDistributedDataParallel(net_, worker_.group(), way_.options));
     if (way_.hook) DDPRUN_RETURN_IF_ERROR(ddp_->RegisterCommHook(way_.hook()));
     MakeOptimizer();
-    DDPRUN_RETURN_IF_ERROR(way_.join ? Join() : MakeSteps());
+    DDPRUN_RETURN_IF_ERROR(MakeSteps());
     printf("%s rank %d: sum %.6f loss %.6f norm %.5f skipped %d scale %g\n", way_.name.c_str(), worker_.env().rank,
            Sum(*net_), loss_, norm_, skipped_, way_.scaler ? scaler_.scale() : 0);
     return absl::OkStatus();
@@ -137,17 +130,6 @@ class Training {
     norm_ = norm.item<double>();
     loss_ = loss.item<double>();
     return absl::OkStatus();
-  }
-
-  absl::Status Join() {
-    return ddp_->Join([&]() -> absl::Status {
-      for (int step = 0; step < way_.steps + 3 * worker_.env().rank; ++step) {
-        ddp_->zero_grad();
-        Forward(step).backward();
-        optimizer_->step();
-      }
-      return absl::OkStatus();
-    });
   }
 
   Worker& worker_;

@@ -20,7 +20,6 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/ddp/power_sgd.h"
 #include "worker_runtime/extras/amp/autocast.h"
 #include "worker_runtime/extras/amp/grad_scaler.h"
 #include "worker_runtime/extras/nn/clip_grad_norm.h"
@@ -88,16 +87,6 @@ CommHook HookOf(const std::string& name) {
   return AllReduceHook();
 }
 
-PowerSgdOptions PowerSgdOptionsOf(const Settings& settings) {
-  PowerSgdOptions options;
-  options.matrix_approximation_rank = settings.Number("rank", 1);
-  options.start_power_sgd_iter = settings.Number("start", 2);
-  options.use_error_feedback = settings.Number("feedback", 1) == 1;
-  options.warm_start = settings.Number("warm", 1) == 1;
-  options.orthogonalization_epsilon = settings.Real("epsilon", 0);
-  return options;
-}
-
 // One run of one model. `loss` runs forward and computes the loss of batch `number`.
 template <typename M>
 class Run {
@@ -111,14 +100,8 @@ class Run {
     absl::StatusOr<std::shared_ptr<Ddp>> ddp =
         MakeDistributedDataParallel(module, worker_.group(), OptionsOf(settings_));
     if (!ddp.ok()) return ddp.status();
-    std::shared_ptr<PowerSgd> power_sgd;
     if (settings_.Has("hook")) {
-      CommHook hook = HookOf(settings_.Text("hook", ""));
-      if (settings_.Text("hook", "") == "power_sgd") {
-        DDPRUN_ASSIGN_OR_RETURN(power_sgd, PowerSgd::Create(PowerSgdOptionsOf(settings_)));
-        hook = power_sgd->Hook();
-      }
-      DDPRUN_RETURN_IF_ERROR((*ddp)->RegisterCommHook(std::move(hook)));
+      DDPRUN_RETURN_IF_ERROR((*ddp)->RegisterCommHook(HookOf(settings_.Text("hook", ""))));
     }
     std::unique_ptr<torch::optim::Optimizer> optimizer = OptimizerOf(settings_, *module);
     if (settings_.Number("lambda", 0) == 1) {
@@ -129,23 +112,10 @@ class Run {
                                                                .growth_interval = settings_.Number("growth", 2000)});
     }
     torch::manual_seed(1000 + worker_.env().rank);  // dropout
-    const auto loop = [&]() -> absl::Status {
-      const int less = settings_.Number("join", 0) == 1 ? 2 * worker_.env().rank : 0;
-      for (int step = 0; step < settings_.Number("steps", 6) - less; ++step) Step(**ddp, *optimizer, step, loss);
+    return worker_.group()->Try("training", [&] {
+      for (int step = 0; step < settings_.Number("steps", 6); ++step) Step(**ddp, *optimizer, step, loss);
       return absl::OkStatus();
-    };
-    if (settings_.Number("join", 0) == 0) {
-      DDPRUN_RETURN_IF_ERROR(worker_.group()->Try("training", loop));
-      if (power_sgd == nullptr) return absl::OkStatus();
-      const PowerSgd::Stats& stats = power_sgd->compression_stats();
-      out_ << absl::StrFormat("%s sent %d of %d bytes\n", settings_.name(), stats.bytes_after, stats.bytes_before);
-      return absl::OkStatus();
-    }
-    JoinOptions options;
-    options.divide_by_initial_world_size = settings_.Number("divide", 1) == 1;
-    absl::Status status = (*ddp)->Join(loop, options);
-    out_ << absl::StrFormat("%s joined %08x\n", settings_.name(), Checksum(*module));
-    return status;
+    });
   }
 
  private:

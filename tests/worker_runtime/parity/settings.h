@@ -21,10 +21,8 @@ namespace ddprun::testing {
 //   zero            1: zero_grad fills with zeros instead of removing the gradients
 //   clip, dropout, lr
 //   accumulate      backward passes per step, all but the last under no_sync
-//   hook            allreduce, fp16, bf16; power_sgd with rank, start, feedback=0, warm=0, epsilon, which writes the
-//                   bytes
+//   hook            allreduce, fp16, bf16
 //   branch          alternate, same
-//   join            1: rank r makes 2 r steps less; divide=0: averages over the ranks that still train
 //   expect          differs: a known exception, explained in docs/ddp_parity.md
 //   steps, layers, width, block   of the run, of the GPT
 class Settings {

@@ -8,7 +8,6 @@ import math
 import os
 import struct
 import sys
-import types
 import zlib
 
 import torch
@@ -16,7 +15,7 @@ import torch._dynamo  # DistributedDataParallel imports it, which takes as long 
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import gpt_model
@@ -161,24 +160,6 @@ def bf16_hook(group, bucket):
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
-class Reduced:
-    """A completed all-reduce, which replaces the asynchronous one of powerSGD_hook.
-
-    It waits for all-reduces in the callbacks of others. Over Gloo these run on the threads that all-reduce, until none
-    is left.
-    """
-
-    def __init__(self, tensor, group, async_op):
-        dist.all_reduce(tensor, group=group)
-        self.future = torch.futures.Future()
-        self.future.set_result([tensor])
-
-    def get_future(self):
-        return self.future
-
-
-powerSGD_hook.dist = types.SimpleNamespace(all_reduce=Reduced, group=dist.group)
-
 HOOKS = {
     "allreduce": default_hooks.allreduce_hook,
     "fp16": default_hooks.fp16_compress_hook,
@@ -240,18 +221,7 @@ class Run:
             find_unused_parameters=self.number("find", 0) == 1,
         )
         if "hook" in self.settings:
-            if self.settings["hook"] == "power_sgd":
-                state = powerSGD_hook.PowerSGDState(
-                    None,
-                    matrix_approximation_rank=self.number("rank", 1),
-                    start_powerSGD_iter=self.number("start", 2),
-                    use_error_feedback=self.number("feedback", 1) == 1,
-                    warm_start=self.number("warm", 1) == 1,
-                    orthogonalization_epsilon=float(self.settings.get("epsilon", 0)),
-                )
-                ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-            else:
-                ddp.register_comm_hook(None, HOOKS[self.settings["hook"]])
+            ddp.register_comm_hook(None, HOOKS[self.settings["hook"]])
         optimizer = optimizer_of(self.settings, module)
         self.scheduler = self.scaler = None
         if self.number("lambda", 0) == 1:
@@ -262,19 +232,8 @@ class Run:
                 "cpu", init_scale=float(self.settings["scaler"]), growth_interval=self.number("growth", 2000)
             )
         torch.manual_seed(1000 + self.rank)  # dropout
-        joins = self.number("join", 0) == 1
-        steps = self.number("steps", 6) - (2 * self.rank if joins else 0)
-        if not joins:
-            for step in range(steps):
-                self.step(ddp, optimizer, step)
-            if self.settings.get("hook") == "power_sgd":
-                _, before, after = state.compression_stats()  # numbers of float32
-                self.out.write("%s sent %d of %d bytes\n" % (self.settings["name"], 4 * after, 4 * before))
-            return
-        with ddp.join(divide_by_initial_world_size=self.number("divide", 1) == 1):
-            for step in range(steps):
-                self.step(ddp, optimizer, step)
-        self.out.write("%s joined %08x\n" % (self.settings["name"], checksum(module)))
+        for step in range(self.number("steps", 6)):
+            self.step(ddp, optimizer, step)
 
     def step(self, ddp, optimizer, step):
         if self.number("sched", 0) == 1:
