@@ -201,10 +201,8 @@ class Commands {
     request.set_follow(follow);
     const auto reader = target.control->WatchEvents(target.context, request);
     reader->WaitForInitialMetadata();
-    // An older server, which does not send this, is recognized by its first event.
-    bool leads = target.context->GetServerInitialMetadata().count(rendezvous::kServerMarker) > 0;
-    for (v1::Event event; reader->Read(&event); leads = true) take(event);
-    if (leads) Answered();
+    if (target.context->GetServerInitialMetadata().count(rendezvous::kServerMarker) > 0) Answered();
+    for (v1::Event event; reader->Read(&event);) take(event);
     return reader->Finish();
   }
 

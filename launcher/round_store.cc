@@ -75,8 +75,7 @@ void RoundStore::BeginRound(const rendezvous::Assignment& assignment) {
   unregistered_ = assignment;
   // Stores of other nodes stay open, unused: a later Ready may announce the same port again.
   if (assignment.group_rank() != 0) return;
-  const bool nodes_know_secret = assignment.store_secret() == secret_;
-  server_->BeginRound(assignment.round(), assignment.world_size(), nodes_know_secret);
+  server_->BeginRound(assignment.round(), assignment.world_size());
   waits_.StartRound(assignment.world_size());
 }
 

@@ -303,22 +303,6 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
 
-// Flags of earlier versions that are given in another way now.
-struct MovedFlag {
-  const char* name;
-  const char* replacement;
-};
-constexpr MovedFlag kMovedFlags[] = {
-    {"restart-window", "--rdzv-conf=restart_window=SECONDS"},
-    {"restart-backoff", "--rdzv-conf=restart_backoff=SECONDS"},
-    {"max-failures-at-step", "--rdzv-conf=max_failures_at_step=N"},
-    {"node-cooldown", "--rdzv-conf=node_cooldown=SECONDS"},
-    {"hang-timeout", "--on-hang=report:SECONDS or --on-hang=restart:SECONDS"},
-    {"keep-orphans", "DDPRUN_KEEP_ORPHANS=1 in the environment"},
-};
-
-std::string MovedText(const MovedFlag& moved) { return absl::StrCat("--", moved.name, " is now ", moved.replacement); }
-
 }  // namespace
 
 absl::Span<const Flag> Flags() { return kFlags; }
@@ -337,15 +321,6 @@ std::string PetVariable(string_view flag) {
   return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})));
 }
 
-absl::Status CheckMovedVariables(const EnvironmentLookup& environment) {
-  for (const MovedFlag& moved : kMovedFlags) {
-    const std::string variable = PetVariable(moved.name);
-    if (environment(variable).value_or("").empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("unknown variable ", variable, ": ", MovedText(moved)));
-  }
-  return absl::OkStatus();
-}
-
 std::string UnknownFlagText(string_view given) {
   const string_view shown = given.substr(0, given.find('='));
   // Without the dashes in front, which may be typographic ones, and what can't be part of a name.
@@ -353,9 +328,6 @@ std::string UnknownFlagText(string_view given) {
   const auto* const first = std::find_if(shown.begin(), shown.end(), absl::ascii_isalnum);
   const std::string name = absl::AsciiStrToLower(
       absl::StrReplaceAll(string_view(first, std::find_if_not(first, shown.end(), is_in_name) - first), {{"_", "-"}}));
-  for (const MovedFlag& moved : kMovedFlags) {
-    if (name == moved.name) return absl::StrCat("unknown flag ", Quoted(shown), ": ", MovedText(moved));
-  }
   std::vector<std::string> names = {"help", "print-completion", "version"};
   for (const Flag& flag : kFlags) names.push_back(flag.name);
   const std::optional<std::string> nearest = NearestWord(name, names);

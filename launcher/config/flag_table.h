@@ -50,11 +50,7 @@ absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options
 // "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
 std::string PetVariable(absl::string_view flag);
 
-// InvalidArgument: the environment has the PET_ variable of a flag that has moved. One line that names the replacement.
-absl::Status CheckMovedVariables(const EnvironmentLookup& environment);
-
-// Error text for `given` (such as "--nnode=2"), which is not a flag, with what replaced it, the nearest flag or other
-// advice.
+// Error text for `given` (such as "--nnode=2"), which is not a flag, with the nearest flag or other advice.
 std::string UnknownFlagText(absl::string_view given);
 
 }  // namespace ddprun::launcher

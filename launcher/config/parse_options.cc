@@ -223,7 +223,6 @@ class Parser {
   }
 
   absl::Status SetAll(const EnvironmentLookup& environment, ParsedOptions* parsed) const {
-    if (absl::Status status = CheckMovedVariables(environment); !status.ok()) return status;
     for (const auto& [flag, option] : options_) {
       std::string source = absl::StrCat("--", flag->name);
       std::optional<std::string> value;

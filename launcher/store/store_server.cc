@@ -85,9 +85,8 @@ StoreServer::StoreServer(StoreOptions options, Listener listener, UniqueFd epoll
 
 StoreServer::~StoreServer() = default;
 
-void StoreServer::BeginRound(uint64_t round, int world_size, bool nodes_know_secret) {
+void StoreServer::BeginRound(uint64_t round, int world_size) {
   join_watch_.BeginRound(round, world_size);
-  nodes_know_secret_ = nodes_know_secret;
   std::vector<ClientId> early;
   for (const auto& [id, connection] : connections_) {
     if (connection->registration != nullptr) early.push_back(id);
@@ -370,19 +369,17 @@ size_t StoreServer::Register(Connection& connection) {
   }
   pending_.Remove(connection.id());
   if (address != kThisHost) {
-    // Trust additional addresses only if the node has proved to belong to the round.
-    const std::vector<std::string> others = nodes_know_secret_ ? node->addresses : std::vector<std::string>();
-    nodes_.Add(address, others, static_cast<int>(node->pids.size()));
+    nodes_.Add(address, node->addresses, static_cast<int>(node->pids.size()));
     if (connection.stranger && !Admit(connection)) CloseLater(connection);
     ServeHeld(address);
-    for (const std::string& other : others) ServeHeld(other);
+    for (const std::string& other : node->addresses) ServeHeld(other);
   }
   Send(connection, std::string(1, static_cast<char>(kRegistered)));
   return 1;
 }
 
 absl::Status StoreServer::CheckSecret(const NodeRegistration& node) const {
-  if (options_.secret.empty() || (node.secret.empty() && !nodes_know_secret_)) return absl::OkStatus();
+  if (options_.secret.empty()) return absl::OkStatus();
   if (SecretsEqual(node.secret, options_.secret)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("host ", node.host, " registered without the secret of this store: it is not in this round"));

@@ -92,9 +92,8 @@ class StoreServer {
   int connections() const { return static_cast<int>(connections_.size()); }
 
   // Starts the round, see JoinWatch. Other nodes register over the network (RegistrationClient); registrations that
-  // arrived earlier are held until this call. `nodes_know_secret`: false if the rendezvous server is too old to pass
-  // the secret on; then any host may register, but only its own address. REQUIRES: called once.
-  void BeginRound(uint64_t round, int world_size, bool nodes_know_secret);
+  // arrived earlier are held until this call. REQUIRES: called once.
+  void BeginRound(uint64_t round, int world_size);
   absl::Status RegisterLocal(const NodeRegistration& node);
   int Joined() const { return join_watch_.Joined(); }
   std::vector<MissingRank> Missing() const { return join_watch_.Missing(); }
@@ -160,7 +159,6 @@ class StoreServer {
   size_t connection_bytes_ = 0;  // sum of Connection::counted_bytes
   KeyValue key_value_;
   JoinWatch join_watch_;
-  bool nodes_know_secret_ = true;
   SocketOwner socket_owner_;
   RoundNodes nodes_;
   PendingConnections pending_;

@@ -33,17 +33,6 @@ TEST(UnknownFlagText, NearFlag_IsSuggested) {
   for (const auto& [flag, meant] : kNear) EXPECT_TRUE(absl::EndsWith(UnknownFlagText(flag), meant)) << flag;
 }
 
-TEST(CheckMovedVariables, VariableIsSet_NamesTheReplacement) {
-  const auto with = [](const std::string& set) {
-    return CheckMovedVariables([=](const std::string& name) -> std::optional<std::string> {
-      return name == set ? std::make_optional<std::string>("1") : std::nullopt;
-    });
-  };
-  EXPECT_EQ(with("PET_NODE_COOLDOWN").message(),
-            "unknown variable PET_NODE_COOLDOWN: --node-cooldown is now --rdzv-conf=node_cooldown=SECONDS");
-  for (const Flag& flag : Flags()) EXPECT_TRUE(with(PetVariable(flag.name)).ok()) << flag.name;
-}
-
 TEST(UnknownFlagText, NothingNear_PointsToHelp) {
   EXPECT_TRUE(absl::StrContains(UnknownFlagText("--learning-rate=0.1"), "'--learning-rate': see ddprun --help"));
   for (const char* dashes : {"---", "-"}) EXPECT_FALSE(UnknownFlagText(dashes).empty());

@@ -68,14 +68,6 @@ const std::vector<BadInput>& BadInputs() {
       {{"--log-dir=~other/logs", "x"}, {"--log-dir: '~other/logs'", "write the whole path"}},
       {{"--log-dir=~/logs", "x"}, {"--log-dir: '~/logs'", "HOME is not set"}},
       // flags that have moved
-      {{"--restart-window=60", "x"}, {"unknown flag", "--restart-window is now --rdzv-conf=restart_window=SECONDS"}},
-      {{"--restart_backoff", "1", "x"}, {"--restart-backoff is now --rdzv-conf=restart_backoff=SECONDS"}},
-      {{"--node-cooldown=0", "x"}, {"--node-cooldown is now --rdzv-conf=node_cooldown=SECONDS"}},
-      {{"--max-failures-at-step=1", "x"}, {"--max-failures-at-step is now --rdzv-conf=max_failures_at_step=N"}},
-      {{"--hang-timeout=5", "x"}, {"--hang-timeout is now --on-hang=report:SECONDS or --on-hang=restart:SECONDS"}},
-      {{"--keep-orphans", "x"}, {"--keep-orphans is now DDPRUN_KEEP_ORPHANS=1 in the environment"}},
-      {{"x"}, {"PET_HANG_TIMEOUT", "--hang-timeout is now --on-hang=report:SECONDS"}, {{"PET_HANG_TIMEOUT", "5"}}},
-      {{"x"}, {"PET_KEEP_ORPHANS", "--keep-orphans is now DDPRUN_KEEP_ORPHANS=1"}, {{"PET_KEEP_ORPHANS", "1"}}},
       // missing values
       {{"--nnodes"}, {"--nnodes", "needs a value"}},
       {{"x", "--nnodes"}, {}},  // the script's own: no error, see below

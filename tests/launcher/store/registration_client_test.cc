@@ -35,7 +35,7 @@ State RunUntilSettled(RegistrationClient& client, StoreServer* store) {
 class RegistrationClientTest : public testing::Test {
  protected:
   RegistrationClientTest() : store_(*StoreServer::Open({.address = "127.0.0.1", .log = [](LogLevel, auto) {}})) {
-    store_->BeginRound(3, 4, true);
+    store_->BeginRound(3, 4);
   }
   std::unique_ptr<RegistrationClient> Start(const NodeRegistration& node) {
     auto client = RegistrationClient::Start("127.0.0.1", store_->port(), node);
@@ -73,7 +73,7 @@ TEST_F(RegistrationClientTest, OnReady_BeforeTheRound_RegisteredWhenItBegins) {
   while (poll(&ready, 1, 0) > 0) (*early)->ProcessReady();
   EXPECT_EQ((*early)->connections(), 3);
   EXPECT_EQ((*client)->state(), State::kAwaitingReply);
-  (*early)->BeginRound(3, 2, true);
+  (*early)->BeginRound(3, 2);
   // One of the two has the ranks; the other one is refused, as it would be later.
   const State first = RunUntilSettled(**client, early->get());
   const State second = RunUntilSettled(**stranger, early->get());
@@ -83,7 +83,7 @@ TEST_F(RegistrationClientTest, OnReady_BeforeTheRound_RegisteredWhenItBegins) {
 
 TEST_F(RegistrationClientTest, OnReady_MostRanks_Registers) {
   store_ = *StoreServer::Open({.address = "127.0.0.1"});
-  store_->BeginRound(3, kMaxWorkersOfNode, true);
+  store_->BeginRound(3, kMaxWorkersOfNode);
   auto client = Start({3, 0, "b", std::vector<uint32_t>(kMaxWorkersOfNode, UINT32_MAX)});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
   EXPECT_EQ(store_->Missing().back().local_rank, kMaxWorkersOfNode - 1);
@@ -110,7 +110,7 @@ TEST_F(RegistrationClientTest, OnReady_NobodyListens_TriesUntilTheStoreIsThere) 
     (*client)->OnReady();
   }
   store_ = *StoreServer::Open({.address = "127.0.0.1", .first_port = port, .last_port = port});
-  store_->BeginRound(3, 4, true);
+  store_->BeginRound(3, 4);
   while (RunUntilSettled(**client, store_.get()) == State::kBackingOff) {
   }
   EXPECT_EQ((*client)->state(), State::kRegistered);
@@ -137,7 +137,7 @@ TEST_F(RegistrationClientTest, Start_HostName_Refused) {
 TEST(RegistrationClientIpv6, OnReady_OverIpv6_Registers) {
   auto store = StoreServer::Open({.address = "::1"});
   if (!store.ok()) GTEST_SKIP() << "this host has no IPv6: " << store.status();
-  (*store)->BeginRound(3, 2, true);
+  (*store)->BeginRound(3, 2);
   auto client = RegistrationClient::Start("::1", (*store)->port(), {3, 0, "b", {20, 21}});
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(RunUntilSettled(**client, store->get()), State::kRegistered) << (*client)->status();

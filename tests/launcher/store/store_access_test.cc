@@ -37,9 +37,9 @@ StoreOptions Options(absl::Duration patience = absl::Hours(1)) {
   return options;
 }
 
-void Begin(StoreOnLoop& store, bool nodes_know_secret = true) {
+void Begin(StoreOnLoop& store) {
   store.Call([&](StoreServer& server) {
-    server.BeginRound(1, 4, nodes_know_secret);
+    server.BeginRound(1, 4);
     return server.RegisterLocal({1, 0, "a", {10, 11}}).ok();
   });
 }
@@ -153,19 +153,6 @@ TEST(StoreAccess, Registration_BeforeTheRound_WaitsIfItHasTheSecret) {
   ASSERT_TRUE(launcher.Send(RegistrationBytes(NodeB())));
   Begin(store);
   EXPECT_EQ(launcher.Receive(1), Number(kRegistered));
-}
-
-// Older rendezvous servers do not distribute a secret. Then a launcher can only register its own address.
-TEST(StoreAccess, Registration_NodesDontKnowTheSecret_TakenForItsOwnAddress) {
-  StoreOnLoop store(Options(absl::Milliseconds(200)));
-  Begin(store, /*nodes_know_secret=*/false);
-  RawClient launcher(store.port(), /*hello=*/false, 0, kNodeB);
-  ASSERT_TRUE(Register(launcher, NodeB("")));
-  RawClient worker(store.port(), /*hello=*/true, 20, kNodeB);
-  EXPECT_EQ(worker.Ask(Add("/n", 1)), Number<int64_t>(1));
-  RawClient other(store.port(), /*hello=*/false, 0, kNodeBToo);
-  ASSERT_TRUE(Hello(other, 21));
-  EXPECT_EQ(other.Receive(1), "");
 }
 
 TEST(StoreAccess, Registration_OnAWorkersConnectionOrTwice_Refused) {

@@ -36,7 +36,7 @@ std::string Obey(const std::string& line, StoreServer& store) {
     uint64_t round = 0;
     int world = 0;
     in >> round >> world;
-    store.BeginRound(round, world, true);
+    store.BeginRound(round, world);
     return "ok";
   }
   if (command == "register") {

@@ -289,7 +289,7 @@ TEST(StoreServer, PollFd_NothingToDo_NotReadable) {
 TEST(StoreServer, Waiting_SaysWhoWaitsForWhom) {
   StoreOnLoop store;
   store.Call([](StoreServer& server) {
-    server.BeginRound(1, 2, true);
+    server.BeginRound(1, 2);
     return server.RegisterLocal({1, 0, "here", {4711, 4712}}).ok();
   });
   RawClient rank0(store.port(), true, 4711);
@@ -314,7 +314,7 @@ TEST(StoreServer, Missing_LocalWrapper_FoundByItsParents_AlsoIfTheyNeverEnd) {
   StoreOnLoop store(options);
   RawClient wrapped(store.port(), true, 30);  // before the round is known
   const auto missing = store.Call([](StoreServer& server) {
-    server.BeginRound(1, 2, true);
+    server.BeginRound(1, 2);
     EXPECT_TRUE(server.RegisterLocal({1, 0, "here", {10, 11}}).ok());
     return server.Missing();
   });
