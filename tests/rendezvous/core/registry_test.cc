@@ -366,6 +366,36 @@ TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
   EXPECT_EQ(kept.jobs[0].others.back(), "spare9");
 }
 
+TEST(RegistryTest, EndedJobRunsAgain_IsForgottenByItsLastEnd) {
+  TestRegistry registry;
+  const auto run = [&](const std::string& job) {
+    const Join node = Of(job, absl::StrCat("node of ", job));
+    const Effects start = registry.Join({node}, 1);
+    ASSERT_NE(FindAssign(start), nullptr) << job;
+    registry.Tell(node, NewWorkerFailed(FindAssign(start)->round(), TextProto("rank: 0", NewFailure())), 2);
+    registry.Close(node, 2);
+  };
+  run("x");
+  run("y");
+  // Another launcher, so that x begins again.
+  const Join again = Of("x", "again");
+  ASSERT_NE(FindAssign(registry.Join({again}, 100)), nullptr);
+  registry.Tell(again, NewWorkerFailed(registry.Get("x", 100)->round, TextProto("rank: 0", NewFailure())), 101);
+  for (size_t i = 2; i <= EndedJobs::kMaxJobs; ++i) run(absl::StrCat("job", i));
+  EXPECT_TRUE(registry.Get("x", 102).has_value());
+  EXPECT_FALSE(registry.Get("y", 102).has_value());
+}
+
+TEST(RegistryTest, GetJob_ShowsWhereItsTimeWent) {
+  TestRegistry registry;
+  const Join a = Of("x", "a", 2), b = Of("x", "b", 2);
+  registry.Join({a}, 0);
+  registry.Join({b}, 3);
+  const std::optional<JobView> view = registry.Get("x", 8);
+  EXPECT_EQ(view->goodput->waiting, absl::Seconds(3));
+  EXPECT_EQ(view->goodput->starting, absl::Seconds(5));
+}
+
 // Protocol 4.5: any node may have workers of the last round of a job that ended, if its record does not name them.
 TEST(RegistryTest, Restored_EndedJobWithoutItsNodes_NextRoundWaitsForAll) {
   TestRegistry before(At(0), true);
