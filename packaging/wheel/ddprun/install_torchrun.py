@@ -40,8 +40,8 @@ def in_place_module():
 
 def content(program):
     version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
-    # Harmless if ddprun has been removed, which leaves the folder if a Python with -O has written its .pyc there. ASCII,
-    # because Python reads it in the encoding of the locale.
+    # Harmless if ddprun has been removed, which leaves the folder if Python -O has written a .pyc there. ASCII, because
+    # Python reads it in the encoding of the locale.
     line = (
         "import os; os.path.isfile({2!a}) and (__import__('sys').path.insert(0, {0!a}), "
         "__import__('_ddprun_in_place').install({1!a}), __import__('sys').path.remove({0!a}))"

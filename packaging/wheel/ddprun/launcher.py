@@ -259,7 +259,7 @@ class _Job:
         # torch.distributed.run has made them values of the configuration; others are flags of ddprun alone.
         environment = {
             name: value
-            for name, value in process.environment().items()
+            for name, value in process.environment(self.work is None and not self.flags.get("no_python")).items()
             if not name.startswith("PET_") or name[len("PET_") :].lower() not in self.flags
         }
         environment["TORCHELASTIC_ERROR_FILE"] = error_file

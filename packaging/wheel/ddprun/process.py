@@ -10,6 +10,8 @@ import sys
 from types import FrameType
 from typing import Any, Callable, Mapping, Optional, Sequence
 
+from . import debugged_worker
+
 # Signals that the launcher handles.
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # Signals that a terminal sends to the whole foreground process group.
@@ -36,11 +38,16 @@ def program() -> str:
     raise FileNotFoundError(f"ddprun was not found at {' or '.join(candidates)}: reinstall ddprun")
 
 
-def environment() -> dict[str, str]:
-    """Returns the environment of a launcher whose workers run in this interpreter, as with torchrun."""
+def environment(starts_python: bool = True) -> dict[str, str]:
+    """Returns the environment of a launcher whose workers run in this interpreter, as with torchrun, and, if it starts
+    them, with this process's debugger."""
     variables = dict(os.environ)
     if sys.executable:
         variables["DDPRUN_PYTHON"] = sys.executable
+    python = debugged_worker.python_for_workers() if starts_python else None
+    if python is not None:
+        variables["PYTHON_EXEC"] = python
+        variables["PET_PRELOAD"] = "none"  # unless the command line has --preload
     return variables
 
 
