@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/reset_signals.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "ddprunctl/control_client.h"
@@ -330,4 +331,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace ddprun::ctl
 
-int main(int argc, char** argv) { return ddprun::ctl::Main(argc, argv); }
+int main(int argc, char** argv) {
+  ddprun::ResetSignals();
+  return ddprun::ctl::Main(argc, argv);
+}

@@ -28,6 +28,7 @@
 #include "base/given_value.h"
 #include "base/log.h"
 #include "base/random_id.h"
+#include "base/reset_signals.h"
 #include "base/secret.h"
 #include "base/steady_time.h"
 #include "launcher/agent.h"
@@ -277,6 +278,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
 }  // namespace ddprun::launcher
 
 int main(int argc, char** argv) {
+  ddprun::ResetSignals();
   ddprun::launcher::Guard::RunIfAsked(argc, argv);
   // Abseil packages of distributions enable deadlock detection, which slows down every lock of gRPC's mutexes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

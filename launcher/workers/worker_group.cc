@@ -212,6 +212,15 @@ GroupSettings WorkerGroup::CommonSettings() const {
                        link_ == nullptr ? "" : link_->address()};
 }
 
+std::vector<int> WorkerGroup::IgnoredSignals() const {
+  std::vector<int> signals;
+  // A batch system sends its warning to every process: a worker that does not handle it must survive.
+  if (settings_.config->batch) signals = settings_.config->warning_signals;
+  struct sigaction action;
+  if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) signals.push_back(SIGHUP);  // nohup
+  return signals;
+}
+
 absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, absl::StatusOr<WorkerStreams> streams,
                                                          const OomSample& oom_before) {
   const LaunchConfig& config = *settings_.config;
@@ -236,8 +245,7 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
   launch.request.stdout_fd = launch.streams.out.get();
   launch.request.stderr_fd = launch.streams.err.get();
   if (!config.cpus.empty()) launch.request.cpus = config.cpus[local_rank];
-  // A batch system sends its warning to every process: a worker that does not handle it must survive.
-  if (config.batch) launch.request.ignored_signals = config.warning_signals;
+  launch.request.ignored_signals = IgnoredSignals();
   return launch;
 }
 

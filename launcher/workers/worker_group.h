@@ -150,6 +150,8 @@ class WorkerGroup {
   absl::StatusOr<Launch> Prepare(int32_t local_rank, absl::StatusOr<WorkerStreams> streams,
                                  const OomSample& oom_before);
   absl::Status Spawn(Launch launch);
+  // Signals that workers ignore when they start.
+  std::vector<int> IgnoredSignals() const;
   // Opens the worker's gate if it may start, else kills it.
   absl::Status OnCreated(Child child, Launch launch);
   void OnForked(ForkServer::Ticket ticket, Child child);

@@ -41,7 +41,7 @@ void WorkerGroup::StartForkServer() {
   server.is_module = config.command.script.empty();
   server.modules = config.preload;
   if (!server.running) server.environment = CommonEnvironment(CommonSettings(), settings_.environment);
-  if (config.batch) server.ignored_signals = config.warning_signals;
+  server.ignored_signals = IgnoredSignals();
   // A copy of a kept server ends with all its descendants.
   if (!server.running && config.command.python && !config.keep_orphans) server.keep = config.preload_keep;
   ForkServer::Events events;

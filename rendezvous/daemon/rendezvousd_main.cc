@@ -23,6 +23,7 @@
 #include "base/crash_handler.h"
 #include "base/file_limit.h"
 #include "base/log.h"
+#include "base/reset_signals.h"
 #include "base/service_manager.h"
 #include "base/signal_name.h"
 #include "base/steady_time.h"
@@ -292,6 +293,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace ddprun::rendezvous
 
 int main(int argc, char** argv) {
+  ddprun::ResetSignals();
   ddprun::InitLog("rendezvousd", ddprun::LogLevel::kInfo);
   ddprun::InstallCrashReport("rendezvousd");
   // Distributions build Abseil with deadlock detection, which slows down every lock of gRPC's mutexes.
