@@ -65,6 +65,7 @@ std::vector<std::string> ProcessFacts() {
     }
   }
   for (int resource = 0; resource < RLIM_NLIMITS; ++resource) {
+    if (resource == RLIMIT_RTTIME) continue;  // the mark of an outer launcher, see guard.h
     rlimit limit{};
     getrlimit(static_cast<__rlimit_resource>(resource), &limit);
     const std::optional<rlimit> inherited = InheritedFileLimit();

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -51,6 +53,22 @@ constexpr int kLaterLookMillis = 1000;
 constexpr int kMostGenerations = 1000;
 
 constexpr int kSocket = 3;  // descriptor number of the guard's end
+
+// Marks start here: 73,000 years in microseconds.
+constexpr rlim_t kLeastMark = rlim_t{1} << 61;
+
+// Equal in all processes of this program.
+rlim_t MarkOf(const std::string& id) { return kLeastMark | (std::hash<std::string>()(id) >> 3); }
+
+bool IsMarked(pid_t pid, const std::string& id) {
+  rlimit limit{};
+  return prlimit(pid, RLIMIT_RTTIME, nullptr, &limit) == 0 && limit.rlim_cur == MarkOf(id);
+}
+
+// The guard of an inner launcher ends by itself, once it has killed what that launcher has started.
+bool IsGuard(pid_t pid) {
+  return ReadSmallFile(absl::StrCat("/proc/", pid, "/comm")) == absl::StrCat(kProgramName, "\n");
+}
 
 bool OwnedByUs(pid_t pid) {
   struct stat status;
@@ -98,8 +116,10 @@ bool KillRound(const std::string& id, pid_t launcher) {
     UniqueFd pidfd = OpenPidfd(pid);
     if (!pidfd.valid() || IsReadable(pidfd.get(), 0)) continue;  // dead, not reaped by the hanging launcher
     const bool descends = it < others && DescendsFrom(pid, launcher, ParentOf);
-    if (!descends && !NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id)) continue;
-    if (SignalPidfd(pidfd.get(), SIGKILL)) killed.push_back(std::move(pidfd));
+    const auto is_named = [&] { return NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id); };
+    if ((!descends && !IsMarked(pid, id) && !is_named()) || IsGuard(pid)) continue;
+    if (!SignalPidfd(pidfd.get(), SIGKILL) && (errno == ESRCH || kill(pid, SIGKILL) != 0)) continue;
+    killed.push_back(std::move(pidfd));
   }
   const SteadyTime until = SteadyNow() + absl::Milliseconds(kDeathWaitMillis);
   for (const UniqueFd& pidfd : killed) {
@@ -179,6 +199,14 @@ int MillisUntil(KillTime time) {
 
 std::string LauncherIdForWorkers(absl::string_view inherited, absl::string_view own_id) {
   return inherited.empty() ? std::string(own_id) : absl::StrCat(inherited, ":", own_id);
+}
+
+void MarkProcess(pid_t pid, const std::string& id) {
+  rlimit limit{};
+  // A lower limit is the user's.
+  if (prlimit(pid, RLIMIT_RTTIME, nullptr, &limit) != 0 || limit.rlim_cur < kLeastMark) return;
+  limit.rlim_cur = MarkOf(id);
+  prlimit(pid, RLIMIT_RTTIME, &limit, nullptr);
 }
 
 bool NamesLauncher(absl::string_view value, absl::string_view id) {

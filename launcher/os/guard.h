@@ -14,9 +14,18 @@
 
 namespace ddprun::launcher {
 
-// The guard recognizes the processes of its launcher by the environment variable DDPRUN_LAUNCHER_ID
-// (worker_contract/environment.h), which every worker must have. Its value is a list of launcher ids separated by ':',
-// the outermost launcher first, so that the guard of an outer launcher also finds the processes of an inner one.
+// The guard recognizes the processes of its launcher by two marks that their descendants inherit:
+// - a soft limit of RLIMIT_RTTIME that is unique to the launcher (MarkProcess). A process keeps it whatever its
+//   environment, session and parent are. Nothing else is inherited for sure and needs no privilege: a dead launcher's
+//   orphans have the parent that any orphan has. The limit applies to the CPU time of real-time processes, and is too
+//   large to have an effect.
+// - the environment variable DDPRUN_LAUNCHER_ID (worker_contract/environment.h), where the limit can't be set, or was
+//   replaced. Its value is a list of launcher ids separated by ':', the outermost launcher first, so that the guard of
+//   an outer launcher also finds the processes of an inner one.
+
+// Marks a process that has not started anything yet as one of launcher `id`, and so its descendants. No effect if the
+// user limits RLIMIT_RTTIME.
+void MarkProcess(pid_t pid, const std::string& id);
 
 // Value of the variable for workers of launcher `own_id`, whose own environment has the value `inherited` (empty if
 // unset).
@@ -28,16 +37,13 @@ bool NamesLauncher(absl::string_view value, absl::string_view id);
 // A small helper process that kills everything that a launcher started if the launcher is killed with SIGKILL,
 // including grandchildren in their own sessions (direct workers are killed by PR_SET_PDEATHSIG anyway). It sleeps on a
 // socket whose other end only the launcher holds. If that end closes without a Dismiss, the guard kills every process
-// of the same user with the launcher's id in its environment, until none is left, removes the launcher's ErrorFolder,
-// and exits.
+// of the same user with a mark of the launcher, until none is left, removes the launcher's ErrorFolder, and exits.
+// Guards of inner launchers are left to do the same.
 //
 // When the launcher hangs (SIGSTOP, a debugger) beyond the given deadline, the guard kills the same processes and all
 // descendants of the launcher, whether or not they have called exec yet, and keeps searching until the launcher sends
 // another deadline. Children in the launcher's own session, which existed before the launcher was executed, are left
 // alone.
-//
-// After the launcher's death, the guard does not find processes that were started with a changed environment or that
-// have overwritten it (setproctitle).
 //
 // The guard has its own session, ignores the signals that end sessions, holds none of the launcher's files, and wakes
 // up only for messages. If it is killed, or is stopped long enough that messages can't be delivered, it is replaced

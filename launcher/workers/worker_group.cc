@@ -18,6 +18,7 @@
 #include "launcher/fork_server/links_worker_runtime.h"
 #include "launcher/os/companion_file.h"
 #include "launcher/os/errno_status.h"
+#include "launcher/os/guard.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn_process.h"
@@ -267,6 +268,7 @@ absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
       launch.local_rank, SteadyNow(),    std::move(launch.streams.error_file), std::move(launch.streams.error_tail),
       launch.oom_before, std::move(gate)};
   Worker& kept = workers_.insert_or_assign(pid, std::move(worker)).first->second;
+  MarkProcess(pid, settings_.launcher_id);
   if (link_ != nullptr) link_->Add(pid, assignment_.base_rank() + launch.local_rank);
   for (const int signal : launch.signals) Signal(signal, {launch.local_rank});
   // Ask only now that the process exists: if this thread is stopped afterwards, the guard can still kill the worker.

@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
       fprintf(stderr, "%s\n", std::string(child.status().message()).c_str());
       return 97;
     }
+    MarkProcess(child->pid, id);
     child->gate.Open();
     if (!(*watch)->Watch(*std::move(child)).ok()) return 96;
   }

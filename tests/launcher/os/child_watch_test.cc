@@ -110,7 +110,7 @@ TEST_F(ChildWatchTest, LeaderEnds_ItsGroupIsKilled) {
   loop_->Run();
   EXPECT_EQ(ends_.at(pid).code, 5);
   EXPECT_TRUE(WaitUntilGone(pids.find("group")->second));
-  for (const char* other : {"session", "daemon"}) {
+  for (const char* other : {"session", "daemon", "stranger"}) {
     EXPECT_EQ(kill(pids.find(other)->second, SIGKILL), 0) << other << " is not in the group";
   }
 }
