@@ -1,7 +1,9 @@
 #include "launcher/os/child_watch.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -10,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
+#include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
 
 namespace ddprun::launcher {
@@ -32,6 +35,22 @@ std::optional<ProcessEnd> KillGroupAndReap(pid_t pid, bool foreign) {
   int status = 0;
   if (waitpid(pid, &status, WNOHANG) != pid) return std::nullopt;
   return ProcessEnd::FromWait(pid, status);
+}
+
+// REQUIRES: `pid` has exited and was not reaped. Returns the signal that ended it; 0 if none did, or it is not known.
+int SignalThatEnded(pid_t pid, bool foreign) {
+  if (foreign) {
+    const int status = StatusOfZombie(pid).value_or(0);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+  siginfo_t info{};
+  if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return 0;
+  return info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED ? info.si_status : 0;
+}
+
+bool HasExited(const UniqueFd& pidfd) {
+  pollfd waited{pidfd.get(), POLLIN, 0};
+  return poll(&waited, 1, 0) > 0;
 }
 
 }  // namespace
@@ -60,12 +79,15 @@ absl::Status ChildWatch::Watch(Child child) {
     return ErrnoStatus(errno, absl::StrCat("watching process ", child.pid));
   }
   const pid_t pid = child.pid;
-  children_.insert_or_assign(pid, std::move(child));
+  children_.insert_or_assign(pid, Watched{std::move(child), 0, {}});
   return absl::OkStatus();
 }
 
 bool ChildWatch::Signal(pid_t pid, int signal) {
-  if (children_.count(pid) == 0) return false;
+  const auto found = children_.find(pid);
+  if (found == children_.end()) return false;
+  for (const auto& [heir, pidfd] : found->second.heirs) SignalPidfd(pidfd.get(), signal);
+  if (signal != SIGCONT && found->second.heirs.empty()) found->second.signal = signal;
   kill(pid, signal);
   return true;
 }
@@ -84,6 +106,27 @@ std::vector<pid_t> ChildWatch::pids() const {
   return result;
 }
 
+bool ChildWatch::HasHeirs(Watched* watched) {
+  std::map<pid_t, UniqueFd>& heirs = watched->heirs;
+  std::erase_if(heirs, [](const auto& heir) { return HasExited(heir.second); });  // closing ends its registration
+  const auto [pid, foreign] = std::pair(watched->child.pid, watched->child.foreign);
+  if (watched->signal == 0 || SignalThatEnded(pid, foreign) != watched->signal) return false;
+  const pid_t parent = ParentOf(pid);
+  for (const pid_t heir : foreign ? AllProcesses() : ChildrenOfMainThread()) {
+    if (heir == pid || heirs.contains(heir) || getpgid(heir) != pid || ParentOf(heir) != parent) continue;
+    UniqueFd pidfd = OpenPidfd(heir);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = pid;
+    if (!pidfd.valid() || HasExited(pidfd) || IgnoresSignal(heir, watched->signal)) continue;
+    if (epoll_ctl(ready_.get(), EPOLL_CTL_ADD, pidfd.get(), &event) != 0) continue;
+    kill(heir, watched->signal);
+    kill(heir, SIGCONT);
+    heirs.emplace(heir, std::move(pidfd));
+  }
+  return !heirs.empty();
+}
+
 void ChildWatch::OnReady() {
   epoll_event events[kEndsPerCall];
   const int count = epoll_wait(ready_.get(), events, kEndsPerCall, 0);
@@ -92,12 +135,14 @@ void ChildWatch::OnReady() {
   ends.reserve(count);
   for (int i = 0; i < count; ++i) {
     const pid_t pid = static_cast<pid_t>(events[i].data.u64);
-    const Child& child = children_.at(pid);
+    const auto found = children_.find(pid);
+    if (found == children_.end() || HasHeirs(&found->second)) continue;
+    const Child& child = found->second.child;
     const std::optional<ProcessEnd> end = KillGroupAndReap(pid, child.foreign);
     if (!end.has_value()) continue;
     ends.push_back(*end);
     epoll_ctl(ready_.get(), EPOLL_CTL_DEL, child.pidfd.get(), nullptr);
-    children_.erase(pid);
+    children_.erase(found);
   }
   if (!ends.empty()) callback_(std::move(ends));
 }

@@ -4,8 +4,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 
 #include "absl/strings/ascii.h"
@@ -48,6 +51,14 @@ absl::string_view LineOf(absl::string_view status, absl::string_view name) {
     if (absl::ConsumePrefix(&line, name)) return line;
   }
   return "";
+}
+
+// True if the signal is in this mask of /proc/PID/status.
+bool HasInMask(pid_t pid, absl::string_view name, int signal) {
+  const std::string status = ReadSmallFile(absl::StrCat("/proc/", pid, "/status"));
+  uint64_t mask = 0;
+  return absl::SimpleHexAtoi(absl::StripAsciiWhitespace(LineOf(status, name)), &mask) &&
+         (mask >> (signal - 1) & 1) != 0;
 }
 
 std::string StatOf(pid_t pid) { return ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")); }
@@ -120,14 +131,31 @@ std::string VariableOfProcess(pid_t pid, absl::string_view name) {
   return "";
 }
 
-bool SurvivesSignal(pid_t pid, int signal) {
-  const std::string status = ReadSmallFile(absl::StrCat("/proc/", pid, "/status"));
-  for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    if (!absl::ConsumePrefix(&line, "SigIgn:") && !absl::ConsumePrefix(&line, "SigCgt:")) continue;
-    uint64_t mask = 0;
-    if (absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line), &mask) && (mask >> (signal - 1) & 1) != 0) return true;
+std::vector<pid_t> ProgramsBelowShell(pid_t pid) {
+  static constexpr absl::string_view kShells[] = {"sh",   "bash", "dash", "ash",     "ksh",  "ksh93",
+                                                  "mksh", "zsh",  "fish", "busybox", "tcsh", "csh"};
+  const auto is_shell = [](pid_t process) {
+    char file[PATH_MAX] = "";
+    (void)!readlink(absl::StrCat("/proc/", process, "/exe").c_str(), file, sizeof file - 1);
+    const absl::string_view name = absl::string_view(file).substr(absl::string_view(file).rfind('/') + 1);
+    return std::find(std::begin(kShells), std::end(kShells), name) != std::end(kShells);
+  };
+  std::vector<pid_t> found = {pid}, group;
+  if (is_shell(pid)) group = AllProcesses();
+  std::erase_if(group, [pid](pid_t other) { return other == pid || getpgid(other) != pid; });
+  for (size_t i = 0; i < found.size(); ++i) {
+    const pid_t parent = found[i];
+    if (!group.empty() && is_shell(parent)) {
+      std::copy_if(group.begin(), group.end(), std::back_inserter(found),
+                   [parent](pid_t other) { return ParentOf(other) == parent; });
+    }
   }
-  return false;
+  found.erase(found.begin());
+  return found;
 }
+
+bool IgnoresSignal(pid_t pid, int signal) { return HasInMask(pid, "SigIgn:", signal); }
+
+bool SurvivesSignal(pid_t pid, int signal) { return IgnoresSignal(pid, signal) || HasInMask(pid, "SigCgt:", signal); }
 
 }  // namespace ddprun::launcher

@@ -34,8 +34,15 @@ std::vector<pid_t> ChildrenOfMainThread();
 // Value of variable `name` in the initial environment of process `pid`; empty if unset or not readable.
 std::string VariableOfProcess(pid_t pid, absl::string_view name);
 
+// True if process `pid` ignores `signal`. False if that can't be read.
+bool IgnoresSignal(pid_t pid, int signal);
+
 // True if process `pid` handles or ignores `signal`, and so survives it. False if that can't be read.
 bool SurvivesSignal(pid_t pid, int signal);
+
+// Processes in the group of a shell, its leader, that the shell or a shell below it has started. Empty if `pid` is not a
+// shell, according to the name of its program.
+std::vector<pid_t> ProgramsBelowShell(pid_t pid);
 
 // CPU time of all processes in this session, and of the children they have waited for.
 absl::Duration CpuTimeOfSession(pid_t session);

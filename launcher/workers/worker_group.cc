@@ -318,9 +318,18 @@ void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
     const auto found = workers_.find(pids_[rank]);
     if (found == workers_.end()) continue;
     // A warning must not kill a worker that is still loading its libraries.
-    if (!stops && !SurvivesSignal(found->first, signal)) continue;
-    if (stops) found->second.signalled = true;
-    watch_->Signal(found->first, signal);
+    const bool survives = SurvivesSignal(found->first, signal);
+    if (stops) {
+      found->second.signalled = true;
+      watch_->Signal(found->first, signal);
+      if (!survives) continue;  // the watch signals what it leaves behind
+    } else if (survives) {
+      kill(found->first, signal);
+    }
+    // A shell acts on a signal only after the program that it runs has ended.
+    for (const pid_t program : ProgramsBelowShell(found->first)) {
+      if (stops || SurvivesSignal(program, signal)) kill(program, signal);
+    }
   }
   SignalStarting(signal, stops, ranks);
 }

@@ -46,6 +46,58 @@ TEST(LifeTest, Sigusr_ListedAmongTheSignalsToHandle_StopsTheJob) {
   EXPECT_EQ(launcher.Wait(), 128 + SIGUSR1);
 }
 
+// A launcher whose parent has changed how these signals are handled, by flags of env(1).
+Process UnderEnv(std::vector<std::string> env, std::vector<std::string> arguments) {
+  env.insert(env.begin(), "/usr/bin/env");
+  env.push_back("launcher/ddprun");
+  env.insert(env.end(), arguments.begin(), arguments.end());
+  return Process(std::move(env));
+}
+
+TEST(LifeTest, ParentIgnoresSigchld_WorkersEndIsSeen) {
+  Process launcher = UnderEnv({"--ignore-signal=CHLD"}, Standalone(2, {}, "exit 3"));
+  EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
+}
+
+TEST(LifeTest, ParentBlocksOrIgnoresSignals_WorkersGetDefaultsAndSigtermStopsTheJob) {
+  const char kShowSignals[] = "grep -E 'Sig(Blk|Ign)' /proc/self/status; echo \"up $$ .\"; exec sleep 1000";
+  Process launcher =
+      UnderEnv({"--ignore-signal", "--block-signal"}, Standalone(1, {"--signals-to-handle=SIGTERM"}, kShowSignals));
+  ASSERT_TRUE(launcher.WaitForOut("up ")) << launcher.Err();
+  // nohup's SIGHUP stays ignored.
+  EXPECT_THAT(launcher.Out(), HasSubstr("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000001\n"));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+}
+
+// A worker that is a shell script, whose program saves on SIGTERM.
+constexpr char kProgram[] = "sh -c 'trap \"echo saved; exit 0\" TERM; echo \"up $$ .\"; while :; do sleep 0.02; done'";
+
+TEST(LifeTest, Sigterm_WorkerIsAWrapperScript_ItsProgramSaves) {
+  Launcher launcher(Standalone(2, {}, absl::StrCat(kProgram, "; echo went on")));
+  ASSERT_TRUE(AllUp(&launcher, 2));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(Count(launcher.Out(), "saved"), 2) << launcher.Out();
+  EXPECT_EQ(Count(launcher.Out(), "went on"), 0);
+}
+
+TEST(LifeTest, Sigterm_WrapperScriptHasATrap_ItsProgramSavesFirst) {
+  Launcher launcher(Standalone(1, {}, absl::StrCat("trap 'echo cleaned up' TERM; ", kProgram, "; echo went on")));
+  ASSERT_TRUE(AllUp(&launcher, 1));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_THAT(launcher.Out(), HasSubstr("saved\ncleaned up\nwent on\n"));
+}
+
+TEST(LifeTest, Sigterm_ProgramOfAWrapperScriptDoesNotEnd_IsKilledInTheEnd) {
+  Launcher launcher(Standalone(1, {"--shutdown-timeout=0.3"}, absl::StrCat("(", kTellSignals, "); true")));
+  ASSERT_TRUE(AllUp(&launcher, 1));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(Count(launcher.Out(), "term"), 1) << launcher.Out();
+}
+
 class SlurmLifeTest : public ::testing::Test {
  protected:
   SlurmLifeTest() {

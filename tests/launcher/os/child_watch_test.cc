@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/pidfd.h"
 #include "tests/launcher/os/process_testing.h"
 #include "tests/testing/process.h"
@@ -113,6 +114,36 @@ TEST_F(ChildWatchTest, LeaderEnds_ItsGroupIsKilled) {
   for (const char* other : {"session", "daemon", "stranger"}) {
     EXPECT_EQ(kill(pids.find(other)->second, SIGKILL), 0) << other << " is not in the group";
   }
+}
+
+TEST_F(ChildWatchTest, Signal_EndsAWrapper_ItsProgramGetsItAndMaySave_ItsHelpersOnlyThen) {
+  ASSERT_TRUE(BecomeSubreaper().ok());
+  const Talker wrapper = SpawnTalker(
+      RequestFor({"/bin/sh", "-c",
+                  "sh -c 'trap \"echo saved; exit\" TERM; "
+                  "sh -c \"trap \\\"echo helper; exit\\\" TERM; echo ready; while :; do sleep 0.01; done\" & "
+                  "while :; do sleep 0.01; done'; echo went on"}));
+  ReadPids(wrapper.output.get(), "ready");
+  const pid_t pid = wrapper.child.pid;
+  ASSERT_TRUE(watch_->Watch(Child{pid, OpenPidfd(pid), StartGate()}).ok());
+  ASSERT_TRUE(watch_->Signal(pid, SIGTERM));
+  loop_->Run();
+  EXPECT_EQ(ends_.at(pid).Text(), "killed by SIGTERM (15)");
+  EXPECT_EQ(ReadToEnd(wrapper.output.get()), "saved\nhelper\n") << "in this order, and all have ended";
+}
+
+TEST_F(ChildWatchTest, SignalGroup_WrapperHasEnded_KillsItsProgram) {
+  ASSERT_TRUE(BecomeSubreaper().ok());
+  const pid_t pid =
+      StartReady({"/bin/sh", "-c", "sh -c 'trap : TERM; echo ready; while :; do sleep 0.01; done'; true"});
+  ASSERT_TRUE(watch_->Signal(pid, SIGTERM));
+  ASSERT_TRUE(WaitUntilGone(pid));
+  loop_->Post([this] { loop_->Post([this] { loop_->Post([this] { loop_->Quit(); }); }); });
+  loop_->Run();
+  EXPECT_EQ(batches_, 0) << "its program lives";
+  EXPECT_TRUE(watch_->SignalGroup(pid, SIGKILL));
+  loop_->Run();
+  EXPECT_EQ(ends_.at(pid).Text(), "killed by SIGTERM (15)");
 }
 
 TEST_F(ChildWatchTest, Signal_AfterTheEndWasReported_DoesNothing) {

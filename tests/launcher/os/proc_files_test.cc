@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "launcher/os/process_end.h"
 #include "tests/launcher/os/process_testing.h"
+#include "tests/testing/process.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -76,6 +77,23 @@ TEST(ProcFilesTest, SurvivesSignal_HandledOrIgnored) {
   EXPECT_FALSE(SurvivesSignal(getpid(), SIGUSR2));
   EXPECT_FALSE(SurvivesSignal(0, SIGUSR1)) << "no such process";
   signal(SIGUSR1, SIG_DFL);
+}
+
+TEST(ProcFilesTest, ProgramsBelowShell_ThroughShellsOnly) {
+  const auto [shell, output] = SpawnTalker(RequestFor(
+      {"/bin/sh", "-c",
+       "sh -c 'sleep 1000; true' & "
+       "python3 -c 'import signal, subprocess; print(\"helper\", subprocess.Popen([\"sleep\", \"1000\"]).pid); "
+       "print(\"ready\", flush=True); signal.pause()' & wait"}));
+  const pid_t helper = ReadPids(output.get(), "ready").find("helper")->second;
+  std::vector<pid_t> below;
+  const pid_t pid = shell.pid;
+  EXPECT_TRUE(testing::Eventually([&] { return (below = ProgramsBelowShell(pid)).size() == 3; }))
+      << "a shell, its program, Python";
+  EXPECT_THAT(below, ::testing::Not(::testing::Contains(helper)));
+  EXPECT_THAT(ProgramsBelowShell(ParentOf(helper)), ::testing::IsEmpty()) << "it is no shell";
+  kill(-pid, SIGKILL);
+  WaitFor(shell);
 }
 
 TEST(ProcessEndTest, CodeOrSignal) {
