@@ -4,13 +4,17 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string>
+#include <system_error>
+#include <typeinfo>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/process_limit.h"
 #include "base/signal_name.h"
 #include "base/steady_time.h"
 
@@ -40,6 +44,15 @@ void OnFatalSignal(int number) {
   try {
     if (const std::exception_ptr current = std::current_exception()) std::rethrow_exception(current);
     what = "std::terminate was called";
+  } catch (const std::system_error& error) {
+    const int number = error.code().value();
+    // Thrown by std::thread at the limit, which is no bug.
+    if (typeid(error) == typeid(std::system_error) && (number == EAGAIN || number == EPERM)) {
+      Log(LogLevel::kError, absl::StrCat("can't start a thread: ", ProcessLimitText(number)));
+      FlushLog(SteadyNow() + kFlushTime);
+      _exit(EXIT_FAILURE);
+    }
+    what = error.what();
   } catch (const std::exception& error) {
     what = error.what();
   } catch (...) {

@@ -324,7 +324,7 @@ int Main(int argc, char** argv) {
   const absl::Status checked = CheckCredentials(credentials, rendezvous::CredentialSide::kClient, &warnings);
   if (!checked.ok()) return Fail(checked, kExitUsage);
   for (const std::string& warning : warnings) fprintf(stderr, "ddprunctl: %s\n", warning.c_str());
-  rendezvous::QuietGrpc();
+  if (absl::Status status = rendezvous::PrepareGrpc(); !status.ok()) return Fail(status);
   return Commands(line->options).Run();
 }
 

@@ -12,6 +12,7 @@
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
 #include "rendezvous/server/call_guard.h"
+#include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/credential_files.h"
 
 namespace ddprun::launcher {
@@ -37,6 +38,9 @@ RendezvousLink::~RendezvousLink() {
 absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config, HostAddresses host,
                                                                      EventLoop* loop, Handler handler) {
   std::unique_ptr<RendezvousLink> link(new RendezvousLink(config, std::move(host), loop, std::move(handler)));
+  if (config->server_place != ServerPlace::kInProcess) {
+    if (absl::Status status = rendezvous::PrepareGrpc(); !status.ok()) return status;
+  }
   if (link->host_.may_host) {
     if (absl::Status status = CheckHostedPort(*config); !status.ok()) return status;
   }

@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/log.h"
+#include "base/process_limit.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/own_environment.h"
@@ -223,7 +224,7 @@ absl::StatusOr<Guard> Guard::Start(const std::string& id) {
   UniqueFd theirs(sockets[1]);
   const pid_t launcher = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return ErrnoStatus(errno, "fork");
+  if (pid < 0) return absl::ResourceExhaustedError("can't start the guard process: " + ProcessLimitText(errno));
   if (pid == 0) {
     ours.reset();
     GuardMain(theirs.get(), id, launcher);

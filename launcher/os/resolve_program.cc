@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/process_limit.h"
 #include "launcher/os/unique_fd.h"
 #include "worker_contract/exit_codes.h"
 
@@ -172,12 +173,11 @@ absl::Status ExplainExecError(const std::string& program, int error_number) {
     case E2BIG:
       return absl::FailedPreconditionError(
           absl::StrCat("can't run '", program, "': its arguments and environment are longer than this system allows"));
-    case EAGAIN:
+    case EAGAIN:  // execve checks the limit of processes, too
     case ENOMEM:
     case EMFILE:
     case ENFILE:
-      return absl::ResourceExhaustedError(absl::StrCat("can't run '", program, "': ", strerror(error_number),
-                                                       "; look at ulimit -u, ulimit -n and the free memory"));
+      return absl::ResourceExhaustedError(absl::StrCat("can't run '", program, "': ", ProcessLimitText(error_number)));
     default: return absl::FailedPreconditionError(absl::StrCat("can't run '", program, "': ", strerror(error_number)));
   }
 }

@@ -20,7 +20,9 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "base/file_limit.h"
+#include "base/process_limit.h"
 #include "launcher/os/cpu_topology.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/resolve_program.h"
@@ -208,7 +210,9 @@ absl::StatusOr<Child> CreateChild(const SpawnRequest& request) {
 
   int pidfd = -1;
   const pid_t pid = CloneChild(plan, &pidfd);
-  if (pid < 0) return ExplainExecError(request.program, -pid);
+  if (pid < 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("can't start '", request.program, "': ", ProcessLimitText(-pid)));
+  }
   Child child{pid, UniqueFd(pidfd), std::move(gate->launcher)};
   if (child.pidfd.valid()) return child;
   kill(pid, SIGKILL);

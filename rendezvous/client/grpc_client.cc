@@ -335,7 +335,7 @@ class GrpcClient final : public Client {
 
 std::unique_ptr<Client> NewGrpcClient(const std::vector<Endpoint>& servers, Client::Handler handler,
                                       absl::Duration patience, const Credentials& credentials) {
-  QuietGrpc();
+  (void)PrepareGrpc();
   return std::make_unique<GrpcClient>(servers, std::move(handler), patience, credentials);
 }
 

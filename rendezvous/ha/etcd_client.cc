@@ -157,7 +157,7 @@ EtcdClient::EtcdClient(const EtcdOptions& options) : options_(options) {}
 EtcdClient::~EtcdClient() = default;
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Create(const EtcdOptions& options) {
-  QuietGrpc();
+  if (absl::Status status = PrepareGrpc(); !status.ok()) return status;
   std::unique_ptr<EtcdClient> client(new EtcdClient(options));
   if (absl::Status status = client->Connect(); !status.ok()) return status;
   return client;

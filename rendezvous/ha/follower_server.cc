@@ -133,7 +133,7 @@ class FollowerServer::Impl {
       if (!port.ok()) return port.status();
       addresses_.push_back(Endpoint{address->host, *port}.ToString());
     }
-    QuietGrpc();
+    if (absl::Status status = PrepareGrpc(); !status.ok()) return status;
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);

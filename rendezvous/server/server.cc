@@ -80,7 +80,7 @@ class Server::Impl {
       addresses_.push_back(Endpoint{address.host, *port}.ToString());
       if (port_ == 0) port_ = *port;
     }
-    QuietGrpc();
+    if (absl::Status status = PrepareGrpc(); !status.ok()) return status;
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for servers built afterwards
     grpc::ServerBuilder builder;
     SetLimits(&builder);

@@ -4,19 +4,23 @@
 #include <grpc/support/log.h>
 #include <grpcpp/support/slice.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file_limit.h"
 #include "base/log.h"
+#include "base/process_limit.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr int kOtherGrpcThreads = 7;
 constexpr absl::Duration kFlushTime = absl::Milliseconds(500);
 
 // gRPC logs every broken connection as an error. Only two of its messages are worth a line of ours.
@@ -56,16 +60,17 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
-void QuietGrpc() {
-  static const bool done = [] {
+absl::Status PrepareGrpc() {
+  static const absl::Status& status = *new absl::Status([] {
     gpr_set_log_function([](gpr_log_func_args* args) { LogOfGrpc(args->message); });
     google::protobuf::SetLogHandler([](google::protobuf::LogLevel level, const char*, int, const std::string& message) {
       const bool fatal = level == google::protobuf::LOGLEVEL_FATAL;  // the program ends after it
       Log(fatal ? LogLevel::kError : LogLevel::kDebug, absl::StrCat("protobuf: ", message));
     });
-    return true;
-  }();
-  (void)done;
+    // gRPC starts one thread for each processor, within these bounds, and some others.
+    return CheckThreads(kOtherGrpcThreads + std::clamp<int>(std::thread::hardware_concurrency(), 2, 32));
+  }());
+  return status;
 }
 
 }  // namespace ddprun::rendezvous

@@ -23,8 +23,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 inline constexpr int kMaxReceivedBytes = 256 * 1024;
 
 // Redirects the output of gRPC and protobuf from stderr to our log, at level kDebug. Call before using gRPC; later
-// calls do nothing.
-void QuietGrpc();
+// calls do nothing. ResourceExhausted: the threads of gRPC can't be started, without which it aborts or hangs.
+absl::Status PrepareGrpc();
 
 }  // namespace ddprun::rendezvous
 

@@ -29,7 +29,7 @@ std::string Bytes(const grpc::ByteBuffer& buffer) {
 }
 
 std::shared_ptr<grpc::Channel> NewChannel(int port) {
-  QuietGrpc();
+  (void)PrepareGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxSendMessageSize(-1);

@@ -1,0 +1,44 @@
+#include "base/process_limit.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ProcessLimitTest, ProcessLimitText_NamesTheLimit) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NPROC, &limit), 0);
+  const std::string value = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
+  EXPECT_THAT(ProcessLimitText(EAGAIN), HasSubstr("ulimit -u: " + value));
+  EXPECT_THAT(ProcessLimitText(EPERM), HasSubstr("seccomp"));
+  EXPECT_EQ(ProcessLimitText(ENOMEM), "Cannot allocate memory");
+}
+
+TEST(ProcessLimitTest, CheckThreads_UserHasOneProcess_OnlyMoreThanThatFail) {
+  EXPECT_TRUE(CheckThreads(8).ok());
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become a user without other processes";
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{3, 3};  // the limit does not bind root
+    if (setrlimit(RLIMIT_NPROC, &limit) != 0 || setuid(54321) != 0) _exit(99);
+    if (!CheckThreads(2).ok()) _exit(98);
+    const absl::Status status = CheckThreads(3);
+    _exit(absl::IsResourceExhausted(status) && status.message().find("ulimit -u: 3") != std::string::npos ? 0 : 97);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace ddprun
