@@ -48,35 +48,32 @@ absl::Status WriteErrorFile(const std::string& path, const std::string& content)
 
 ErrorFolder::ErrorFolder(absl::string_view launcher_id) : path_(ErrorFolderPath(launcher_id)) {}
 
-ErrorFolder::~ErrorFolder() {
-  if (made_) RemoveAt(path_);
+void ErrorFolder::Close() {
+  MutexLock lock(&mutex_);
+  if (std::exchange(made_, false)) RemoveAt(path_);
+  unusable_ = true;
 }
 
 void ErrorFolder::Remove(absl::string_view launcher_id) { RemoveAt(ErrorFolderPath(launcher_id)); }
 
 void ErrorFolder::RemoveAt(const std::string& path) {
   // Entries that can't be read or removed stay.
-  for (const std::filesystem::path& attempt : EntriesOf(path)) {
-    for (const std::filesystem::path& rank : EntriesOf(attempt)) {
-      unlink((rank / kErrorFileName).c_str());
-      rmdir(rank.c_str());
-    }
-    rmdir(attempt.c_str());
+  for (const std::filesystem::path& rank : EntriesOf(path)) {
+    unlink((rank / kErrorFileName).c_str());
+    rmdir(rank.c_str());
   }
   rmdir(path.c_str());
 }
 
-std::string ErrorFolder::For(int attempt, int local_rank) {
-  if (!made_ && !failed_) {
+std::string ErrorFolder::For(int local_rank) {
+  MutexLock lock(&mutex_);
+  if (!made_ && !unusable_) {
     made_ = mkdir(path_.c_str(), 0700) == 0;
-    failed_ = !made_;
+    unusable_ = !made_;
   }
-  if (failed_) return "";
-  const std::string attempt_folder = absl::StrCat(path_, "/attempt_", attempt);
-  const std::string folder = absl::StrCat(attempt_folder, "/", local_rank);
-  if (mkdir(attempt_folder.c_str(), 0755) != 0 && errno != EEXIST) return "";
-  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return "";
-  return folder;
+  if (unusable_) return "";
+  const std::string folder = absl::StrCat(path_, "/", local_rank);
+  return mkdir(folder.c_str(), 0755) == 0 || errno == EEXIST ? folder : "";
 }
 
 absl::StatusOr<ErrorFile> ErrorFile::CreateInMemory() {
@@ -106,6 +103,13 @@ std::string ErrorFile::Read() const {
     content.append(buffer, got);
   }
   return content;
+}
+
+absl::Status ErrorFile::WhyEmpty() const {
+  if (memory_.valid()) return absl::OkStatus();
+  absl::Status status = WriteErrorFile(path_, std::string(4096, '\n'));
+  unlink(path_.c_str());
+  return status;
 }
 
 }  // namespace ddprun::launcher

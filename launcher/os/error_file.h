@@ -4,8 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/mutex.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/report/error_file_format.h"
 
@@ -18,17 +20,20 @@ inline constexpr char kErrorFileName[] = "error.json";  // torchrun's
 absl::Status WriteErrorFile(const std::string& path, const std::string& content);
 
 // Folder of error files if no --log-dir is given: created on demand in the temporary directory, with a folder for each
-// attempt and rank, as with --log-dir. The destructor removes it. Thread-compatible.
+// local rank, which its workers use in turn. The destructor removes it. Thread-safe.
 class ErrorFolder {
  public:
   // `launcher_id` is unique (see RandomId).
   explicit ErrorFolder(absl::string_view launcher_id);
-  ~ErrorFolder();
+  ~ErrorFolder() { Close(); }
   ErrorFolder(const ErrorFolder&) = delete;
   ErrorFolder& operator=(const ErrorFolder&) = delete;
 
-  // Folder of a rank in this attempt; empty if it can't be created (then error files are in memory).
-  std::string For(int attempt, int local_rank);
+  // Folder of a rank; empty if it can't be created (then error files are in memory), and after Close.
+  std::string For(int local_rank);
+
+  // Removes the folder.
+  void Close();
 
   // Removes the folder of a launcher, if any: error files, and folders that are then empty.
   static void Remove(absl::string_view launcher_id);
@@ -37,7 +42,8 @@ class ErrorFolder {
   static void RemoveAt(const std::string& path);
 
   const std::string path_;
-  bool made_ = false, failed_ = false;
+  Mutex mutex_;
+  bool made_ ABSL_GUARDED_BY(mutex_) = false, unusable_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // The file into which a worker writes its error report (TORCHELASTIC_ERROR_FILE), one per worker and attempt.
@@ -58,6 +64,10 @@ class ErrorFile {
 
   // Returns what the worker has written so far, at most its first kMaxRead bytes.
   std::string Read() const;
+
+  // Returns why a worker that has exited could not write it (a full disk, a quota); OK if it could. REQUIRES: it is
+  // empty.
+  absl::Status WhyEmpty() const;
 
  private:
   ErrorFile(std::string path, UniqueFd memory) : path_(std::move(path)), memory_(std::move(memory)) {}

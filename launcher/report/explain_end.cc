@@ -61,4 +61,8 @@ void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure)
   if (evidence.core_dumped) AddToMessage(kCoreDumped, failure);
 }
 
+void ExplainNoErrorFile(const absl::Status& why, rendezvous::WorkerFailure* failure) {
+  if (!why.ok()) AddToMessage(absl::StrCat(why.message(), "; output may be lost"), failure);
+}
+
 }  // namespace ddprun::launcher

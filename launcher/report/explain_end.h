@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/core/messages.h"
 
@@ -24,6 +25,9 @@ inline constexpr absl::string_view kCoreDumped = "core dumped";  // part of the 
 // process that the worker started, is completed by that error. A failure without a traceback has the end of stderr
 // instead, unless the message has all of it.
 void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure);
+
+// Adds why the worker could not leave an error file; its output may be incomplete for the same reason.
+void ExplainNoErrorFile(const absl::Status& why, rendezvous::WorkerFailure* failure);
 
 }  // namespace ddprun::launcher
 

@@ -73,6 +73,11 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   return group;
 }
 
+WorkerGroup::~WorkerGroup() {
+  *alive_ = false;
+  output_.Close();
+}
+
 absl::Status WorkerGroup::FindPreloaded() {
   const LaunchConfig& config = *settings_.config;
   if (config.command.python) {
@@ -430,7 +435,8 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
                                 const std::optional<ReportedProgress>& progress) const {
   WorkerEnd result{worker.local_rank, std::nullopt, std::nullopt};
   if (end.ok() || worker.finished) return result;
-  const WorkerError error = ParseErrorFile(worker.error_file.Read());
+  const std::string report = worker.error_file.Read();
+  const WorkerError error = ParseErrorFile(report);
   WorkerFailure failure = NewFailure(worker.local_rank);
   failure.set_pid(end.pid);
   if (end.kind == ProcessEnd::Kind::kSignaled) {
@@ -455,6 +461,7 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
   if (!worker.signalled) {
     ExplainEnd({worker.error_tail ? worker.error_tail() : "", OomEvidence(worker.oom_before, SampleOom()), end.dumped},
                &failure);
+    if (report.empty()) ExplainNoErrorFile(worker.error_file.WhyEmpty(), &failure);
   }
   result.failure = std::move(failure);
   result.raised_at = error.raised_at;

@@ -71,7 +71,7 @@ class WorkerGroup {
   // from within Start, Signal or Kill. InvalidArgument: a port range is given, but the port guard library is missing.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                              Events events);
-  ~WorkerGroup() { *alive_ = false; }
+  ~WorkerGroup();
 
   // Starts these workers of the round. Their earlier processes must have exited or been abandoned, and are forgotten;
   // the node's other workers are not affected. Does not block: workers are created once their files are open, those of

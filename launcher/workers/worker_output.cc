@@ -91,6 +91,8 @@ class WorkerOutput::Files {
     return opened;
   }
 
+  void Close() { error_folder_.Close(); }
+
  private:
   // One output stream of one worker.
   struct StreamRequest {
@@ -113,7 +115,7 @@ class WorkerOutput::Files {
   const bool one_stream_;   // the launcher's stdout and stderr are one file
   std::string job_folder_;  // empty: no files
   Mutex mutex_;
-  ErrorFolder error_folder_ ABSL_GUARDED_BY(mutex_);  // used if job_folder_ is empty
+  ErrorFolder error_folder_;  // used if job_folder_ is empty
 };
 
 absl::StatusOr<WorkerOutput::Stream> WorkerOutput::Files::OpenStream(const std::string& attempt_folder,
@@ -172,8 +174,7 @@ absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart
   absl::StatusOr<Stream> err =
       OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, output.stderr_filters}, prefix);
   if (!err.ok()) return err.status();
-  const std::string error_folder =
-      folder.empty() && !output.no_files ? error_folder_.For(restart_count, local_rank) : folder;
+  const std::string error_folder = folder.empty() && !output.no_files ? error_folder_.For(local_rank) : folder;
   absl::StatusOr<ErrorFile> error_file = error_folder.empty()
                                              ? ErrorFile::CreateInMemory()
                                              : ErrorFile::AtPath(absl::StrCat(error_folder, "/", kErrorFileName));
@@ -199,6 +200,8 @@ void WorkerOutput::Open(int restart_count, int32_t base_rank, const LocalRanks& 
         done(std::move(streams));
       });
 }
+
+void WorkerOutput::Close() { files_->Close(); }
 
 absl::StatusOr<WorkerStreams> WorkerOutput::Connect(absl::StatusOr<Opened> opened, LogPump* pump) {
   if (!opened.ok()) return opened.status();

@@ -54,6 +54,9 @@ class WorkerOutput {
   using Done = std::function<void(std::vector<absl::StatusOr<WorkerStreams>>)>;
   void Open(int restart_count, int32_t base_rank, const LocalRanks& ranks, Done done);
 
+  // Removes the folder of error files, even if Open still runs on its thread. No Open may follow.
+  void Close();
+
  private:
   class Files;
   // One output stream of one worker: a descriptor for the worker, or the sink for the pump.

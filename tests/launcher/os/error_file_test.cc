@@ -60,28 +60,49 @@ TEST(ErrorFolderTest, IsUsableAndLeavesNothingButWhatOthersPutThere) {
   {
     ErrorFolder folder("id1");
     EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "made on demand";
-    const std::string first = folder.For(0, 0);
-    EXPECT_EQ(folder.For(0, 0), first) << "the next round of the attempt";
-    EXPECT_NE(folder.For(0, 1), first);
+    const std::string first = folder.For(0);
+    EXPECT_EQ(folder.For(0), first) << "the next round";
+    EXPECT_NE(folder.For(1), first);
     std::ofstream(first + "/error.json") << "{}";
-    kept = folder.For(1, 0);
+    kept = folder.For(2);
     std::ofstream(kept + "/error.json") << "{}";
     std::ofstream(kept + "/notes") << "a worker's own";
-    EXPECT_EQ(std::filesystem::path(first).parent_path().filename(), "attempt_0");
   }
   EXPECT_TRUE(std::filesystem::exists(kept + "/notes"));
   EXPECT_FALSE(std::filesystem::exists(kept + "/error.json"));
-  std::filesystem::remove_all(std::filesystem::path(kept).parent_path());
-  { ErrorFolder("id2").For(0, 0); }
+  std::filesystem::remove_all(kept);
+  { ErrorFolder("id2").For(0); }
   ErrorFolder killed("id3");
-  std::ofstream(killed.For(0, 0) + "/error.json") << "{}";
+  std::ofstream(killed.For(0) + "/error.json") << "{}";
   ErrorFolder::Remove("id3");
   ErrorFolder::Remove("none");
   int left = 0;
   for (const auto& entry : std::filesystem::directory_iterator(dir.path())) left += entry.exists();
   EXPECT_EQ(left, 1) << "that in which something was";
   setenv("TMPDIR", "/no/such/folder", 1);
-  EXPECT_EQ(ErrorFolder("id4").For(0, 0), "");
+  EXPECT_EQ(ErrorFolder("id4").For(0), "");
+}
+
+TEST(ErrorFolderTest, Close_ForOnAnotherThreadAfterwards_MakesNone) {
+  testing::TempDir dir;
+  setenv("TMPDIR", dir.path().c_str(), 1);
+  ErrorFolder folder("id");
+  EXPECT_NE(folder.For(0), "");
+  folder.Close();
+  EXPECT_EQ(folder.For(1), "");
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+// /dev/full refuses every write, like a full disk.
+TEST(ErrorFileTest, WhyEmpty_DiskIsFull_NamesFileAndReason) {
+  const testing::TempDir dir;
+  const auto file = ErrorFile::AtPath(dir.File("error.json"));
+  EXPECT_TRUE(file->WhyEmpty().ok());
+  EXPECT_FALSE(std::filesystem::exists(file->path()));
+  EXPECT_TRUE(ErrorFile::CreateInMemory()->WhyEmpty().ok());
+  std::filesystem::create_symlink("/dev/full", file->path());
+  EXPECT_THAT(std::string(file->WhyEmpty().message()),
+              ::testing::AllOf(::testing::HasSubstr(file->path()), ::testing::HasSubstr("No space left on device")));
 }
 
 TEST(WriteErrorFileTest, ReplacesWhatIsThere_OrSaysWhyNot) {
