@@ -47,6 +47,7 @@ constexpr int kGoodbyeMillis = 1000;
 // Limits for killed processes to exit, and for the number of searches, in case processes are stuck in the kernel.
 constexpr int kDeathWaitMillis = 1000;
 constexpr int kSecondLookMillis = 100;
+constexpr int kBlindWaitMillis = 10;  // for a process without a pidfd
 constexpr int kMaxRounds = 30;
 // While the launcher hangs, searches continue at the slower rate after this many.
 constexpr int kQuickLooks = 20;
@@ -93,9 +94,8 @@ bool DescendsFrom(pid_t pid, pid_t launcher, absl::FunctionRef<pid_t(pid_t)> par
   return false;
 }
 
-// Kills every process that names `id` or descends from `launcher`; false if there was none. Descent is exact while the
-// launcher is alive, because it is the subreaper of everything that its workers start: it covers a process that is
-// still inside execve, which shows its parent's environment, and one that has overwritten its environment.
+// Kills every process that has the mark of `id`, names it, or descends from `launcher`; false if there was none.
+// Descent is exact while the launcher is alive, because it is the subreaper of everything that its workers start.
 bool KillRound(const std::string& id, pid_t launcher) {
   const pid_t self = getpid();
   if (getppid() != launcher) launcher = 0;  // dead; its pid may have been reused
@@ -115,7 +115,11 @@ bool KillRound(const std::string& id, pid_t launcher) {
     if (pid == self || pid == launcher || pid == 1 || !OwnedByUs(pid)) continue;
     // Open the pidfd before inspecting the process, so that the signal goes to the inspected process.
     UniqueFd pidfd = OpenPidfd(pid);
-    if (!pidfd.valid() || IsReadable(pidfd.get(), 0)) continue;  // dead, not reaped by the hanging launcher
+    // Where a seccomp filter refuses pidfd_open the signal could in theory go to a later process with this id.
+    const bool refused = !pidfd.valid() && errno != ESRCH;
+    if (refused ? StatusOfZombie(pid).has_value() : !pidfd.valid() || IsReadable(pidfd.get(), 0)) {
+      continue;  // dead, not reaped by the hanging launcher
+    }
     const bool descends = it < others && DescendsFrom(pid, launcher, ParentOf);
     const auto is_named = [&] { return NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id); };
     if ((!descends && !IsMarked(pid, id) && !is_named()) || IsGuard(pid)) continue;
@@ -124,7 +128,8 @@ bool KillRound(const std::string& id, pid_t launcher) {
   }
   const SteadyTime until = SteadyNow() + absl::Milliseconds(kDeathWaitMillis);
   for (const UniqueFd& pidfd : killed) {
-    IsReadable(pidfd.get(), std::max<int64_t>(0, absl::ToInt64Milliseconds(until - SteadyNow())));
+    const int64_t left = absl::ToInt64Milliseconds(until - SteadyNow());
+    IsReadable(pidfd.get(), std::clamp<int64_t>(left, 0, pidfd.valid() ? kDeathWaitMillis : kBlindWaitMillis));
   }
   return !killed.empty();
 }
@@ -229,7 +234,12 @@ absl::StatusOr<Guard> Guard::Start(const std::string& id) {
     ours.reset();
     GuardMain(theirs.get(), id, launcher);
   }
-  return Guard(id, pid, OpenPidfd(pid), std::move(ours));
+  Guard guard(id, pid, OpenPidfd(pid), std::move(ours));
+  if (guard.process_.valid()) return guard;
+  // A seccomp filter may refuse pidfd_open. A replacement comes with its pidfd.
+  guard.Dismiss();
+  if (absl::Status status = guard.Replace(); !status.ok()) return status;
+  return guard;
 }
 
 Guard::Guard(std::string id, pid_t pid, UniqueFd process, UniqueFd socket)
@@ -247,12 +257,11 @@ void Guard::KillWorkersAt(SteadyTime time) {
   const KillTime word = time == SteadyTime::InfiniteFuture() ? kNever : absl::ToInt64Nanoseconds(time.since_start());
   if (send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno != EAGAIN) return;
   // The guard has not read hundreds of messages, and would act on outdated ones: replace it.
-  SignalPidfd(process_.get(), SIGKILL);
+  kill(pid_, SIGKILL);
 }
 
 absl::Status Guard::Watch(EventLoop* loop) {
   loop_ = loop;
-  if (!process_.valid()) return absl::UnimplementedError("this kernel has no pidfd; Linux 5.4 or later is needed");
   return loop->AddFd(process_.get(), EPOLLIN, [this](uint32_t) { OnDeath(); });
 }
 

@@ -90,7 +90,7 @@ class Guard {
 
   std::string id_;
   pid_t pid_;
-  UniqueFd process_;  // pidfd; not valid if the kernel has none
+  UniqueFd process_;  // pidfd
   UniqueFd socket_;   // not valid: no guard is running
   SteadyTime kill_time_ = SteadyTime::InfiniteFuture();
   EventLoop* loop_ = nullptr;

@@ -1,7 +1,10 @@
 // Workers that a fork server starts (--preload).
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -9,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "launcher/fork_server/links_worker_runtime.h"
+#include "launcher/os/pidfd.h"
 #include "launcher/workers/worker_group.h"
 
 namespace ddprun::launcher {
@@ -28,6 +32,10 @@ void WorkerGroup::StartForkServer() {
   if (!config.forked_server && !config.command.python && !IsLinkedWithWorkerRuntime(*program)) {
     return Log(LogLevel::kInfo, absl::StrCat("--preload has no effect: ", *program,
                                              " is not a program that links ddprun's worker runtime"));
+  }
+  if (!OpenPidfd(getpid()).valid()) {
+    return Log(LogLevel::kWarning, absl::StrCat("--preload has no effect: pidfd_open: ", strerror(errno),
+                                                " (a seccomp filter of the container runtime refuses it?)"));
   }
   if (HasMacro(config.command)) {
     return Log(LogLevel::kInfo,
