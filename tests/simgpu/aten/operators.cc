@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -66,6 +67,14 @@ void CheckDevices(const c10::OperatorHandle& op, const Stack& arguments) {
   }
 }
 
+// The first matrix product of a process starts cuBLAS.
+void StartBlas(const c10::OperatorHandle& op) {
+  static const std::set<std::string> kProducts = {"aten::addmm", "aten::baddbmm", "aten::bmm", "aten::mm"};
+  static std::once_flag once;
+  if (kProducts.count(op.operator_name().name) == 0) return;
+  std::call_once(once, [] { SpendCalibrated(kFirstMatmulMs); });
+}
+
 // One call of a replaced operator.
 class Operation {
  public:
@@ -97,6 +106,7 @@ class Operation {
 
   std::vector<IValue> Run() {
     CheckDevices(op_, arguments_);
+    StartBlas(op_);
     const c10::Device device = FindDevice();
     const c10::cuda::CUDAGuard guard(device);
     cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index()).stream();

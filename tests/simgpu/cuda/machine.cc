@@ -19,8 +19,6 @@ namespace {
 thread_local cudaError_t t_last_error = cudaSuccess;
 thread_local int t_device = 0;
 
-std::atomic<pid_t> g_opened_by{0};
-
 [[noreturn]] void Die(const char* what) {
   perror(what);
   abort();
@@ -62,6 +60,7 @@ Device& DeviceAt(int index) {
   Device& device = TheMachine().devices[index];
   std::lock_guard<std::mutex> lock(device.mutex);
   if (device.base != nullptr) return device;
+  SpendCalibrated(kContextMs);
   const int file = memfd_create("simcuda", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, kArena) != 0) Die("simulated device: memfd_create");
   device.view = Map(PROT_READ | PROT_WRITE, MAP_SHARED, file);
@@ -115,12 +114,14 @@ cudaError_t Remember(cudaError_t error) {
 }
 
 bool OpenDriver() {
-  pid_t opened_by = 0;
-  if (g_opened_by.compare_exchange_strong(opened_by, getpid())) {
+  static std::once_flag once;
+  static pid_t opened_by = 0;
+  std::call_once(once, [] {
+    opened_by = getpid();
     // Stays open, so that programs that look at open files find it.
     [[maybe_unused]] const int file = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
-    return true;
-  }
+    SpendCalibrated(kStartMs);
+  });
   return opened_by == getpid();
 }
 

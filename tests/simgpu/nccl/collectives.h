@@ -10,7 +10,8 @@
 namespace simgpu {
 
 // NCCL User Guide, "Collective Operations". Each rank writes a chunk into its slot, waits for the others, and reads.
-// Ranks with different arguments get ncclInvalidUsage; NCCL waits forever or mixes the data.
+// Ranks with different arguments get ncclInvalidUsage; NCCL waits forever or mixes the data. With SIMNCCL_ANY_SIZE,
+// ranks that differ only in the number of elements mix the data here as well.
 void RunCollective(ncclComm* comm, const Call& call, const char* send, char* receive);
 
 struct Message {

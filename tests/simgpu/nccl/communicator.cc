@@ -127,17 +127,21 @@ void ncclComm::DetectLostRanks() {
 }
 
 // NCCL User Guide, "Using multiple NCCL communicators / one device per rank": a device may be used once per
-// communicator. The text is that of NCCL 2.27.
+// communicator. Ranks with different NCCL_HOSTID count as ranks of different hosts. The text is that of NCCL 2.27.
 void ncclComm::RefuseSharedDevices() {
   const int own = segment->ranks[rank].device;
   for (int r = 0; r < size; ++r) {
-    if (r == rank || segment->ranks[r].device != own) continue;
+    if (r == rank || segment->ranks[r].device != own || segment->ranks[r].host != segment->ranks[rank].host) continue;
     Fail(ncclInvalidUsage, "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(r) +
                                " both on CUDA device " + std::to_string(1000 * own));
   }
 }
 
 void ncclComm::Join() {
+  static std::once_flag kernels;
+  std::call_once(kernels, [] { simgpu::SpendCalibrated(simgpu::kNcclKernelsMs); });
+  const char* const host = simgpu::TextSetting("NCCL_HOSTID");
+  segment->ranks[rank].host = host == nullptr ? 0 : std::hash<std::string>()(host);
   segment->ranks[rank].device = simcuda_physical(device) + 1;
   segment->ranks[rank].pid = getpid();
   simcuda_point("init");
@@ -150,6 +154,7 @@ void ncclComm::Join() {
   simgpu::RemoveSegment(name);
   if (!complete) return Fail(ncclInternalError, "aborted during creation");
   RefuseSharedDevices();
+  simgpu::SpendCalibrated(simgpu::kCommunicatorMs);
   CompleteCall();
 }
 
@@ -157,5 +162,6 @@ void ncclComm::End(bool abort) {
   if (abort) aborted = true;
   segment->ranks[rank].gone = 1;
   if (creation.joinable()) creation.join();
+  simgpu::SpendCalibrated(abort ? simgpu::kAbortMs : simgpu::kShutdownMs);
   ended = true;
 }

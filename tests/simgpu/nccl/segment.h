@@ -32,6 +32,7 @@ struct Segment {
   struct Rank {
     std::atomic<int> pid;
     std::atomic<int> device;            // index on the host, plus 1
+    std::atomic<uint64_t> host;         // hash of NCCL_HOSTID; 0: it is not set
     std::atomic<int> gone;              // 1: aborted or destroyed
     std::atomic<uint64_t> wrote, read;  // chunks
     Call call;                          // of the chunk last written
