@@ -64,7 +64,9 @@ absl::StatusOr<int64_t> CheckpointFolder::Identify() {
 
 absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
                                     int keep, const ShardedState* sharded) {
-  absl::Status status = CheckNotReplaced(id.run, round);
+  // Here, and not only at the start: this rank may have become the one that writes, or the directory was removed.
+  absl::Status status = Make();
+  if (status.ok()) status = CheckNotReplaced(id.run, round);
   if (status.ok()) {
     RemoveUnfinished(sharded != nullptr ? sharded->state_file : "");
     status = Write(id, round, std::move(model), std::move(state), sharded);
@@ -104,6 +106,7 @@ std::string CheckpointFolder::NewStateFile(CheckpointId id) {
 }
 
 absl::Status CheckpointFolder::SaveShard(const std::string& state_file, int rank, int ranks, CheckpointPart shard) {
+  if (absl::Status status = Make(); !status.ok()) return status;
   shard.layout.metadata[kStateKey] = state_file;
   return WriteSafetensors(Path(ShardFileName(state_file, rank, ranks)), shard.layout, shard.bytes, files_);
 }

@@ -56,7 +56,7 @@ class CheckpointFolder {
 
   const std::string& folder() const { return folder_; }
 
-  // Creates the directory if it does not exist.
+  // Creates the directory if it does not exist, as Save and SaveShard do.
   absl::Status Make();
 
   // Returns a number that is equal for all processes that see this directory. It is derived from a file in the

@@ -27,6 +27,7 @@
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/process_group/values.h"
 #include "worker_runtime/safetensors/tensor_bytes.h"
 #include "worker_runtime/state/random_state.h"
 #include "worker_runtime/state/state_loader.h"
@@ -82,6 +83,7 @@ class Checkpointer::Impl {
   absl::Status Save(const Progress& progress);
   absl::Status Finish();
   void Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round);
+  absl::StatusOr<bool> HasCheckpoint();
   CheckpointStats stats() const;
 
  private:
@@ -136,10 +138,8 @@ absl::Status Checkpointer::Impl::CatchExceptions(absl::string_view operation, ab
 }
 
 absl::Status Checkpointer::Impl::Make() {
-  if (RankIn(group_.get()) == 0 || options_.copies > 1) {
-    if (absl::Status status = folder_.Make(); !status.ok()) return status;
-  }
   if (options_.copies > 1) {
+    if (absl::Status status = folder_.Make(); !status.ok()) return status;
     const absl::StatusOr<CheckpointPlace> place = PlaceOf(folder_);
     if (!place.ok()) return place.status();
     place_ = *place;
@@ -161,10 +161,14 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
   CheckpointLoader loader(group_.get(), state_, folder_,
                           {options_.shared_folder, options_.run_id, options_.disk_timeout});
   const absl::Status status = CatchExceptions("load a checkpoint", [&]() -> absl::Status {
+    // Now, so that a folder that can't be created is an error before hours of training.
+    DDPRUN_RETURN_IF_ERROR(OutcomeOfAll(group_.get(), RankIn(group_.get()) == 0 ? folder_.Make() : absl::OkStatus()));
     absl::StatusOr<CheckpointInfo> loaded = loader.Load();
     if (loaded.ok()) info = *std::move(loaded);
     return loaded.status();
   });
+  // The state that was saved is not the one to load it into: a restart changes neither.
+  if (absl::IsInvalidArgument(status)) return NonRestartable(status);
   if (!status.ok()) return status;
   highest_run_ = std::max(highest_run_, loader.highest_run());
   const bool found = !info.path.empty();
@@ -473,6 +477,12 @@ void Checkpointer::Impl::Rebind(std::shared_ptr<ProcessGroup> group, int64_t lau
   random_bytes_ = 0;  // exchanged again at the next Save
 }
 
+absl::StatusOr<bool> Checkpointer::Impl::HasCheckpoint() {
+  const absl::StatusOr<std::vector<CheckpointId>> ids = folder_.List();
+  const bool here = ids.ok() && std::ranges::any_of(*ids, [this](const CheckpointId& id) { return id.run == run_; });
+  return group_ == nullptr ? here : AnyRank(*group_, here);
+}
+
 CheckpointStats Checkpointer::Impl::stats() const {
   CheckpointStats stats = stats_;
   stats.last_write = absl::Nanoseconds(last_write_nanoseconds_.load());
@@ -481,18 +491,20 @@ CheckpointStats Checkpointer::Impl::stats() const {
 
 absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_ptr<ProcessGroup> group,
                                                                    TrainingState& state, CheckpointerOptions options) {
-  if (options.folder.empty()) return absl::InvalidArgumentError("CheckpointerOptions::folder is not set");
+  if (options.folder.empty()) {
+    return NonRestartable(absl::InvalidArgumentError("CheckpointerOptions::folder is not set"));
+  }
   if (options.copies < 1 || (options.copies > 1 && options.shared_folder)) {
-    return absl::InvalidArgumentError(
+    return NonRestartable(absl::InvalidArgumentError(
         absl::StrCat("CheckpointerOptions::copies is ", options.copies, ", but must be ",
                      options.copies < 1 ? "at least 1"
                                         : "1 with shared_folder: copies are for folders on each node's own disk, and "
-                                          "not for the state of a ZeroRedundancyOptimizer"));
+                                          "not for the state of a ZeroRedundancyOptimizer")));
   }
   if (state.sharded() && !options.shared_folder) {
-    return absl::InvalidArgumentError(
+    return NonRestartable(absl::InvalidArgumentError(
         "each rank writes its part of a ZeroRedundancyOptimizer's state: set CheckpointerOptions::shared_folder, in a "
-        "folder that all nodes share");
+        "folder that all nodes share"));
   }
   auto impl = std::make_unique<Impl>(std::move(group), state, options);
   if (absl::Status status = impl->Make(); !status.ok()) return status;
@@ -518,6 +530,7 @@ absl::Status Checkpointer::Finish() { return impl_->Finish(); }
 void Checkpointer::Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round) {
   impl_->Rebind(std::move(group), launcher_round);
 }
+absl::StatusOr<bool> Checkpointer::HasCheckpoint() { return impl_->HasCheckpoint(); }
 CheckpointStats Checkpointer::stats() const { return impl_->stats(); }
 
 }  // namespace ddprun

@@ -24,7 +24,7 @@ class ProcessGroup;
 class TrainingState;
 
 struct CheckpointerOptions {
-  // Directory of the checkpoints; created if missing. One job per directory at a time.
+  // Directory of the checkpoints; created if missing, on the node that writes. One job per directory at a time.
   std::string folder = "";
 
   // Name of this training. Not empty: Resume loads only checkpoints that were saved under this name. Empty: Resume
@@ -102,7 +102,7 @@ struct CheckpointStats {
 class Checkpointer {
  public:
   // `state` must outlive the Checkpointer; the module must be on its training devices. `group` nullptr: a single
-  // process. Not collective. Rank 0 creates the directory.
+  // process. Not collective. Resume and Save create the directory on rank 0; with `copies`, Create does on all ranks.
   // Errors: InvalidArgument: options.folder is not set, shared_folder is required but not set, or copies is invalid;
   // those of FileSystem.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group, TrainingState& state,
@@ -127,8 +127,8 @@ class Checkpointer {
   // has not resumed anything begins a new run: it neither overwrites nor removes the files that are already in the
   // directory.
   // Errors: InvalidArgument: the state differs from the saved one; the message lists all differing names. DataLoss: all
-  // checkpoints are damaged, or a rank (named in the message) can't read the chosen one. After an error the state may
-  // be partially loaded.
+  // checkpoints are damaged, or a rank (named in the message) can't read the chosen one; those of FileSystem: the
+  // directory can't be created. After an error the state may be partially loaded.
   absl::StatusOr<CheckpointInfo> Resume();
 
   // Saves under progress.step. When it returns OK, the checkpoint is on disk (async: it will be, or the next Save or
@@ -145,6 +145,10 @@ class Checkpointer {
   // in it create their Checkpointer and need not call Resume: the next Save informs them of the current run. Not
   // collective; all ranks that have a Checkpointer must call it.
   void Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round);
+
+  // Collective. True if a rank has a checkpoint of this training in its directory, intact or not: a restart would not
+  // begin at step 0. Errors: those of the process group.
+  absl::StatusOr<bool> HasCheckpoint();
 
   CheckpointStats stats() const;
 

@@ -24,8 +24,8 @@ absl::StatusCode CodeOf(int error) {
     case ENOENT:
     case ENOTDIR: return absl::StatusCode::kNotFound;
     case EACCES:
-    case EPERM: return absl::StatusCode::kPermissionDenied;
-    case EROFS: return absl::StatusCode::kFailedPrecondition;
+    case EPERM:
+    case EROFS: return absl::StatusCode::kPermissionDenied;
     case EEXIST: return absl::StatusCode::kAlreadyExists;
     default: return absl::StatusCode::kUnavailable;
   }
@@ -154,12 +154,13 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder) {
 }
 
 absl::Status MakeFolder(const std::string& folder) {
+  struct stat found;
+  if (::stat(folder.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return absl::OkStatus();
   for (size_t slash = folder.find('/', 1);; slash = folder.find('/', slash + 1)) {
     const std::string part = folder.substr(0, slash);
     if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return SystemError("create folder", part, errno);
     if (slash == std::string::npos) break;
   }
-  struct stat found;
   if (::stat(folder.c_str(), &found) != 0) return SystemError("create folder", folder, errno);
   if (!S_ISDIR(found.st_mode)) return SystemError("create folder", folder, ENOTDIR);
   return absl::OkStatus();

@@ -276,12 +276,19 @@ TEST(CheckpointFolder, Save_DeadWritersFiles_AreRemovedAndOthersKept) {
   EXPECT_EQ(::access(foreign.c_str(), F_OK), 0);
 }
 
-TEST(CheckpointFolder, Save_FolderGone_OneClearLine) {
+TEST(CheckpointFolder, Save_FolderGone_IsMadeAgain) {
   TempDir temp;
-  CheckpointFolder folder(temp.File("gone"));
+  CheckpointFolder folder(temp.File("gone/folder"));
+  EXPECT_EQ(SaveSample(folder, 2, 1), absl::OkStatus());
+}
+
+TEST(CheckpointFolder, Save_FolderCantBeMade_OneClearLine) {
+  TempDir temp;
+  std::ofstream(temp.File("file"));
+  CheckpointFolder folder(temp.File("file/folder"));
   const absl::Status status = SaveSample(folder, 2, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), HasSubstr("gone/"));
+  EXPECT_THAT(status.message(), HasSubstr("file/folder"));
 }
 
 // With bits flipped or bytes cut off in either file, the damaged checkpoint is never taken for intact.

@@ -5,7 +5,9 @@
 #include <signal.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -142,7 +144,7 @@ class ElasticNodesTest : public ::testing::Test {
   }
 
   const TempDir dir_;
-  const int port_ = FreePort();
+  int port_ = FreePort();
   std::vector<std::string> launcher_flags_;  // of all nodes that are added from now on
   std::unique_ptr<Process> server_;
   std::vector<std::unique_ptr<Launcher>> nodes_;
@@ -343,13 +345,84 @@ TEST_F(ElasticNodesTest, AHangOnOneNode_IsNamedThereWithItsPhase_AndTheWorkerIsR
   ExpectSameBitsAsReference(4, 12);
 }
 
+int NumberFrom(const char* variable, int otherwise) {
+  const char* const given = std::getenv(variable);
+  return given == nullptr ? otherwise : std::stoi(given);
+}
+
 // With other kills: DDPRUN_KILL_SEED=1 bazel run ...
+int Seed() {
+  const int seed = NumberFrom("DDPRUN_KILL_SEED", 20261123);
+  std::printf("seed %d\n", seed);
+  return seed;
+}
+
+// Checkpoints are on each node's own disk, whose folder the node makes when it first saves. The parameter is a flag.
+class OwnFoldersTest : public ElasticNodesTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  static constexpr int kSteps = 50;
+
+  void StartJob(const std::string& name, int every) {
+    nodes_.clear();
+    folders_.clear();
+    server_.reset();
+    port_ = FreePort();
+    StartServer();
+    for (int node = 0; node < 2; ++node) {
+      const std::string folder = dir_.File(absl::StrCat(name, "/node", node, "/checkpoints"));
+      folders_[Add("1:2", 1, kSteps,
+                   {GateAt(kSteps - 5, name + ".gate"), absl::StrCat("--every=", every), "--folder=" + folder,
+                    GetParam()})] = folder;
+    }
+  }
+  // Kills the node of rank 0, and its worker at the same moment. Returns the other node.
+  Launcher* LoseTheNodeOfRankZero() {
+    Launcher* const victim = Of(0);
+    victim->Signal(SIGKILL);
+    kill(ProcessesIn(victim->Out()).at(0).second, SIGKILL);
+    return AllBut(victim).at(0);
+  }
+
+  std::map<Launcher*, std::string> folders_;
+};
+
+// For more jobs: DDPRUN_LOST_NODES=200 bazel run ...
+TEST_P(OwnFoldersTest, NodeOfRankZeroIsLost_TheOtherKeepsTheStepsAndSavesThem) {
+  std::mt19937 random(Seed());
+  const int jobs = NumberFrom("DDPRUN_LOST_NODES", 2);
+  for (int job = 0; job < jobs && !HasFailure(); ++job) {
+    const std::string name = absl::StrCat("job", job);
+    SCOPED_TRACE(name);
+    StartJob(name, /*every=*/3);
+    const std::string step = absl::StrCat("step ", 1 + random() % (kSteps - 10), " rank 1");
+    ASSERT_TRUE(Eventually([&] { return absl::StrContains(Out(), step); })) << Err();
+    Launcher* const survivor = LoseTheNodeOfRankZero();
+    OpenGate(name + ".gate");
+    ExpectEnd({survivor});
+    ExpectProcesses(survivor, 1);
+    ExpectEachSampleOncePerEpoch();
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(folders_[survivor], "/step_000000", kSteps, ".safetensors")));
+  }
+}
+
+TEST_P(OwnFoldersTest, TheOthersFolderCantBeMade_TheJobEndsInsteadOfBeginningAgain) {
+  StartJob("job", /*every=*/1);
+  AwaitGate(kSteps - 5, 1, AllBut(), 2);
+  const std::string folder = folders_[AllBut(Of(0)).at(0)];
+  std::ofstream(std::filesystem::path(folder).parent_path()) << "not a folder";
+  Launcher* const survivor = LoseTheNodeOfRankZero();
+  OpenGate("job.gate");
+  EXPECT_EQ(survivor->Wait(), 78) << survivor->Err();
+  ExpectProcesses(survivor, 1);
+  EXPECT_THAT(survivor->Err(), HasSubstr(absl::StrCat("can't create folder ", folder, ": Not a directory")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Async, OwnFoldersTest, ::testing::Values("--ledger", "--async"));
+
 TEST_F(ElasticNodesTest, TenRandomKills_TheBitsAreTheSame) {
   constexpr int kRanks = 4, kKills = 10, kSteps = 200, kBetween = 18;
-  const char* const given = std::getenv("DDPRUN_KILL_SEED");
-  const int seed = given == nullptr ? 20261123 : std::stoi(given);
+  const int seed = Seed();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
-  std::printf("seed %d\n", seed);
   std::mt19937 random(seed);
   StartServer();
   for (int i = 0; i < 2; ++i) Add("2", 2, kSteps, {GateAt(kSteps - 10, "gate")});

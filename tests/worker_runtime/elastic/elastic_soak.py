@@ -6,8 +6,9 @@ usage: tests/worker_runtime/elastic/elastic_soak.py [--minutes M | --faults N] [
 The job is elastic_gpt on several launchers of this machine, which may run with one node less, and a rendezvousd with a
 state folder. Each fault is injected a random number of steps after the recovery from the previous one. First a job
 without faults is measured; up to its last step, faults keep the number of workers, and losses must have the same bits.
-At the end the job is stopped by SIGTERM and resumed from its snapshot for a few steps. Exit code 1: an invariant was
-violated; the last lines name it.
+Each node has a folder of its own for snapshots, and loses it in the fault "node of rank 0". At the end the job is
+stopped by SIGTERM and resumed from its snapshot for a few steps. Exit code 1: an invariant was violated; the last lines
+name it.
 Build //examples/cpp:elastic_gpt, //launcher:ddprun and //rendezvous/daemon:rendezvousd first. Linux, standard library.
 """
 
@@ -170,6 +171,7 @@ class Job:
         self.id = "soak"
         self.steps = 10**6  # more than any run makes
         self.port = 0
+        self.of_rank_zero = None  # the node
         self.start_server()
         self.nodes = [self.start_node(number) for number in range(arguments.nodes)]
 
@@ -193,13 +195,17 @@ class Job:
         conf = "--rdzv-conf=is_host=0,max_failures_at_step=0,node_cooldown=0"
         command += [f"--rdzv-id={self.id}", conf, "--local-addr=127.0.0.1"]
         command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python"]
-        steps, folder = str(self.steps), str(self.folder)
+        steps, folder = str(self.steps), str(self.folder_of(number))
         command += [word.replace("{folder}", folder).replace("{steps}", steps) for word in self.arguments.command]
         env = dict(self.env)
         if "SIMCUDA_DEVICES" in env:  # tests/simgpu: each node has GPUs of its own
             first = number * self.arguments.nproc
             env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in range(first, first + self.arguments.nproc))
         return Process(f"node {number}", command, env, self.lines)
+
+    def folder_of(self, number):
+        """The disk of a node."""
+        return self.folder / f"node{number}"
 
     def take(self, deadline):
         """Processes one line. Returns False if there is none until `deadline`."""
@@ -217,6 +223,8 @@ class Job:
             self.history.fresh(source.pid, int(found[1]))
         elif found := STEP.match(line):
             local_rank, step, round_, rank, world = map(int, found.groups()[:5])
+            if rank == 0:
+                self.of_rank_zero = source
             self.history.step(source.pid, local_rank, step, round_, rank, world, found[6])
         elif found := EVALUATION.match(line):
             self.history.evaluation(int(found[1]), int(found[2]), found[3])
@@ -319,7 +327,7 @@ class Faults:
         self.left = []  # kinds that are not used yet in this pass
 
     KEEPING = ("worker", "two workers", "second while recovering", "worker stopped", "server", "worker and server")
-    ALL = (*KEEPING, "node stopped", "launcher", "node leaves", "storm")
+    ALL = (*KEEPING, "node stopped", "launcher", "node leaves", "node of rank 0", "storm")
 
     def draw(self, kinds):
         if not set(self.left) & set(kinds):
@@ -385,10 +393,16 @@ class Faults:
         return []
 
     def launcher(self):
-        return self.end_launcher(signal.SIGKILL)
+        return self.end_launcher(self.node(), signal.SIGKILL)
 
     def node_leaves(self):
-        return self.end_launcher(signal.SIGTERM)
+        return self.end_launcher(self.node(), signal.SIGTERM)
+
+    def node_of_rank_0(self):
+        """Kills the node at once, with its workers and its disk. The one that takes its place is empty."""
+        n = self.job.nodes.index(self.job.of_rank_zero)
+        self.kill(list(self.job.nodes[n].workers.values()))
+        return self.end_launcher(n, signal.SIGKILL, keeps_disk=False)
 
     def storm(self):
         """Injects several faults without waiting for a recovery. The first one ends the round."""
@@ -398,11 +412,12 @@ class Faults:
             gone += self.inject(self.rng.choice(("worker", "two workers", "worker stopped", "server", "launcher")))
         return gone
 
-    def end_launcher(self, number):
-        n = self.node()
+    def end_launcher(self, n, number, keeps_disk=True):
         node = self.job.nodes[n]
         node.kill(number)
         node.wait()
+        if not keeps_disk:
+            shutil.rmtree(self.job.folder_of(n), ignore_errors=True)
         self.job.run_for(self.rng.choice([0.0, self.rng.uniform(0.0, 3.0)]))
         self.job.nodes[n] = self.job.start_node(n)
         return list(node.workers.values())
@@ -563,7 +578,7 @@ def read_arguments():
     parser.add_argument(
         "command",
         nargs="*",
-        help="after --: a program that prints what elastic_gpt does; {folder} and {steps} are replaced",
+        help="after --: a program that prints what elastic_gpt does; {folder}, of the node, and {steps} are replaced",
     )
     arguments = parser.parse_args()
     arguments.ddprun = str(BUILT / "launcher/ddprun")
