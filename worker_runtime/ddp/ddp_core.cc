@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/ddp/all_reduce_speed.h"
 #include "worker_runtime/ddp/bucket_policy.h"
@@ -66,9 +69,16 @@ void MakeReducerAndLogger(DdpState& state) {
   state.reducer = MakeReducer(std::move(arguments));
   state.logger = std::make_shared<c10d::Logger>(state.reducer);
   state.reducer->set_logger(state.logger);
-  state.logger->set_construction_data_and_log(state.module->name(), /*device_ids=*/{}, /*output_device=*/-1,
-                                              state.options.broadcast_buffers, /*has_sync_bn=*/false,
-                                              state.options.static_graph);
+  {
+    // The logger takes a backend of the name "gloo" for a ProcessGroupGloo. Here one always wraps that, and LibTorch's
+    // own wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL, in Python as well, ends the process.
+    c10d::ProcessGroup& group = *state.group->c10d();
+    const auto restore = absl::MakeCleanup([&group, type = group.getBackendType()] { group.setDefaultBackend(type); });
+    group.setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+    state.logger->set_construction_data_and_log(state.module->name(), /*device_ids=*/{}, /*output_device=*/-1,
+                                                state.options.broadcast_buffers, /*has_sync_bn=*/false,
+                                                state.options.static_graph);
+  }
   if (state.options.static_graph) {
     state.reducer->set_static_graph();
     state.logger->set_static_graph();
@@ -169,6 +179,8 @@ absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::
     });
     return absl::OkStatus();
   });
+  // A wrong option, or models that differ between the ranks: a restart makes the same.
+  if (absl::IsInvalidArgument(status)) return NonRestartable(status);
   if (!status.ok()) return status;
   std::unique_ptr<DdpCore> core(new DdpCore(std::move(state)));
   if (!options.shared_memory || core->group()->size() == 1) return core;
