@@ -17,23 +17,29 @@
 
 namespace ddprun {
 
-absl::StatusOr<std::unique_ptr<SummaryWriter>> SummaryWriter::Create(int rank, const SummaryWriterOptions& options) {
-  std::unique_ptr<SummaryWriter> writer(new SummaryWriter);
-  if (rank != 0) return writer;
+absl::StatusOr<std::unique_ptr<SummaryWriter>> SummaryWriter::Create(std::function<int()> rank,
+                                                                     SummaryWriterOptions options) {
+  std::unique_ptr<SummaryWriter> writer(new SummaryWriter(std::move(rank), std::move(options)));
+  if (writer->rank_() != 0) return writer;
+  DDPRUN_RETURN_IF_ERROR(writer->Open());
+  if (writer->options_.purge_step.has_value()) {
+    DDPRUN_RETURN_IF_ERROR(writer->Write(SessionStartEvent(absl::Now(), *writer->options_.purge_step)));
+  }
+  return writer;
+}
+
+absl::Status SummaryWriter::Open() {
   std::error_code error;
-  std::filesystem::create_directories(options.folder, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("can't create the folder ", options.folder));
+  std::filesystem::create_directories(options_.folder, error);
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("can't create the folder ", options_.folder));
   const absl::Time now = absl::Now();
   // Ten digits: TensorBoard reads the files in the order of their names.
-  writer->path_ = absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", options.folder, absl::ToUnixSeconds(now),
-                                  Hostname(), getpid());
+  path_ = absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", options_.folder, absl::ToUnixSeconds(now), Hostname(),
+                          getpid());
   // Appends: another writer of this process may have created the file in the same second.
-  writer->fd_ = open(writer->path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (writer->fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", writer->path_));
-  DDPRUN_RETURN_IF_ERROR(writer->Write(FileVersionEvent(now)));
-  if (options.purge_step.has_value())
-    DDPRUN_RETURN_IF_ERROR(writer->Write(SessionStartEvent(now, *options.purge_step)));
-  return writer;
+  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", path_));
+  return Write(FileVersionEvent(now));
 }
 
 SummaryWriter::~SummaryWriter() {
@@ -45,7 +51,9 @@ absl::Status SummaryWriter::AddScalar(const std::string& tag, double value, int6
 }
 
 absl::Status SummaryWriter::AddScalars(const std::map<std::string, double>& values, int64_t step) {
-  return fd_ < 0 ? absl::OkStatus() : Write(ScalarsEvent(absl::Now(), step, values));
+  if (rank_() != 0) return absl::OkStatus();
+  if (fd_ < 0) DDPRUN_RETURN_IF_ERROR(Open());
+  return Write(ScalarsEvent(absl::Now(), step, values));
 }
 
 absl::Status SummaryWriter::Write(const std::string& event) {

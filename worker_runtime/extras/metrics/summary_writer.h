@@ -2,10 +2,12 @@
 #define DDPRUN_WORKER_RUNTIME_EXTRAS_METRICS_SUMMARY_WRITER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,15 +26,21 @@ struct SummaryWriterOptions {
 // Scalars in TensorBoard's event files, as torch.utils.tensorboard.SummaryWriter writes them: a file
 // `events.out.tfevents.<time>.<host>.<pid>` per process, beside those of earlier attempts.
 //
-//   DDPRUN_ASSIGN_OR_RETURN(auto writer, ddprun::SummaryWriter::Create(worker.env().rank, {.folder = "runs/7",
-//                                                                                        .purge_step = step + 1}));
+//   DDPRUN_ASSIGN_OR_RETURN(auto writer, ddprun::SummaryWriter::Create([&worker] { return worker.env().rank; },
+//                                                                      {.folder = "runs/7", .purge_step = step + 1}));
 //   DDPRUN_RETURN_IF_ERROR(writer->AddScalars(*metrics.Reduce(*worker.group()), step));
 //
 // Rank 0 writes; calls on other ranks do nothing. Thread-compatible.
 class SummaryWriter {
  public:
+  // `rank` returns this rank in the present round: in an elastic training, a rank that becomes rank 0 opens a file of
+  // its own at its next call.
   // Errors: those of the file system, with the path: the folder or the file can't be created.
-  static absl::StatusOr<std::unique_ptr<SummaryWriter>> Create(int rank, const SummaryWriterOptions& options);
+  static absl::StatusOr<std::unique_ptr<SummaryWriter>> Create(std::function<int()> rank, SummaryWriterOptions options);
+  // For a rank that does not change.
+  static absl::StatusOr<std::unique_ptr<SummaryWriter>> Create(int rank, SummaryWriterOptions options) {
+    return Create([rank] { return rank; }, std::move(options));
+  }
 
   ~SummaryWriter();
   SummaryWriter(const SummaryWriter&) = delete;
@@ -45,15 +53,19 @@ class SummaryWriter {
   // One value per tag.
   absl::Status AddScalars(const std::map<std::string, double>& values, int64_t step);
 
-  // Path of the file; empty on ranks other than 0.
+  // Path of the file; empty on a rank that has not been rank 0.
   const std::string& path() const { return path_; }
 
  private:
-  SummaryWriter() = default;
+  SummaryWriter(std::function<int()> rank, SummaryWriterOptions options)
+      : rank_(std::move(rank)), options_(std::move(options)) {}
 
+  absl::Status Open();
   absl::Status Write(const std::string& event);
 
-  int fd_ = -1;  // -1 except on rank 0
+  const std::function<int()> rank_;
+  const SummaryWriterOptions options_;
+  int fd_ = -1;  // -1: not opened
   std::string path_;
 };
 

@@ -63,6 +63,20 @@ TEST(SummaryWriter, RankZeroWritesTheEvents_OthersNothing) {
   }
 }
 
+TEST(SummaryWriter, RankBecomesRankZero_WritesAFileOfItsOwn) {
+  TempDir folder;
+  int rank = 1;
+  auto writer = SummaryWriter::Create([&rank] { return rank; }, {.folder = folder.File("runs"), .purge_step = 1});
+  EXPECT_EQ((*writer)->AddScalar("loss", 2.5, 1), absl::OkStatus());
+  EXPECT_EQ((*writer)->path(), "");
+  rank = 0;
+  EXPECT_EQ((*writer)->AddScalar("loss", 1.5, 2), absl::OkStatus());
+  rank = 1;
+  EXPECT_EQ((*writer)->AddScalar("loss", 0.5, 3), absl::OkStatus());
+  EXPECT_THAT(EventsOf((*writer)->path()), ElementsAre(WithoutTime(FileVersionEvent(kStart)),
+                                                       WithoutTime(ScalarsEvent(kStart, 2, {{"loss", 1.5}}))));
+}
+
 TEST(SummaryWriter, ResumedTraining_SaysFromWhichStepOn) {
   TempDir folder;
   auto writer = SummaryWriter::Create(0, {.folder = folder.File("runs"), .purge_step = 300});
