@@ -21,12 +21,14 @@
 #include "base/steady_time.h"
 #include "worker_contract/phase_names.h"
 #include "worker_runtime/base/launcher_link.h"
+#include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/elastic/core/step_seed.h"
 #include "worker_runtime/extras/amp/grad_scaler.h"
 #include "worker_runtime/extras/nn/clip_grad_norm.h"
 #include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/extras/optim/lambda_lr.h"
 #include "worker_runtime/extras/optim/scheduler_steps.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
@@ -178,11 +180,17 @@ absl::Status Training::Check() const {
     return absl::FailedPreconditionError(
         "a Training has run in this process before: a process can run one Training, once");
   }
+  for (const torch::optim::LRScheduler* const scheduler : LambdaLR::Of(optimizer_)) {
+    if (scheduler == scheduler_) continue;
+    return absl::InvalidArgumentError(
+        "Training: the optimizer has a LambdaLR that was not added: no step would step it, and after a warm-up's first "
+        "rate of 0 nothing would be learned; call Training::Add(scheduler) before Run");
+  }
   return added_;
 }
 
 absl::Status Training::RunSteps(StepFunction step) {
-  DDPRUN_RETURN_IF_ERROR(Check());
+  DDPRUN_RETURN_IF_ERROR(NonRestartable(Check()));
   model_.set_on_pass([this](bool backward) { ReportPhase(step_, backward ? kBackwardPhase : kForwardPhase); });
   const auto forget = absl::MakeCleanup([this] { model_.set_on_pass(nullptr); });
   for (bool first = true;; first = false) {
@@ -378,7 +386,7 @@ absl::Status Training::Save(int64_t steps, bool must) {
   const std::optional<int64_t> before = std::exchange(unconfirmed_, std::nullopt);
   if (!status.ok()) {
     const bool async = options_.checkpoint.async;
-    if ((must && !async) || !MayContinueAfterFailedSave(steps, status)) return status;
+    if ((must && !async) || !MayContinueAfterFailedSave(steps, status)) return EndAfterFailedSave(status);
     if (async) unconfirmed_ = steps;
     return absl::OkStatus();
   }
@@ -415,8 +423,23 @@ bool Training::MayContinueAfterFailedSave(int64_t steps, const absl::Status& fai
   return true;
 }
 
+// Returns the error of a training that a failed save ends. The steps in memory are lost then: if no rank has a
+// checkpoint, the launcher must not start the workers again, at step 0, as if nothing had happened.
+absl::Status Training::EndAfterFailedSave(const absl::Status& failed) {
+  // A rank was lost meanwhile: the others keep the state, and save again in the next round.
+  DDPRUN_RETURN_IF_ERROR(worker_.group()->Health());
+  DDPRUN_ASSIGN_OR_RETURN(const bool saved, checkpointer_->HasCheckpoint());
+  if (saved) return failed;
+  return NonRestartable(absl::Status(
+      failed.code(),
+      absl::StrCat(failed.message(), "; no rank has a checkpoint of this training in ", options_.checkpoint.folder,
+                   ", so the job is not restarted: it would begin at step 0")));
+}
+
 absl::Status Training::ReportFinished(int64_t steps) {
-  if (checkpointer_ != nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer_->Finish());
+  if (checkpointer_ != nullptr) {
+    if (absl::Status status = checkpointer_->Finish(); !status.ok()) return EndAfterFailedSave(status);
+  }
   if (unconfirmed_.has_value()) worker_.ReportCheckpoint(*std::exchange(unconfirmed_, std::nullopt));
   ReportProgress({.step = steps, .phase = kFinishedPhase, .loss = loss_});
   return absl::OkStatus();
@@ -438,9 +461,9 @@ absl::StatusOr<Training::Wishes> Training::Agree(int64_t step) {
   values = values.cpu();
   const auto* const agreed = values.const_data_ptr<int64_t>();
   if (agreed[4] != -agreed[5]) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", worker_.env().rank,
-                                                   ": the ranks have drawn different numbers of samples before step ",
-                                                   step, ": all ranks must call Step::Next equally often"));
+    return NonRestartable(absl::InvalidArgumentError(
+        absl::StrCat("rank ", worker_.env().rank, ": the ranks have drawn different numbers of samples before step ",
+                     step, ": all ranks must call Step::Next equally often")));
   }
   schedule_.Agreed(step, absl::Nanoseconds(agreed[2]), agreed[3]);
   training_time_ = absl::ZeroDuration();

@@ -115,7 +115,7 @@ class Step {
 // holds a state, all resume from the newest checkpoint. When the job is being stopped, it saves and returns; when only
 // some nodes leave, their workers do. A checkpoint that can't be written (the disk is full) is reported on stderr, and
 // training continues with its state in memory; kFailedSaves such failures in a row, or a failure of the final
-// checkpoint, are an error.
+// checkpoint, are an error, which is NonRestartable if no rank has a checkpoint to restart from.
 //
 // The functions below that take an object keep a reference to it. Threads: the training thread.
 class Training {
@@ -130,7 +130,8 @@ class Training {
   // Adds objects that a step changes. They become part of state(), and are used: a scheduler is stepped after the
   // optimizer; a gradient scaler scales the loss and steps the optimizer; a sampler gets this rank and world size in
   // each round; a Metrics does not count a step twice that is repeated. At most one scheduler and one scaler. Call it
-  // before Run, which returns InvalidArgument if these rules are broken.
+  // before Run, which returns InvalidArgument if these rules are broken, or if the optimizer has a LambdaLR that was not
+  // added. LibTorch's own schedulers can't be found: one that is not added is never stepped.
   template <class... Objects>
   void Add(Objects&... objects) {
     (AddOne(objects), ...);
@@ -196,6 +197,7 @@ class Training {
   absl::Status UseCheckpoints();
   absl::Status Save(int64_t steps, bool must);
   bool MayContinueAfterFailedSave(int64_t steps, const absl::Status& failed);
+  absl::Status EndAfterFailedSave(const absl::Status& failed);
   absl::Status ReportFinished(int64_t steps);
 
   // Requests that the ranks agreed on.

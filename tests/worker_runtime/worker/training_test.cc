@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -231,6 +232,16 @@ TEST(Training, Errors) {
                       step.Next(job.sampler);
                     })),
               HasSubstr("Step::Next was called after Commit"));
+  std::optional<LambdaLR> forgotten, other;
+  const auto forget = [&](Job& job, Training& training) {
+    forgotten.emplace(job.optimizer, CosineWithWarmup(10, 100));
+    training.Add(job.sampler);
+  };
+  EXPECT_THAT(error(forget, make), HasSubstr("a LambdaLR that was not added: no step would step it"));
+  forgotten.reset();
+  torch::optim::SGD of_another(torch::nn::Linear(1, 1)->parameters(), torch::optim::SGDOptions(0.1));
+  other.emplace(of_another, CosineWithWarmup(10, 100));
+  EXPECT_EQ(error(add, make), "") << "not of this optimizer";
   GradScaler one, two;
   EXPECT_EQ(error([&](Job&, Training& training) { training.Add(one, two); }, make),
             "Training::Add: a second gradient scaler");

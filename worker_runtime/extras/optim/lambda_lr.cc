@@ -3,10 +3,23 @@
 #include <torch/optim/optimizer.h>
 
 #include <cmath>
+#include <map>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace ddprun {
 namespace {
+
+struct Schedulers {
+  Mutex mutex;
+  std::map<const LambdaLR*, const torch::optim::Optimizer*> alive ABSL_GUARDED_BY(mutex);
+};
+
+Schedulers& TheSchedulers() {
+  static auto* const schedulers = new Schedulers;
+  return *schedulers;
+}
 
 std::vector<double> LearningRatesOf(const torch::optim::Optimizer& optimizer) {
   std::vector<double> rates;
@@ -34,6 +47,22 @@ LambdaLR::LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(int6
     : LRScheduler(optimizer), base_lrs_(LearningRatesOf(optimizer)), factor_(std::move(factor)) {
   const std::vector<double> rates = LearningRates(0);
   for (size_t i = 0; i < rates.size(); ++i) optimizer.param_groups()[i].options().set_lr(rates[i]);
+  MutexLock lock(&TheSchedulers().mutex);
+  TheSchedulers().alive[this] = &optimizer;
+}
+
+LambdaLR::~LambdaLR() {
+  MutexLock lock(&TheSchedulers().mutex);
+  TheSchedulers().alive.erase(this);
+}
+
+std::vector<const torch::optim::LRScheduler*> LambdaLR::Of(const torch::optim::Optimizer& optimizer) {
+  std::vector<const torch::optim::LRScheduler*> found;
+  MutexLock lock(&TheSchedulers().mutex);
+  for (const auto& [scheduler, of] : TheSchedulers().alive) {
+    if (of == &optimizer) found.push_back(scheduler);
+  }
+  return found;
 }
 
 // LRScheduler::step() increments step_count_ after this call.

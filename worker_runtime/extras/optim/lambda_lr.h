@@ -19,10 +19,16 @@ namespace ddprun {
 //   scheduler.step();
 //
 // Create it before the state is resumed (TrainingState::AddScheduler): a checkpoint contains the number of steps but
-// not the initial rates. The optimizer must outlive it. Not thread-safe.
+// not the initial rates. The optimizer must outlive it. Not thread-safe, except for Of.
 class LambdaLR : public torch::optim::LRScheduler {
  public:
   LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(int64_t step)> factor);
+  ~LambdaLR() override;
+  LambdaLR(const LambdaLR&) = delete;
+  LambdaLR& operator=(const LambdaLR&) = delete;
+
+  // The objects of this optimizer that exist: Training finds with it those that were not added.
+  static std::vector<const torch::optim::LRScheduler*> Of(const torch::optim::Optimizer& optimizer);
 
   // Rates as of the last step(), one per parameter group.
   std::vector<double> get_last_lr() const { return get_current_lrs(); }
