@@ -108,9 +108,13 @@ void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Work
   }
   SetThreads();
   InstallCrashReporter(env->rank);
+  HoldLogOfTorch();
   const absl::StatusOr<c10::Device> device = ChooseDevice(*env, options.device);
   // After ChooseDevice: seeding looks for CUDA, and LibTorch looks once.
   absl::Status status = device.ok() ? Seed(options.seed) : device.status();
+  // A device that is missing at the first start is missing at the next, too; later it may have failed, and another node
+  // can replace this one.
+  if (!device.ok() && env->restart_count == 0 && env->round <= 1) status = NonRestartable(status);
   std::optional<Worker> worker;
   if (status.ok()) status = Run(worker.emplace(*env, options, *device), body);
   if (!status.ok())

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
+#include "worker_runtime/base/last_words.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
@@ -84,7 +86,7 @@ absl::Status Worker::AnnounceRounds() {
 }
 
 absl::Status Worker::NextRendezvous(TrainingState& state, DistributedModel& ddp) {
-  if (rounds_ == nullptr) return AnnounceRounds();
+  if (rounds_ == nullptr) return NonRestartable(AnnounceRounds());
   if (failure_.empty()) failure_ = "its group was shut down during training";
   const std::string reason = rounds_->suspended() ? rounds_->suspend_reason() : failure_;
   recovery_ = {};
@@ -101,6 +103,10 @@ absl::Status Worker::NextRendezvous(TrainingState& state, DistributedModel& ddp)
   }
   recovery_.rolled_back = SteadyNow();
   DDPRUN_ASSIGN_OR_RETURN(const LinkReForm round, rounds_->AwaitNextRound(committed_step(), failure_));
+  if (const int dropped = DropHeldLog(); dropped > 0) {
+    std::cerr << absl::StrCat("rank ", env_.rank, ": LibTorch logged ", Counted(dropped, "error"),
+                              " at the end of round ", env_.round, "; TORCH_CPP_LOG_LEVEL=ERROR shows them\n");
+  }
   EnterRound(round, env_);
   failure_.clear();
   recovery_.round = round.round;

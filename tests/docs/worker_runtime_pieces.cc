@@ -39,8 +39,8 @@ int MainThatSpawns() {
 
 absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps) {
   ddprun::Metrics metrics;
-  DDPRUN_ASSIGN_OR_RETURN(
-      auto writer, ddprun::SummaryWriter::Create(worker.env().rank, {.folder = "runs/7", .purge_step = step + 1}));
+  DDPRUN_ASSIGN_OR_RETURN(auto writer, ddprun::SummaryWriter::Create([&worker] { return worker.env().rank; },
+                                                                     {.folder = "runs/7", .purge_step = step + 1}));
   while (step < steps) {
     metrics.Add("loss", TrainStep());  // kept on its device, so this waits for nothing
     ++step;

@@ -5,11 +5,16 @@
 
 #include <cstdlib>
 #include <exception>
+#include <iostream>
+#include <streambuf>
+#include <utility>
 
 #include "absl/debugging/symbolize.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "base/write_all.h"
 #include "worker_contract/crash_report.h"
@@ -28,6 +33,44 @@ std::string Line(int rank, absl::string_view message) {
   const std::string prefix = absl::StrCat("rank ", rank, ": ");
   return absl::StartsWith(line, prefix) ? line : absl::StrCat(prefix, line);
 }
+
+// Replaces the buffer of std::cerr, to which LibTorch writes each log line in one piece.
+class HoldingBuffer : public std::streambuf {
+ public:
+  explicit HoldingBuffer(std::streambuf* to) : to_(to) {}
+
+  std::pair<std::string, int> Take() {
+    MutexLock lock(&mutex_);
+    return {std::exchange(held_, ""), std::exchange(lines_, 0)};
+  }
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    const absl::string_view line(text, static_cast<size_t>(size));
+    // "[E1127 20:07:41.123456789 ProcessGroupNCCL.cpp:685] ...". Fatal errors are not held.
+    if (line.size() < 3 || line.substr(0, 2) != "[E" || !absl::ascii_isdigit(line[2])) return to_->sputn(text, size);
+    MutexLock lock(&mutex_);
+    ++lines_;
+    // The first ones tell the cause.
+    if (held_.size() < kMostHeldBytes) absl::StrAppend(&held_, line);
+    return size;
+  }
+  int_type overflow(int_type c) override {
+    return traits_type::eq_int_type(c, traits_type::eof()) ? traits_type::not_eof(c)
+                                                           : to_->sputc(traits_type::to_char_type(c));
+  }
+  int sync() override { return to_->pubsync(); }
+
+ private:
+  static constexpr size_t kMostHeldBytes = 64 << 10;
+
+  std::streambuf* const to_;
+  Mutex mutex_;
+  std::string held_ ABSL_GUARDED_BY(mutex_);
+  int lines_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+HoldingBuffer* holding = nullptr;  // set before there are threads
 
 [[noreturn]] void OnTerminate() {
   std::string text = "std::terminate was called";
@@ -50,6 +93,7 @@ std::string Line(int rank, absl::string_view message) {
 
 void ReportWorkerError(int rank, const std::string& error_file, const absl::Status& status) {
   const std::string line = Line(rank, status.message());
+  if (holding != nullptr) WriteAll(STDERR_FILENO, holding->Take().first);
   WriteAll(STDERR_FILENO, absl::StrCat(line, "\n"));
   if (error_file.empty()) return;
   // Not through a temporary file: the launcher may pass a file that exists only in memory and can't be replaced.
@@ -58,6 +102,14 @@ void ReportWorkerError(int rank, const std::string& error_file, const absl::Stat
   WriteAll(fd, worker_contract::ErrorFileJson({.message = line, .at = absl::Now()}));
   close(fd);
 }
+
+void HoldLogOfTorch() {
+  if (holding != nullptr || getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+  holding = new HoldingBuffer(std::cerr.rdbuf());
+  std::cerr.rdbuf(holding);
+}
+
+int DropHeldLog() { return holding == nullptr ? 0 : holding->Take().second; }
 
 void InstallCrashReporter(int rank) {
   terminating_rank = rank;

@@ -18,7 +18,7 @@ struct BatchSamplerOptions {
   // they can.
   bool keep_global_batch = false;
   bool shuffle = true;
-  int64_t seed = 0;  // must be the same on all ranks
+  int64_t seed = 0;  // of the order, besides that of WorkerOptions; must be the same on all ranks
 };
 
 // One rank's samples for one step.
@@ -34,10 +34,9 @@ struct Batch {
 };
 
 // The samples of each step, like Python's BatchSampler around a DistributedSampler, in a training whose number of ranks
-// may change: every sample is trained on exactly once per
-// epoch, regardless of ranks that die or join in between. With an unchanged number of ranks, the batches are those of
-// DistributedSampler (and of Python's) with the same seed and epoch, except that the last, uneven step of an epoch
-// repeats no sample.
+// may change: every sample is trained on exactly once per epoch, regardless of ranks that die or join in between. With
+// an unchanged number of ranks, the batches are those of DistributedSampler (and of Python's) with the same seed and
+// epoch, except that the last, uneven step of an epoch repeats no sample.
 //
 //   ddprun::BatchSampler sampler(dataset.size(), {.batch_size = 32});
 //   training.Add(sampler);

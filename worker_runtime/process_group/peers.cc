@@ -21,17 +21,22 @@ std::string Join(absl::string_view host, int port) {
 
 }  // namespace
 
-std::string Peer::Encode() const { return absl::StrCat(host, "\t", pid, "\t", address, "\t", gpu); }
+std::string Peer::Encode() const {
+  return absl::StrCat(host, "\t", pid, "\t", address, "\t", gpu, "\t", settings, "\t", nccl_host);
+}
 
 absl::StatusOr<Peer> Peer::Decode(absl::string_view text) {
-  const std::vector<absl::string_view> fields = absl::StrSplit(text, '\t');
+  // The last one is the user's text.
+  const std::vector<absl::string_view> fields = absl::StrSplit(text, absl::MaxSplits('\t', 5));
   Peer peer;
-  if (fields.size() != 4 || !absl::SimpleAtoi(fields[1], &peer.pid)) {
+  if (fields.size() != 6 || !absl::SimpleAtoi(fields[1], &peer.pid)) {
     return absl::InternalError(absl::StrCat("can't parse a rank's description: \"", text, "\""));
   }
   peer.host = std::string(fields[0]);
   peer.address = std::string(fields[2]);
   peer.gpu = std::string(fields[3]);
+  peer.settings = std::string(fields[4]);
+  peer.nccl_host = std::string(fields[5]);
   return peer;
 }
 
@@ -58,16 +63,21 @@ std::optional<int> Peers::RankListeningAt(absl::string_view address) const {
   return std::nullopt;
 }
 
-absl::Status Peers::CheckGpusDiffer() const {
-  std::map<absl::string_view, int> ranks;
+absl::Status Peers::CheckCompatible() const {
+  std::map<std::pair<std::string, std::string>, int> ranks;  // of each GPU
   for (int rank = 0; rank < size(); ++rank) {
-    const std::string& gpu = peers_[rank].gpu;
-    if (gpu.empty()) continue;
-    const auto [first, is_new] = ranks.emplace(gpu, rank);
+    const Peer& peer = peers_[rank];
+    if (peer.settings != peers_[0].settings) {
+      return absl::InvalidArgumentError(absl::StrCat(Name(0), " uses ", peers_[0].settings, ", and ", Name(rank), " ",
+                                                     peer.settings, ": all ranks must use the same"));
+    }
+    if (peer.gpu.empty()) continue;
+    const auto [first, is_new] = ranks.emplace(std::pair(peer.gpu, peer.nccl_host), rank);
     if (is_new) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        Name(first->second), " and ", Name(rank), " use the same GPU (UUID ", gpu,
-        "), and NCCL needs one for each rank: start at most one worker for each GPU of a node, or use gloo"));
+        Name(first->second), " and ", Name(rank), " use the same GPU (UUID ", peer.gpu,
+        "), and NCCL needs one for each rank: start at most one worker for each GPU of a node, or use gloo; for tests "
+        "and small models, ranks can share a GPU if each has another value of NCCL_HOSTID"));
   }
   return absl::OkStatus();
 }

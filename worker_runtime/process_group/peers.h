@@ -18,6 +18,9 @@ struct Peer {
   int pid = 0;
   std::string address;  // Gloo's listening address, "ip:port"; empty without Gloo
   std::string gpu;      // UUID of this rank's GPU; empty: NCCL is not used, or the rank is not bound to one GPU
+  // NCCL's name of the host, NCCL_HOSTID or else `host`: NCCL refuses two ranks with the same GPU and the same name.
+  std::string nccl_host;
+  std::string settings;  // those that must be the same on all ranks, as a text for users
 
   std::string Encode() const;
   static absl::StatusOr<Peer> Decode(absl::string_view text);
@@ -42,8 +45,9 @@ class Peers {
   bool Listens(absl::string_view address) const { return RankListeningAt(address).has_value(); }
   std::optional<int> RankListeningAt(absl::string_view address) const;
 
-  // Error: InvalidArgument names two ranks with the same GPU, which NCCL does not allow.
-  absl::Status CheckGpusDiffer() const;
+  // Error: InvalidArgument names two ranks that can't be in one group: their settings differ, or they have the same GPU,
+  // which NCCL does not allow.
+  absl::Status CheckCompatible() const;
 
  private:
   std::vector<Peer> peers_;

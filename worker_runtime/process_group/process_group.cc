@@ -24,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "base/mutex.h"
 #include "worker_contract/environment.h"
+#include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/cancellable.h"
 #include "worker_runtime/process_group/interruptible_store.h"
@@ -60,12 +61,15 @@ void KeepWarnings() {
 }
 
 // Does what Python does on import of torch.distributed, and ignores SIGPIPE, as Gloo writes to connections that the
-// peer may have closed.
-void PrepareProcess() {
+// peer may have closed. Error: InvalidArgument: a value of TORCH_DISTRIBUTED_DEBUG that does not exist.
+absl::Status PrepareProcess() {
   KeepWarnings();
+  static const absl::Status level = TorchTry("", [] {
+    c10d::setDebugLevelFromEnvironment();
+    return absl::OkStatus();
+  });
   static std::once_flag once;
   std::call_once(once, [] {
-    c10d::setDebugLevelFromEnvironment();
     // LibTorch's flight recorder, one per process, keeps the groups' states in a map without a lock: it crashes if
     // several threads use groups (seen with 2.11). Users who want it set the variable.
     setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
@@ -80,6 +84,7 @@ void PrepareProcess() {
     struct sigaction action = {};
     if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
   });
+  return NonRestartable(level);
 }
 
 std::string WhereToListen(const ProcessGroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store,
@@ -143,7 +148,7 @@ const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const { return impl
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerEnv& env, ProcessGroupOptions options) {
   if (absl::Status status = CheckOptions(env.rank, env.world_size, options); !status.ok()) return status;
-  PrepareProcess();
+  if (absl::Status status = PrepareProcess(); !status.ok()) return status;
   options.timeout = std::min(options.timeout, kLongestTimeout);
   absl::StatusOr<c10::intrusive_ptr<c10d::Store>> store = ConnectToStore(env, options.timeout, options.cancel);
   if (!store.ok() && options.cancel.stop_requested()) return CreationCancelled(env.rank);
@@ -171,7 +176,7 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::CreateWithStore(c10:
                                                                             const std::string& name, int rank, int size,
                                                                             ProcessGroupOptions options) {
   if (absl::Status status = CheckOptions(rank, size, options); !status.ok()) return status;
-  PrepareProcess();
+  if (absl::Status status = PrepareProcess(); !status.ok()) return status;
   options.timeout = std::min(options.timeout, kLongestTimeout);
   auto impl = std::make_unique<Impl>();
   impl->rank = rank;
@@ -259,8 +264,12 @@ absl::Status ProcessGroup::Impl::Form(c10::intrusive_ptr<c10d::Store> fresh_stor
   if (status.ok() && !cancelled) return status;
   Release(/*healthy=*/false).IgnoreError();
   if (cancelled) return CreationCancelled(rank);
-  return absl::Status(status.code(),
-                      absl::StrCat(error_prefix, "rank ", rank, ": process group ", name, ": ", status.message()));
+  // Settings that are wrong, or differ between the ranks, are the same after a restart. They are checked before there is
+  // a board; from then on, a rank that dies may cause any error.
+  const bool recurs = IsNonRestartable(status) || (absl::IsInvalidArgument(status) && board == nullptr);
+  status = absl::Status(status.code(),
+                        absl::StrCat(error_prefix, "rank ", rank, ": process group ", name, ": ", status.message()));
+  return recurs ? NonRestartable(status) : status;
 }
 
 absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fresh_store,
@@ -295,10 +304,13 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
     gloo = *std::move(listening);
     self.address = gloo->address();
   }
+  self.settings = absl::StrCat("backend ", backend_text, checked ? " with TORCH_DISTRIBUTED_DEBUG=DETAIL" : "");
+  const char* const nccl_host = getenv("NCCL_HOSTID");
+  self.nccl_host = nccl_host == nullptr ? self.host : nccl_host;
   absl::StatusOr<Peers> met = Meet(*store, rank, size, self, options.timeout, store_on_rank_0 && rank == 0);
   if (!met.ok()) return met.status();
   peers = *std::move(met);
-  if (absl::Status status = peers.CheckGpusDiffer(); !status.ok()) return status;
+  if (absl::Status status = peers.CheckCompatible(); !status.ok()) return status;
   board = std::make_shared<FailureBoard>(failure_store, rank, size);
   if (gloo != nullptr) {
     if (absl::Status status = ConnectGloo(); !status.ok()) return status;
@@ -316,11 +328,12 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
 absl::Status ProcessGroup::Impl::ConnectNccl() {
   if (!bound_to_gpu) return absl::OkStatus();
   absl::Status status = RunCancellable(options.cancel, [backend = nccl, device = cuda_device] {
-    return TorchTry("NCCL could not connect the ranks", [&] {
+    const absl::Status connected = TorchTry("NCCL could not connect the ranks", [&] {
       std::vector<at::Tensor> tensors = {at::zeros({1}, at::TensorOptions().device(device))};
       backend->allreduce(tensors, {})->wait();
       return absl::OkStatus();
     });
+    return absl::IsInvalidArgument(connected) ? NonRestartable(connected) : connected;
   });
   // The thread that is left behind then need not wait in the store for ranks that do not come.
   if (absl::IsCancelled(status)) aborted_.request_stop();

@@ -40,7 +40,9 @@ FailureReport AbortReport(absl::string_view reason) {
 bool IsConnectionError(const absl::Status& thrown) {
   if (!absl::IsUnavailable(thrown) && !absl::IsDeadlineExceeded(thrown)) return false;
   return absl::StrContains(thrown.message(), "gloo/") || absl::StrContains(thrown.message(), "NCCL") ||
-         absl::StrContains(thrown.message(), "nccl") || thrown.message() == kWorkTimedOut;
+         absl::StrContains(thrown.message(), "nccl") || thrown.message() == kWorkTimedOut ||
+         // TORCH_DISTRIBUTED_DEBUG=DETAIL: ends a collective before it begins.
+         absl::StrContains(thrown.message(), "monitoredBarrier");
 }
 
 // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.7]:24501: Connection reset by peer"

@@ -50,6 +50,8 @@ TEST(TorchTry, Codes_SayWhatKindOfErrorItWas) {
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(Thrown(std::runtime_error("[gloo/x.cc:5] Timed out waiting 5ms for recv")).code(),
             absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Thrown(std::runtime_error("[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 9 ms")).code(),
+            absl::StatusCode::kUnavailable);
   EXPECT_EQ(Thrown(std::runtime_error("odd")).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Thrown(std::bad_alloc()).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Thrown(5).code(), absl::StatusCode::kInternal);

@@ -125,6 +125,32 @@ INSTANTIATE_TEST_SUITE_P(All, NcclFails,
                          ::testing::Values(Fault{"1:before:30", 2, "", "SIMNCCL_FAIL"},
                                            Fault{"0:before:30", 4, "", "SIMNCCL_FAIL"}));
 
+// Both ranks survive NCCL's error.
+TEST(ElasticGpu, LogOfLibTorch_IsShownIfTheJobFails) {
+  for (const bool fails : {false, true}) {
+    const TempDir folder;
+    const Environment environment = {{"SIMNCCL_FAIL", "1:before:30"}, {"SIMCUDA_DIE_ONCE", folder.File("once")}};
+    std::vector<std::string> flags = Flags(2, "");
+    if (fails) flags.insert(flags.begin() + 3, "--max-restarts=0");
+    Launcher launcher(flags, SimulatedGpus(2, environment));
+    EXPECT_EQ(launcher.Wait(kLimit), fails ? 1 : 0) << launcher.Err();
+    EXPECT_EQ(Count(launcher.Err(), "ProcessGroupNCCL.cpp") > 0, fails) << launcher.Err();
+    for (const char* rank : {"rank 0: ", "rank 1: "}) {
+      EXPECT_EQ(Count(launcher.Err(), absl::StrCat(rank, "LibTorch logged ")), fails ? 0 : 1) << launcher.Err();
+    }
+  }
+}
+
+TEST(ElasticGpu, DeviceThatIsMissingOrUsedTwice_IsNotRestarted) {
+  for (const auto& [device, why] : std::map<std::string, std::string>{
+           {"cuda:7", "no device cuda:7: this process sees 2 GPUs"}, {"cuda:0", "use the same GPU"}}) {
+    Launcher launcher(Flags(2, "", {"--device=" + device}), SimulatedGpus(2));
+    EXPECT_EQ(launcher.Wait(kLimit), 78) << launcher.Err();
+    EXPECT_THAT(launcher.Err(), ::testing::HasSubstr(why));
+    EXPECT_LE(ProcessesIn(launcher.Out()).size(), 2);
+  }
+}
+
 TEST(ElasticGpu, Preload_RankDies_OnlyItIsForkedAgain) {
   const TempDir folder;
   const Environment environment = {

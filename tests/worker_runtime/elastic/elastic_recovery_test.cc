@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "tests/worker_runtime/elastic/elastic_job.h"
 #include "tests/worker_runtime/elastic/elastic_output.h"
@@ -228,13 +230,13 @@ TEST(Recovery, RanksDivergeAfterwards_IsAnErrorThatNamesWhatDiffers) {
 TEST(Recovery, RanksDrawUnequally_IsAnErrorBeforeAnyRankDies) {
   ElasticJob job(2, Arguments({"--draws-more=1"}));
   for (const int rank : {0, 1}) {
-    EXPECT_EQ(job[rank].Wait(), 1);
+    EXPECT_EQ(job[rank].Wait(), 78) << "a restart draws unequally, too";
     EXPECT_THAT(job[rank].Err(), HasSubstr("all ranks must call Step::Next equally often"));
   }
 }
 
 TEST(Recovery, DiskIsFullForAWhile_TrainingGoesOn) {
-  for (const char* how : {"--every=1", "--async"}) {
+  for (const char* how : {"--ledger", "--async"}) {
     const TempDir folder;
     ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder.path()), "--every=1", how, "--full-disk=2:4"}));
     ExpectUnchanged(job, 2);
@@ -243,16 +245,35 @@ TEST(Recovery, DiskIsFullForAWhile_TrainingGoesOn) {
   }
 }
 
-TEST(Recovery, DiskStaysFull_IsAnError) {
+// Without a checkpoint, a restart would begin at step 0.
+TEST(Recovery, DiskStaysFull_IsAnError_AndWithoutACheckpointNotRestartable) {
   const TempDir folder;
   const std::string flag = absl::StrCat("--folder=", folder.path());
-  ElasticJob often(2, Arguments({flag, "--every=1", "--full-disk=1:1000"}, 100));
-  EXPECT_EQ(often.Wait(), 1);
-  EXPECT_THAT(often.Out(), HasSubstr("step 5 rank 0"));
-  EXPECT_THAT(often.Out(), Not(HasSubstr("step 6 rank 0")));
-  ElasticJob at_the_end(2, Arguments({flag, "--every=1000", "--full-disk=8:8"}));
-  EXPECT_EQ(at_the_end.Wait(), 1) << "what was trained is lost";
-  EXPECT_THAT(at_the_end.Err(), HasSubstr("No space left on device"));
+  for (const char* how : {"--pause=0", "--async"}) {
+    ElasticJob often(2, Arguments({flag, "--every=1", how, "--full-disk=1:1000"}, 100));
+    EXPECT_EQ(often.Wait(), 78);
+    EXPECT_THAT(often.Out(), HasSubstr("step 5 rank 0"));
+    EXPECT_THAT(often.Out(), Not(HasSubstr("step 7 rank 0")));
+    EXPECT_THAT(often.Err(), HasSubstr(absl::StrCat("no rank has a checkpoint of this training in ", folder.path())));
+    ElasticJob at_the_end(2, Arguments({flag, "--every=1000", how, "--full-disk=8:8"}));
+    EXPECT_EQ(at_the_end.Wait(), 78) << "what was trained is lost";
+    EXPECT_THAT(at_the_end.Err(), HasSubstr("No space left on device"));
+  }
+  ElasticJob later(2, Arguments({flag, "--every=1", "--full-disk=3:1000"}, 100));
+  EXPECT_EQ(later.Wait(), 1) << "the next start resumes after step 2";
+}
+
+TEST(Recovery, FolderIsRemoved_TheNextCheckpointMakesIt) {
+  const TempDir temp;
+  const std::string folder = temp.File("a/b");
+  ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder), "--every=2", "--hold=1:5:forward"}));
+  ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
+  std::filesystem::rename(temp.File("a"), temp.File("gone"));
+  job.Kill(1);
+  job.NextRound();
+  ExpectUnchanged(job, 2);
+  EXPECT_TRUE(std::filesystem::exists(absl::StrCat(folder, "/step_00000008.safetensors")));
+  EXPECT_THAT(job.Err(), Not(HasSubstr("WARNING")));
 }
 
 TEST(Recovery, NoCheckpointInALaterRound_IsSaidLoudly) {

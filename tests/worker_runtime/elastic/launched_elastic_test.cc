@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
@@ -118,6 +119,27 @@ TEST(LaunchedElastic, EvaluationAndEndOfTheTraining_AreNoHangs) {
   EXPECT_EQ(Count(launcher.Err(), "have been in"), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), "has been in"), 0)
       << "a rank that has finished is no rank that hangs: " << launcher.Err();
+}
+
+TEST(LaunchedElastic, DebugDetail_TheBitsAreTheSame_AlsoAfterADeath) {
+  Launcher launcher(Flags(2, {"--hold=1:3:backward"}),
+                    {{"OMP_NUM_THREADS", "1"}, {"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}});
+  ASSERT_TRUE(launcher.WaitForOut("holding backward")) << launcher.Err();
+  kill(PidOf(launcher.Out(), 1), SIGKILL);
+  ExpectUnchanged(launcher, 2);
+  EXPECT_EQ(StartsIn(launcher.Out()), (std::map<int, int>{{0, 1}, {1, 2}})) << launcher.Err();
+}
+
+// A restart changes none of these.
+TEST(LaunchedElastic, WrongSettings_AreNotRestarted) {
+  for (const auto& [name, value, why] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"TORCH_DISTRIBUTED_DEBUG", "MOST", "TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL"},
+           {"GLOO_SOCKET_IFNAME", "none0", "gloo can't listen on \"none0\""}}) {
+    Launcher launcher(Flags(2), {{"OMP_NUM_THREADS", "1"}, {name, value}});
+    EXPECT_EQ(launcher.Wait(), 78) << launcher.Err();
+    EXPECT_THAT(OneLine(launcher.Err(), SIZE_MAX), HasSubstr(why));
+    EXPECT_LE(ProcessesIn(launcher.Out()).size(), 2);
+  }
 }
 
 TEST(LaunchedElastic, OneRankFailsAgainAndAgainAtOneStep_TheJobEndsWith79) {

@@ -59,9 +59,14 @@ TEST(BackendChoice, BadWords_AreNamed) {
 }
 
 TEST(Peers, EncodeDecode_KeepsAll) {
-  const Peer peer{.host = "node-b", .pid = 4711, .address = "[fe80::1]:29500", .gpu = "0a1b"};
+  const Peer peer{.host = "node-b",
+                  .pid = 4711,
+                  .address = "[fe80::1]:29500",
+                  .gpu = "0a1b",
+                  .nccl_host = "a\ttab",
+                  .settings = "backend gloo"};
   EXPECT_EQ(*Peer::Decode(peer.Encode()), peer);
-  for (const char* text : {"", "a", "a\tb\tc\td", "a\t1", "a\t1\tb", "a\t1\tb\tc\td"})
+  for (const char* text : {"", "a", "a\tb\tc\td\te\tf", "a\t1", "a\t1\tb", "a\t1\tb\tc\td"})
     EXPECT_FALSE(Peer::Decode(text).ok()) << text;
 }
 
@@ -81,13 +86,23 @@ TEST(Peers, AddressesInText_ReadsGloosPortBothWays) {
   }
 }
 
-TEST(Peers, CheckGpusDiffer_NamesTheFirstTwoRanksOnOneGpu) {
-  EXPECT_EQ(Peers({{.gpu = "a"}, {.gpu = "b"}}).CheckGpusDiffer(), absl::OkStatus());
-  EXPECT_EQ(Peers({{}, {}}).CheckGpusDiffer(), absl::OkStatus()) << "not bound to one GPU";
+TEST(Peers, CheckCompatible_NamesTheFirstTwoRanksOnOneGpu) {
+  EXPECT_EQ(Peers({{.gpu = "a"}, {.gpu = "b"}}).CheckCompatible(), absl::OkStatus());
+  EXPECT_EQ(Peers({{}, {}}).CheckCompatible(), absl::OkStatus()) << "not bound to one GPU";
+  EXPECT_EQ(Peers({{.gpu = "a", .nccl_host = "1"}, {.gpu = "a", .nccl_host = "2"}}).CheckCompatible(),
+            absl::OkStatus());
   const absl::Status status =
-      Peers({{.gpu = "a"}, {.host = "h", .pid = 7, .gpu = "b"}, {.gpu = "b"}}).CheckGpusDiffer();
+      Peers({{.gpu = "a"}, {.host = "h", .pid = 7, .gpu = "b"}, {.gpu = "b"}}).CheckCompatible();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 (host h, pid 7) and rank 2 use the same GPU (UUID b)"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another value of NCCL_HOSTID"));
+}
+
+TEST(Peers, CheckCompatible_NamesTheRankWithOtherSettings) {
+  EXPECT_EQ(
+      Peers({{.settings = "backend gloo"}, {.settings = "backend gloo"}, {.settings = "backend nccl"}})
+          .CheckCompatible(),
+      absl::InvalidArgumentError("rank 0 uses backend gloo, and rank 2 backend nccl: all ranks must use the same"));
 }
 
 TEST(FailureReport, EncodeDecode_KeepsAll) {

@@ -92,6 +92,19 @@ TEST(RankDeath, Abort_WhileTheStoreDoesNotAnswer_EndsTheCollectiveAtOnce) {
   EXPECT_THAT(ranks[1].Err(), HasSubstr("aborted: told so by a signal"));
 }
 
+TEST(RankDeath, KilledWhileCollectivesAreChecked_EachSurvivorNamesTheVictim) {
+  for (const int victim : {0, 2}) {
+    RankProcesses ranks(3, "loop", 30, {{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}});
+    ASSERT_TRUE(ranks.Ready());
+    ranks[victim].Signal(SIGKILL);
+    for (const int rank : {0, 1, 2}) {
+      if (rank == victim) continue;
+      EXPECT_EQ(ranks[rank].Wait(), 1);
+      EXPECT_THAT(ranks[rank].Err(), HasSubstr(ranks.NameOf(victim)));
+    }
+  }
+}
+
 TEST(RankDeath, RankThatNeverCame_IsNamed) {
   RankProcesses ranks(3, "loop", /*timeout_seconds=*/3, {}, /*left_out=*/{2});
   for (int rank : {0, 1}) {
