@@ -59,6 +59,7 @@ Flags ReadFlags(int argc, char** argv) {
   app.add_option("--snapshot", flags.train.checkpoint.folder, "folder to save to and to resume from");
   app.add_option("--snapshot-every", flags.train.checkpoint_every, "steps between snapshots")
       ->check(examples::AtLeast(1));
+  app.add_flag("--async-snapshot", flags.train.checkpoint.async, "write snapshots in the background");
   app.add_option("--held-out", flags.held_out, "blocks held out from training for evaluation");
   app.add_option("--evaluate-every", flags.evaluate_every, "steps between evaluations")->check(examples::AtLeast(1));
   app.add_option("--log-every", flags.log_every, "steps between lines of output")->check(examples::AtLeast(1));

@@ -145,8 +145,9 @@ TEST_F(DdpGpuTest, ModelOnGpuAndCpu_OverTheMixedGroup) {
 }
 
 // Losses that two processes on one device print.
-std::vector<double> LossesOfTwoRanks(const std::string& device) {
-  testing::Finished launcher(0, {"--standalone", "--nproc-per-node=2", "--no-python", "tests/gpu/gloo_rank", device});
+std::vector<double> LossesOfTwoRanks(const std::string& device, const std::string& backend) {
+  testing::Finished launcher(
+      0, {"--standalone", "--nproc-per-node=2", "--no-python", "tests/gpu/sharing_rank", device, backend});
   std::vector<double> losses;
   for (absl::string_view line : absl::StrSplit(launcher.Out(), '\n')) {
     double loss;
@@ -158,7 +159,11 @@ std::vector<double> LossesOfTwoRanks(const std::string& device) {
 
 // Gloo moves CUDA tensors through the host. The result equals that of two ranks on the CPU.
 TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverGloo_LossesOfTheCpu) {
-  ExpectNear(LossesOfTwoRanks("cuda:0"), LossesOfTwoRanks("cpu"));
+  ExpectNear(LossesOfTwoRanks("cuda:0", "gloo"), LossesOfTwoRanks("cpu", "gloo"));
+}
+
+TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverNccl_LossesOfTheCpu) {
+  ExpectNear(LossesOfTwoRanks("cuda:0", "nccl"), LossesOfTwoRanks("cpu", "gloo"));
 }
 
 TEST_F(DdpGpuTest, ModelOnTwoGpus) {

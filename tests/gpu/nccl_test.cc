@@ -15,10 +15,12 @@
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tests/testing/process.h"
 #include "worker_runtime/process_group/choose_device.h"
+#include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/nccl_loader.h"
 #include "worker_runtime/process_group/process_group.h"
 
@@ -112,11 +114,6 @@ TEST_F(Nccl, Abort_InTheMiddleOfCollectives_IsSeenByTheHealthCheck) {
 // Rank 1 joins the group, but calls no operation, so rank 0 waits for it before it creates the communicator.
 class NcclWithoutPeer : public Nccl {
  protected:
-  void SetUp() override {
-    Nccl::SetUp();
-    if (!IsSkipped() && at::getNumGPUs() < 2) GTEST_SKIP() << "this host has only one GPU";
-  }
-
   // Calls `wait` for rank 0 on another thread, then `end` when it waits. Returns the result of `wait`.
   absl::Status EndWait(std::function<absl::Status(ProcessGroup&)> wait, std::function<void(ProcessGroup&)> end) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -125,12 +122,14 @@ class NcclWithoutPeer : public Nccl {
     options.cancel = stop_.get_token();
     options.backend = "nccl";
     options.device = device_;
-    ProcessGroupOptions of_other = options;
-    of_other.device = c10::Device(at::kCUDA, device_.index() == 0 ? 1 : 0);
     absl::Status status;
     {
-      std::shared_ptr<ProcessGroup> other;
-      std::thread joining([&] { other = *ProcessGroup::CreateWithStore(store, "g", 1, 2, of_other); });
+      std::thread joining([&] {
+        c10d::PrefixStore of_group("g", store);
+        Peer peer = *Peer::Decode(of_group.get_to_str("rank/0"));
+        peer.gpu = "";
+        EXPECT_TRUE(Meet(of_group, 1, 2, peer, options.timeout, /*hosts_store=*/false).ok());
+      });
       const std::shared_ptr<ProcessGroup> group = *ProcessGroup::CreateWithStore(store, "g", 0, 2, options);
       joining.join();
       std::thread waiting([&] { status = wait(*group); });

@@ -1,11 +1,12 @@
 // A rank of DdpGpuTest.TwoRanksOnOneGpu, a process: threads of one process would share autograd's thread of the device,
 // where each rank's backward waits for the other's.
-//   gloo_rank DEVICE
-// trains over Gloo; rank 0 prints "loss L" in each step.
+//   sharing_rank DEVICE BACKEND
+// trains; rank 0 prints "loss L" in each step. With an NCCL_HOSTID of its own, NCCL lets it share the GPU.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <torch/utils.h>
 
 #include <memory>
@@ -58,5 +59,7 @@ absl::Status Train(Worker& worker) {
 }  // namespace ddprun
 
 int main(int, char** argv) {
-  ddprun::RunWorker({.device = argv[1], .backend = "gloo", .timeout = absl::Minutes(1)}, ddprun::Train);
+  const char* const rank = getenv("RANK");
+  if (rank != nullptr) setenv("NCCL_HOSTID", rank, 1);
+  ddprun::RunWorker({.device = argv[1], .backend = argv[2], .timeout = absl::Minutes(1)}, ddprun::Train);
 }
