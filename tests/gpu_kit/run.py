@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs what wants a real GPU on a machine that has one, in the order of what teaches most.
 
-usage: run [--minutes=10] [--out=FOLDER] [--simulated[=DEVICES]] [--list] [PART...]
+usage: run [--minutes=10] [--out=FOLDER] [--simulated] [--list] [PART...]
 
 Needs Python with the PyTorch that the kit was built with, and a driver: no compiler, no network, no other package.
 FOLDER (default: $OUT, else gpu_kit_results here) has at any moment
@@ -263,8 +263,10 @@ class Kit:
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="gpu_kit."))
         self.logs = self.work / "logs"
         self.logs.mkdir()
-        self.devices = options.simulated or len(glob.glob("/dev/nvidia[0-9]*"))
-        self.small = bool(options.simulated)
+        self.devices = len(glob.glob("/dev/nvidia[0-9]*"))
+        self.small = options.simulated
+        if options.simulated:
+            self.devices = int(os.environ.get("SIMCUDA_DEVICES", "1"))
         self.environment = self.make_environment()
         options.out.mkdir(parents=True, exist_ok=True)
         last = json.loads((HERE / "last.json").read_text())
@@ -815,7 +817,7 @@ def parse(arguments):
     parser.add_argument("--minutes", type=float, default=10, help="when the run ends at the latest (10)")
     default = pathlib.Path(os.environ.get("OUT") or "gpu_kit_results")
     parser.add_argument("--out", type=pathlib.Path, default=default, help="folder of the results")
-    parser.add_argument("--simulated", type=int, nargs="?", const=1, default=0, help="simulated devices (1)")
+    parser.add_argument("--simulated", action="store_true", help="one simulated device, or SIMCUDA_DEVICES of them")
     parser.add_argument("--list", action="store_true", help="print the parts")
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
     options = parser.parse_args(arguments)
