@@ -23,7 +23,9 @@ constexpr absl::Duration kShortestTry = absl::Milliseconds(50);
 }  // namespace
 
 std::string RendezvousLink::ServerName(const LaunchConfig& config) {
-  return config.server_place == ServerPlace::kInProcess ? "this process" : ServersText(config);
+  if (config.server_place == ServerPlace::kInProcess) return "this process";
+  return absl::StrCat(ServersText(config),
+                      config.hosted_by_rank_zero ? ", which the node with --node-rank=0 hosts" : "");
 }
 
 RendezvousLink::RendezvousLink(const LaunchConfig* config, HostAddresses host, EventLoop* loop, Handler handler)

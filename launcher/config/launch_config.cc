@@ -68,7 +68,8 @@ absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
 void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
   config->endpoint =
       Endpoint{options.master_addr.value_or("127.0.0.1"), options.master_port.value_or(kDefaultMasterPort)};
-  config->server_place = RequestedRank(options).value_or(0) == 0 ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
+  config->hosted_by_rank_zero = RequestedRank(options).value_or(0) != 0;
+  config->server_place = config->hosted_by_rank_zero ? ServerPlace::kElsewhere : ServerPlace::kHereIfLocal;
   if (!options.master_addr) {
     config->notes.push_back(absl::StrCat("no --master-addr or --rdzv-endpoint given: taking ",
                                          config->endpoint.ToString(), ", so all nodes must be on this host"));
@@ -130,6 +131,7 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
         "--rdzv-conf=is_host=1 with several endpoints: a launcher can't be one of several servers; give one endpoint");
   }
   if (options.rdzv_conf.is_host) {
+    config->hosted_by_rank_zero = false;
     config->server_place = *options.rdzv_conf.is_host ? ServerPlace::kHere : ServerPlace::kElsewhere;
   }
   if (config->server_place == ServerPlace::kHere) return CheckHostedPort(*config);

@@ -79,6 +79,7 @@ struct LaunchConfig {
   // Rendezvous.
   ServerPlace server_place = ServerPlace::kInProcess;
   Endpoint endpoint;                                // unused if kInProcess
+  bool hosted_by_rank_zero = false;                 // kElsewhere because this node has another rank
   std::vector<Endpoint> more_endpoints;             // further servers, of which one leads; implies kElsewhere
   std::optional<int32_t> node_rank;                 // requested group rank
   std::string local_addr;                           // empty: determined later

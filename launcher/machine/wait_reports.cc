@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/endpoint.h"
 #include "launcher/report/wait_text.h"
@@ -40,8 +41,10 @@ std::string WaitReports::WaitText(SteadyTime now) const {
   }
   if (!line_->up()) {
     const std::string& error = line_->last_error();
+    const bool silent = absl::EndsWith(error, "no answer");
     return absl::StrCat("waiting for the rendezvous server at ", names_.server,
-                        error.empty() ? "" : absl::StrCat("; ", names_.self, ": ", error));
+                        error.empty() ? "" : absl::StrCat("; ", names_.self, ": ", error),
+                        silent ? ": a firewall, or another program there, such as torchrun?" : "");
   }
   return absl::StrCat("waiting for the other nodes of job ", names_.job_id);
 }

@@ -333,6 +333,9 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   *waiting.mutable_remaining() = FromDuration(waiting.spare() ? absl::ZeroDuration() : remaining);
   waiting.set_last_call(state_ == JobState::kLastCall);
   waiting.set_reason(ReasonAt(now));
+  if (state_ == JobState::kWaiting && !hint_.empty()) {
+    waiting.set_reason(absl::StrCat(waiting.reason(), waiting.reason().empty() ? "" : "; ", hint_));
+  }
   return waiting;
 }
 

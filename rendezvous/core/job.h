@@ -65,6 +65,10 @@ class Job {
   void OnJoin(const Join& join, const Turn& turn);
   // The job has just begun: to be called before its first OnJoin.
   void ReportCreated(const Turn& turn);
+  // True if the nodes that wait in both jobs may be meant to be one job: one has a mistyped id.
+  bool MayBeOneJobWith(const Job& other) const;
+  // Shown to the nodes of this job while others are missing: why they may be. Until the next round begins.
+  void Hint(std::string hint, const Turn& turn);
   void OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn);
   void OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn);
   void OnDeadline(const Turn& turn);
@@ -216,6 +220,7 @@ class Job {
 
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;
+  std::string hint_;
   Membership members_;
   Fence fence_;
   RestartBudget budget_;

@@ -28,6 +28,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     return SendVerdict(join, of_earlier_job ? *previous_.verdict : Kicked(*kicked_by), turn);
   }
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host(), join.settings())) {
+    Hint(absl::StrCat("refused ", join.host(), ": ", *problem), turn);
     return Refuse(join.node_id(), join.incarnation(), *std::move(problem), turn);
   }
   if (auto problem = round_.CheckReported(ReportedRound(join)))
@@ -47,10 +48,11 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
   if (join.has_node_rank()) {
     const Node* holder = members_.FindByRequestedRank(join.node_rank());
     if (holder != nullptr && holder->connected && !members_.IsQuiet(*holder, turn.now)) {
-      return Refuse(join.node_id(), join.incarnation(),
-                    absl::StrCat("--node-rank ", join.node_rank(), " of ", join.host(), " is already in use by ",
-                                 holder->join.host(), "; each node of job \"", job_id_, "\" needs its own"),
-                    turn);
+      std::string problem =
+          absl::StrCat("--node-rank ", join.node_rank(), " of ", join.host(), " is already in use by ",
+                       holder->join.host(), "; each node of job \"", job_id_, "\" needs its own");
+      Hint(absl::StrCat("refused ", join.host(), ": ", problem), turn);
+      return Refuse(join.node_id(), join.incarnation(), std::move(problem), turn);
     }
   }
   if (members_.size() >= kMaxNodesPresent) {
@@ -58,6 +60,18 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
                   absl::StrCat("job \"", job_id_, "\" is full (", members_.size(), " nodes)"), turn);
   }
   OnNewcomer(join, turn);
+}
+
+bool Job::MayBeOneJobWith(const Job& other) const {
+  const auto waits = [](const Job& job) { return job.state_ == JobState::kWaiting && job.round_.highest() == 0; };
+  return waits(*this) && waits(other) && size_.min_nodes == other.size_.min_nodes &&
+         size_.max_nodes == other.size_.max_nodes && usable_nodes() + other.usable_nodes() <= size_.max_nodes;
+}
+
+void Job::Hint(std::string hint, const Turn& turn) {
+  if (state_ != JobState::kWaiting) return;
+  hint_ = std::move(hint);
+  NoteChange(turn.now);
 }
 
 bool Job::IsTrueNode(const Join& join) const {

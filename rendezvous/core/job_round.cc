@@ -34,6 +34,7 @@ void Job::Gather(const Turn& turn) {
 }
 
 void Job::StartRound(std::string reason, const Turn& turn) {
+  hint_.clear();
   next_reason_ = std::move(reason);
   stop_deadline_ = std::max(turn.now, restart_at_) + ToDuration(settings_.join_timeout()) + kStopTimeout;
   Enter(JobState::kStopping, next_reason_);

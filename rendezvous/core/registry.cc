@@ -10,6 +10,13 @@
 
 namespace ddprun::rendezvous {
 
+namespace {
+
+// A server with more jobs is not that of one job.
+constexpr size_t kMaxJobsCompared = 8;
+
+}  // namespace
+
 Registry::Registry(SteadyTime began, bool keeps_records, uint64_t max_reported)
     : began_(began), keeps_records_(keeps_records), max_reported_(max_reported) {}
 Registry::~Registry() = default;
@@ -63,7 +70,8 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     return refuse(Close::Why::kRefused, absl::StrCat("the job id ", join.job_id(), " is reserved; choose another"));
   }
   auto it = live_.find(join.job_id());
-  if (it == live_.end()) {
+  const bool is_new = it == live_.end();
+  if (is_new) {
     const EndedJob* ended = ended_.Find(join.job_id());
     if (ended != nullptr && ended->Concerns(join)) {
       effects->emplace_back(Tell{join.job_id(), join.node_id(), join.incarnation(), NewFinish(*ended->view.verdict)});
@@ -99,7 +107,21 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     return refuse(Close::Why::kFull, *std::move(why));
   }
   it->second.job->OnJoin(join, MakeTurn(now, effects));
+  if (is_new) CompareWithOthers(it, now, effects);
   Settle(it, now);
+}
+
+void Registry::CompareWithOthers(Live::iterator created, SteadyTime now, Effects* effects) {
+  if (live_.size() > kMaxJobsCompared) return;
+  const auto hint = [](const std::string& id) {
+    return absl::StrCat("job \"", id, "\" waits at this server, too: is --rdzv-id the same on all nodes?");
+  };
+  for (auto other = live_.begin(); other != live_.end(); ++other) {
+    if (other == created || !other->second.job->MayBeOneJobWith(*created->second.job)) continue;
+    created->second.job->Hint(hint(other->first), MakeTurn(now, effects));
+    other->second.job->Hint(hint(created->first), MakeTurn(now, effects));
+    Settle(other, now);
+  }
 }
 
 std::optional<std::string> Registry::NoRoomFor(const Join& join) const {

@@ -120,6 +120,8 @@ class Registry {
                      Effects* effects);
   // The live job that a command is for.
   absl::StatusOr<Live::iterator> FindLive(const std::string& job_id);
+  // Hints at a mistyped job id where a job that has just been created and another one wait for nodes.
+  void CompareWithOthers(Live::iterator created, SteadyTime now, Effects* effects);
   // Why the server has no room for the node, or for the job that it would begin.
   std::optional<std::string> NoRoomFor(const Join& join) const;
   // After every event of a job: completes its record, and moves it to the ended ones, or its place in the order of

@@ -35,9 +35,19 @@ constexpr char kSettings = 4;
 // In either protocol the client sends at least this many bytes before it waits for an answer.
 constexpr size_t kFirstBytes = kPreface.size() + kFrameHeaderBytes;
 
+// The first request of PyTorch's TCPStore client: its type and a magic number, as little-endian bytes.
+constexpr absl::string_view kTcpStoreClient("\0\xce\xf7\x85\x3c", 5);
+
 bool IsBeginning(Acceptor::Protocol protocol, absl::string_view bytes) {
   if (protocol == Acceptor::Protocol::kTls) return absl::StartsWith(bytes, "\x16\x03");  // a handshake record
   return absl::StartsWith(bytes, kPreface) && bytes[kPreface.size() + 3] == kSettings;
+}
+
+std::string PeerOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "a host";
+  return PeerOfSocket(address).host;
 }
 
 int DescriptorLimit() {
@@ -251,6 +261,11 @@ void Acceptor::OnBytes(int fd) {
   char buffer[kFirstBytes];
   const ssize_t got = recv(fd, buffer, sizeof buffer, MSG_PEEK);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got > 0 && absl::StartsWith(absl::string_view(buffer, got), kTcpStoreClient)) {
+    log_.Warn(absl::StrCat("a torchrun, or another client of PyTorch's TCPStore, connects from ", PeerOf(fd),
+                           " to the rendezvous server: all nodes of the job need ddprun"));
+    return Close(newcomer);
+  }
   if (got > 0 && static_cast<size_t>(got) < kFirstBytes) return;  // EPOLLET reports again when more arrive
   if (got <= 0 || !IsBeginning(protocol_, absl::string_view(buffer, got))) return Close(newcomer);
   if (AdmitNewcomer(newcomer)) return;
