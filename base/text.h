@@ -31,8 +31,8 @@ std::string EscapeControls(absl::string_view bytes);
 // beyond `max_bytes` is cut at a character boundary and replaced by "...". REQUIRES: max_bytes >= 3.
 std::string OneLine(absl::string_view bytes, size_t max_bytes);
 
-// Returns at most `max_bytes` of EscapeControls of `bytes`, in which invisible characters are escaped, too ("\u00a0"); the
-// rest is replaced by "...". REQUIRES: max_bytes >= 3.
+// Returns at most `max_bytes` of EscapeControls of `bytes`, in which invisible characters are escaped, too ("\u00a0");
+// the rest is replaced by "...". REQUIRES: max_bytes >= 3.
 std::string Visible(absl::string_view bytes, size_t max_bytes);
 
 // Returns Visible of `text` in single quotes, for a message about a value that a user gave. Names the first character

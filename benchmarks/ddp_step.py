@@ -204,7 +204,7 @@ def main():
     parser = flags(__doc__)
     parser.add_argument("--rounds", type=int, default=11, metavar="N")
     parser.add_argument("--model", action="append", choices=list(AIMS), help="only these models")
-    parser.add_argument("--quick", action="store_true", help="one rank, one round: a smoke test without meaningful times")
+    parser.add_argument("--quick", action="store_true", help="one rank, one round: a test that it runs")
     parser.add_argument("--trainer", type=pathlib.Path, help="the C++ trainer")
     args = read_flags(parser, rounds=1)
     need(PYTHON)

@@ -12,9 +12,9 @@ namespace ddprun::launcher {
 // Path of the Python interpreter that runs the workers' script; empty if the workers are programs or none is found.
 std::string FindInterpreter(const LaunchConfig& config);
 
-// Reads a Python script that is a pipe ("<(generate)") or standard input ("-") into memory, from where each worker of each
-// round reads all of it; only one could read the pipe. Nothing is read for one worker whose script is typed at a terminal.
-// Errors of opening and reading; ResourceExhausted: it is longer than 64 MiB.
+// Reads a Python script that is a pipe ("<(generate)") or standard input ("-") into memory, from where each worker of
+// each round reads all of it; only one could read the pipe. Nothing is read for one worker whose script is typed at a
+// terminal. Errors of opening and reading; ResourceExhausted: it is longer than 64 MiB.
 absl::Status ReadScriptOnce(LaunchConfig* config);
 
 // Returns a one-line hint if the job failed because a worker of this host did not find torch, while another Python that

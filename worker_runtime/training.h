@@ -130,8 +130,8 @@ class Training {
   // Adds objects that a step changes. They become part of state(), and are used: a scheduler is stepped after the
   // optimizer; a gradient scaler scales the loss and steps the optimizer; a sampler gets this rank and world size in
   // each round; a Metrics does not count a step twice that is repeated. At most one scheduler and one scaler. Call it
-  // before Run, which returns InvalidArgument if these rules are broken, or if the optimizer has a LambdaLR that was not
-  // added. LibTorch's own schedulers can't be found: one that is not added is never stepped.
+  // before Run, which returns InvalidArgument if these rules are broken, or if the optimizer has a LambdaLR that was
+  // not added. LibTorch's own schedulers can't be found: one that is not added is never stepped.
   template <class... Objects>
   void Add(Objects&... objects) {
     (AddOne(objects), ...);

@@ -15,7 +15,8 @@
 // with the variable's name, its value and what is wrong.
 namespace ddprun::launcher {
 
-// Value, trimmed (base/given_value.h), of a variable; absent if unset, blank, or "(null)", which SLURM writes for no value.
+// Value, trimmed (base/given_value.h), of a variable; absent if unset, blank, or "(null)", which SLURM writes for no
+// value.
 std::optional<std::string> Variable(const EnvironmentLookup& environment, const std::string& name);
 
 // Value as an integer from `min` to `max`, inclusive; absent as above.

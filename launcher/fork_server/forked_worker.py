@@ -89,7 +89,7 @@ def become_worker(setup, ticket, cpus, entries, fds, captured):
     show_in_proc(setup.orig_argv)
     make_distinct()
     setup.set_path()
-    # What the imports have done to them stays, but a kept server's imports belong to no script.
+    # Changes that the imports have made to them stay, but a kept server's imports belong to no script.
     main = setup.become_main() if setup.kept else sys.modules["__main__"]
     if setup.is_module:
         sys.argv[0] = "-m"  # runpy sets them once it has found the module

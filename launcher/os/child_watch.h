@@ -21,11 +21,11 @@ namespace ddprun::launcher {
 // loop. When a child has exited, the rest of its process group is killed with SIGKILL before the child is reaped: until
 // then its pid, which is also the group's id, can't be reused.
 //
-// A child that is ended by a signal of Signal may only be a wrapper, such as a shell whose script runs a program. Its own
-// children in the group then get the signal as well, and its end is reported when they have exited, and so have those
-// that they leave behind in turn. Each of them has become a child of the child's parent, a subreaper; children of a
-// living process are not signaled, so that a program that saves its state does not lose its helpers first. Processes that
-// ignore the signal are not waited for.
+// A child that is ended by a signal of Signal may only be a wrapper, such as a shell whose script runs a program. Its
+// own children in the group then get the signal as well, and its end is reported when they have exited, and so have
+// those that they leave behind in turn. Each of them has become a child of the child's parent, a subreaper; children of
+// a living process are not signaled, so that a program that saves its state does not lose its helpers first. Processes
+// that ignore the signal are not waited for.
 class ChildWatch {
  public:
   // All exits seen in one iteration of the loop arrive in one call, in the order in which the kernel reported them, so

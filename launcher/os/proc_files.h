@@ -40,8 +40,8 @@ bool IgnoresSignal(pid_t pid, int signal);
 // True if process `pid` handles or ignores `signal`, and so survives it. False if that can't be read.
 bool SurvivesSignal(pid_t pid, int signal);
 
-// Processes in the group of a shell, its leader, that the shell or a shell below it has started. Empty if `pid` is not a
-// shell, according to the name of its program.
+// Processes in the group of a shell, its leader, that the shell or a shell below it has started. Empty if `pid` is not
+// a shell, according to the name of its program.
 std::vector<pid_t> ProgramsBelowShell(pid_t pid);
 
 // CPU time of all processes in this session, and of the children they have waited for.

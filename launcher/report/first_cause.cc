@@ -16,8 +16,8 @@
 namespace ddprun::launcher {
 namespace {
 
-// Messages of Gloo, NCCL, c10d and the system about lost peers, and of their time-outs, aborts and revocations, which follow
-// from another rank's failure. In lower case.
+// Messages of Gloo, NCCL, c10d and the system about lost peers, and of their time-outs, aborts and revocations, which
+// follow from another rank's failure. In lower case.
 constexpr PeerError kPeerErrors[] = {
     // The worker runtime's own.
     {"aborted the group", kOfWorkerRuntime},

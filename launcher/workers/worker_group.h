@@ -86,8 +86,8 @@ class WorkerGroup {
   const std::vector<pid_t>& pids() const { return pids_; }
 
   // Signals the running workers among these, and of a worker that is a shell the programs that it runs, but no other
-  // children. A warning signal is not sent to a process that neither handles nor ignores it, because it would be killed.
-  // After any other signal the workers are expected to exit (see ChildWatch).
+  // children. A warning signal is not sent to a process that neither handles nor ignores it, because it would be
+  // killed. After any other signal the workers are expected to exit (see ChildWatch).
   void Signal(int signal, const LocalRanks& ranks);
   // Notifies the connected workers among these when they will be killed, and why.
   void NotifyStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason);

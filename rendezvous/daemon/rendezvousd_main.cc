@@ -124,8 +124,7 @@ class HttpView {
     sources.server = [this] {
       const Driver* const driver = driver_;
       if (driver == nullptr) return http::ServerView{.leads = false, .leader = ha_ == nullptr ? "" : ha_->leader()};
-      return http::ServerView{.trouble = driver->StoreTrouble(),
-                              .launchers = static_cast<size_t>(driver->Launchers())};
+      return http::ServerView{.trouble = driver->StoreTrouble(), .launchers = static_cast<size_t>(driver->Launchers())};
     };
     return sources;
   }

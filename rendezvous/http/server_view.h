@@ -19,7 +19,7 @@ struct ServerView {
   size_t connections = 0;    // HTTP connections
   size_t event_streams = 0;  // HTTP event streams
   uint64_t refused_connections = 0;
-  absl::Duration age;           // of this process
+  absl::Duration age;  // of this process
 
   // Returns "" if this server can serve launchers and persist their jobs' records; else why it cannot.
   std::string WhyNotReady() const {

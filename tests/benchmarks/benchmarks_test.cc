@@ -36,9 +36,8 @@ TEST(BenchmarksTest, FreshClone_EveryBenchmarkNamesWhatItNeeds) {
 
 TEST(BenchmarksTest, DdpStepQuick_PrintsATableForEachModel) {
   if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
-  Process benchmark(
-      {VenvPython(), "benchmarks/ddp_step.py", "--quick", "--trainer=benchmarks/ddp/step_trainer"},
-      {{"PYTHONDONTWRITEBYTECODE", "1"}});
+  Process benchmark({VenvPython(), "benchmarks/ddp_step.py", "--quick", "--trainer=benchmarks/ddp/step_trainer"},
+                    {{"PYTHONDONTWRITEBYTECODE", "1"}});
   // It starts PyTorch eight times.
   ASSERT_EQ(benchmark.Wait(4 * Process::kPatience), 0) << benchmark.Err();
   for (const char* model : {"MLP", "GPT", "CNN", "EMBEDDING"}) {

@@ -1,7 +1,7 @@
 """Plays an editor that launches a program under debugpy, as VS Code's "launch" does.
 
-debug_workers.py SCRIPT LINE LAUNCH; LAUNCH is JSON with arguments of the request. Sets a breakpoint in the script, continues at each stop, and prints where
-it was and how the program ended.
+debug_workers.py SCRIPT LINE LAUNCH; LAUNCH is JSON with arguments of the request. Sets a breakpoint in the script,
+continues at each stop, and prints where it was and how the program ended.
 """
 
 import json

@@ -706,7 +706,9 @@ def examples(part):
 
 def count(part):
     """--nproc-per-node=gpu and auto count the devices in /dev."""
-    simulated = [str(ROOT / "tests/simgpu/device_files.sh"), str(part.kit.devices)] if part.kit.options.simulated else []
+    simulated = []
+    if part.kit.options.simulated:
+        simulated = [str(ROOT / "tests/simgpu/device_files.sh"), str(part.kit.devices)]
     for value in ("gpu", "auto"):
         command = [*simulated, DDPRUN, "--standalone", f"--nproc-per-node={value}", "--no-python"]
         ended = part.run(value, [*command, "sh", "-c", "echo of $WORLD_SIZE"], 20)
@@ -792,7 +794,7 @@ def several(part):
 
 
 ALONE, BESIDE = "alone", "beside"
-# In the order of what teaches most. Name: (what it shows, function, limit in seconds, whether others may run beside it).
+# In the order of what teaches most. Name: (what it shows, function, limit in seconds, may others run beside it).
 PARTS = {
     "facts": ("the machine, rates, where a process's start goes", facts, 100, ALONE),
     "share": ("several ranks on one device", share, 110, ALONE),

@@ -258,9 +258,9 @@ TEST(FleetTest, JobOfThirtyLaunchers_StartsRestartsAndEnds) {
 class UpgradeTest : public ::testing::Test {
  protected:
   void StartServer() {
-    server_ = std::make_unique<Process>(std::vector<std::string>{
-        kProgram, absl::StrCat("--listen=127.0.0.1:", port_), "--state-dir=" + dir_.File("state"),
-        absl::StrCat("--http=127.0.0.1:", http_port_)});
+    server_ = std::make_unique<Process>(std::vector<std::string>{kProgram, absl::StrCat("--listen=127.0.0.1:", port_),
+                                                                 "--state-dir=" + dir_.File("state"),
+                                                                 absl::StrCat("--http=127.0.0.1:", http_port_)});
     ASSERT_TRUE(server_->WaitForOut("HTTP on port")) << server_->Err();
   }
   std::unique_ptr<Launcher> StartNode() {

@@ -1,6 +1,6 @@
 // A worker with relatives: a child in its process group, a child that leads its own session, one that has an empty
-// environment, too ("stranger"), and a daemon whose parent has died. Only SIGKILL ends them. Prints "<kind> <pid>" of each and "ready", and
-// waits; `family N` then exits with N.
+// environment, too ("stranger"), and a daemon whose parent has died. Only SIGKILL ends them. Prints "<kind> <pid>" of
+// each and "ready", and waits; `family N` then exits with N.
 #include <sys/wait.h>
 #include <unistd.h>
 

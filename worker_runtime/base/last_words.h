@@ -10,12 +10,12 @@
 namespace ddprun {
 
 // Writes "rank 1: <message>" to stderr in one write, and to `error_file` unless that is empty. A failure to write the
-// file is ignored. What HoldLogOfTorch has held is written first.
+// file is ignored. The log that HoldLogOfTorch has held is written first.
 void ReportWorkerError(int rank, const std::string& error_file, const absl::Status& status);
 
-// From here on, errors that LibTorch logs are held back until this worker fails, unless TORCH_CPP_LOG_LEVEL is set: c10d
-// logs each failure of NCCL on each rank, with C++ stacks, although an elastic worker survives it. Call it before there
-// are threads. DropHeldLog forgets what is held and returns the number of messages.
+// From here on, errors that LibTorch logs are held back until this worker fails, unless TORCH_CPP_LOG_LEVEL is set:
+// c10d logs each failure of NCCL on each rank, with C++ stacks, although an elastic worker survives it. Call it before
+// there are threads. DropHeldLog forgets what is held and returns the number of messages.
 void HoldLogOfTorch();
 int DropHeldLog();
 

@@ -45,8 +45,8 @@ class Peers {
   bool Listens(absl::string_view address) const { return RankListeningAt(address).has_value(); }
   std::optional<int> RankListeningAt(absl::string_view address) const;
 
-  // Error: InvalidArgument names two ranks that can't be in one group: their settings differ, or they have the same GPU,
-  // which NCCL does not allow.
+  // Error: InvalidArgument names two ranks that can't be in one group: their settings differ, or they have the same
+  // GPU, which NCCL does not allow.
   absl::Status CheckCompatible() const;
 
  private:

@@ -264,8 +264,8 @@ absl::Status ProcessGroup::Impl::Form(c10::intrusive_ptr<c10d::Store> fresh_stor
   if (status.ok() && !cancelled) return status;
   Release(/*healthy=*/false).IgnoreError();
   if (cancelled) return CreationCancelled(rank);
-  // Settings that are wrong, or differ between the ranks, are the same after a restart. They are checked before there is
-  // a board; from then on, a rank that dies may cause any error.
+  // Settings that are wrong, or differ between the ranks, are the same after a restart. They are checked before there
+  // is a board; from then on, a rank that dies may cause any error.
   const bool recurs = IsNonRestartable(status) || (absl::IsInvalidArgument(status) && board == nullptr);
   status = absl::Status(status.code(),
                         absl::StrCat(error_prefix, "rank ", rank, ": process group ", name, ": ", status.message()));

@@ -15,8 +15,8 @@ namespace ddprun {
 // tests can stop after any of them, make them fail, and drop unsynced data. Thread-safe.
 //
 // Errors have the path and the system's message. ResourceExhausted: no space or quota left; NotFound: no such
-// directory; AlreadyExists: Create of an existing file; PermissionDenied, also for a read-only file system; Unavailable:
-// any other error.
+// directory; AlreadyExists: Create of an existing file; PermissionDenied, also for a read-only file system;
+// Unavailable: any other error.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

@@ -1,5 +1,6 @@
-// The table of texts by which the launcher recognizes a victim of another rank's failure, compared with the texts of the
-// installed PyTorch, so that a new version's are noticed. DDPRUN_TEST_PYTHON selects another PyTorch than that of .venv.
+// The table of texts by which the launcher recognizes a victim of another rank's failure, compared with the texts of
+// the installed PyTorch, so that a new version's are noticed. DDPRUN_TEST_PYTHON selects another PyTorch than that of
+// .venv.
 #include <elf.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -123,7 +124,7 @@ struct Libraries {
   std::vector<fs::path> files;
 };
 
-// Those of PyTorch and NCCL; no files without PyTorch.
+// The libraries of PyTorch and NCCL; no files without PyTorch.
 Libraries FindLibraries() {
   const char* const given = getenv("DDPRUN_TEST_PYTHON");
   const fs::path python = given != nullptr && *given != '\0' ? given : testing::VenvPython();

@@ -260,8 +260,8 @@ def report(times, jobs, cluster, options):
           f"seed {options.seed}:")
     for kind, pairs in times.items():
         led, back = ([f"{of(column):.2f} s" for of in (statistics.median, max)] for column in zip(*pairs))
-        print(f"  leader {kind} {len(pairs)} times: another led after {led[0]} (worst {led[1]}), all launchers were back "
-              f"after {back[0]} (worst {back[1]})")
+        print(f"  leader {kind} {len(pairs)} times: another led after {led[0]} (worst {led[1]}), all launchers were "
+              f"back after {back[0]} (worst {back[1]})")
     kinds = collections.Counter(job.script.kind for job in jobs)
     print(f"{len(jobs)} jobs ended: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) +
           f"; {sum(job.script.charges for job in jobs)} restarts, {sum(job.extra_rounds for job in jobs)} rounds that "

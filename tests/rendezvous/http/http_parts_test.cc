@@ -85,8 +85,7 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
   jobs[1].goodput = rendezvous::GoodputView{
       .waiting = absl::Seconds(1), .training = absl::Milliseconds(2500), .re_forming = absl::Seconds(3)};
   const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
-  const std::string text =
-      MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
+  const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
   for (const char* line : {"\nddprun_leader 1\n",
                            "\nddprun_ready 0\n",
                            "\nddprun_state_store_healthy 0\n",

@@ -20,8 +20,8 @@ inline const char* NcclErrorHandlingToSet(const char* value) {
   return chosen ? nullptr : worker_contract::kNcclErrorsAreReported;
 }
 
-// Upper bound of the limit below in an elastic worker: less than the launcher's --shutdown-timeout, after which a worker that
-// does not leave its round is killed and its state is lost.
+// Upper bound of the limit below in an elastic worker: less than the launcher's --shutdown-timeout, after which a
+// worker that does not leave its round is killed and its state is lost.
 inline constexpr std::chrono::seconds kElasticNcclLimit(20);
 
 // Sets NCCL variables so that errors reach the caller, who aborts the group and may create another in the same process:
