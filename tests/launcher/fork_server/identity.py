@@ -86,7 +86,8 @@ seen = {
     "directory": os.getcwd(),
     "umask": status("Umask"),
     "limits": {
-        name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")
+        name: resource.getrlimit(getattr(resource, name)) for name in dir(resource)
+        if name.startswith("RLIMIT_") and name != "RLIMIT_RTTIME"  # its soft limit marks the launcher
     },
     "signals": status("SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd"),
     "handlers": {s.name: repr(signal.getsignal(s)).partition(" at ")[0] for s in signal.Signals},

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/simgpu/features/features.h"
+#include "tests/simgpu/features/net.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/extras/metrics/metrics.h"
 #include "worker_runtime/process_group/async_collectives.h"
