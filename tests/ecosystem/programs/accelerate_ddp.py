@@ -5,7 +5,7 @@ from accelerate.utils import set_seed
 
 import common
 
-accelerator = Accelerator(cpu=True)
+accelerator = Accelerator(cpu=not common.ON_GPU)
 set_seed(1)
 samples = torch.randn(2 * 4 * common.STEPS, 8, generator=torch.Generator().manual_seed(2))
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))

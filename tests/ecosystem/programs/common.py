@@ -11,6 +11,8 @@ OUT = pathlib.Path(os.environ["ECOSYSTEM_OUT"])
 CHECKPOINTS = OUT / "checkpoints"
 RANK = int(os.environ["RANK"])
 ATTEMPT = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+WORLD_SIZE = int(os.environ["WORLD_SIZE"])
+ON_GPU = "ECOSYSTEM_GPU" in os.environ
 STEPS = 6
 SAVE_EVERY = 2
 
@@ -18,12 +20,12 @@ SAVE_EVERY = 2
 
 
 def step_done(step):
-    """Steps count from 1. In a run with a kill, rank 1 dies after step 3: the others wait for it in step 4, so what
-    was saved after step 2 is whole and nothing newer exists."""
+    """Steps count from 1. In a run with a kill, the last rank dies after step 3: the others wait for it in step 4, so
+    what was saved after step 2 is whole and nothing newer exists."""
     first = OUT / f"first_step.{ATTEMPT}.{RANK}"
     if not first.exists():
         first.write_text(repr(time.time()))
-    if "ECOSYSTEM_KILL" in os.environ and ATTEMPT == 0 and RANK == 1 and step == 3:
+    if "ECOSYSTEM_KILL" in os.environ and ATTEMPT == 0 and RANK == WORLD_SIZE - 1 and step == 3:
         (OUT / "killed").write_text(repr(time.time()))
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -6,7 +6,7 @@ from lightning.fabric import Fabric, seed_everything
 
 import common
 
-fabric = Fabric(accelerator="cpu", strategy="ddp", devices=2)
+fabric = Fabric(accelerator="gpu" if common.ON_GPU else "cpu", strategy="ddp", devices=common.WORLD_SIZE)
 if "LT_CLI_USED" not in os.environ:  # `fabric run` has launched it
     fabric.launch()
 seed_everything(1)
@@ -18,7 +18,7 @@ if begin:
     fabric.load(common.CHECKPOINTS / f"step_{begin}.ckpt", {"model": model, "optimizer": optimizer})
 for step in range(begin + 1, common.STEPS + 1):
     generator = torch.Generator().manual_seed(100 * step + fabric.global_rank)
-    loss = model(torch.randn(4, 8, generator=generator)).square().mean()
+    loss = model(torch.randn(4, 8, generator=generator).to(fabric.device)).square().mean()
     optimizer.zero_grad()
     fabric.backward(loss)
     optimizer.step()

@@ -16,7 +16,7 @@ class Model(lightning.LightningModule):
 
     def training_step(self, batch, _):
         generator = torch.Generator().manual_seed(100 * self.global_step + self.global_rank)
-        loss = self.layers(torch.randn(batch.shape, generator=generator)).square().mean()
+        loss = self.layers(torch.randn(batch.shape, generator=generator).to(batch.device)).square().mean()
         self.log("loss", loss, sync_dist=True)
         self.loss = loss.item()
         return loss
@@ -38,8 +38,9 @@ saving = ModelCheckpoint(
     every_n_train_steps=common.SAVE_EVERY, save_top_k=-1,
 )  # fmt: skip
 trainer = lightning.Trainer(
-    accelerator="cpu", strategy="ddp", devices=2, num_nodes=1, max_steps=common.STEPS,
-    default_root_dir=common.OUT, callbacks=[saving, Steps()], enable_progress_bar=False, logger=False,
+    accelerator="gpu" if common.ON_GPU else "cpu", strategy="ddp", devices=common.WORLD_SIZE, num_nodes=1,
+    max_steps=common.STEPS, default_root_dir=common.OUT, callbacks=[saving, Steps()], enable_progress_bar=False,
+    logger=False,
 )  # fmt: skip
 model = Model()
 begin = common.latest()

@@ -26,7 +26,8 @@ common.CHECKPOINTS.mkdir(exist_ok=True)
 torch.manual_seed(1)
 model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2))
 arguments = TrainingArguments(
-    output_dir=str(common.CHECKPOINTS), max_steps=common.STEPS, per_device_train_batch_size=4, use_cpu=True,
+    output_dir=str(common.CHECKPOINTS), max_steps=common.STEPS, per_device_train_batch_size=4,
+    use_cpu=not common.ON_GPU,
     save_steps=common.SAVE_EVERY, save_strategy="steps", logging_steps=1, report_to="none", disable_tqdm=True, seed=1,
 )  # fmt: skip
 trainer = Trainer(model=model, args=arguments, train_dataset=Tokens(), callbacks=[Steps()])
