@@ -46,7 +46,7 @@ ARGUMENTS = sys.argv
 sys.argv.remove("--taken")
 )");
   const std::string script =
-      Script("import sys, reader\nprint(*reader.SEEN, reader.ARGUMENTS is sys.argv, sys.argv)\n");
+      Script("import sys, reader\nprint(f'{reader.SEEN} {reader.ARGUMENTS is sys.argv} {sys.argv}\\n', end='')\n");
   ExpectAlike({"--nproc-per-node=2", "--max-restarts=1"}, {script, "--lr", "3", "--taken"}, "reader");
   Write(Installed("program.py"), ReadFile(script));
   ExpectAlike({"--nproc-per-node=2", "-m"}, {"program", "--lr", "3", "--taken"}, "reader");
