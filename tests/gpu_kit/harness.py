@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 
-HERE = pathlib.Path(__file__).absolute().parent
+HERE = pathlib.Path(sys.argv[0]).absolute().parent  # of run.py, which may be a link out of the kit
 ROOT = HERE.parents[1]  # of the kit, which has the layout of the source tree
 DDPRUN = str(ROOT / "launcher/ddprun")
 SMALLEST = 8  # seconds: a part that would have less is not started
