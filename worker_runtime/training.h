@@ -122,7 +122,6 @@ class Training {
  public:
   static constexpr int kFailedSaves = 5;
 
-  // `optimizer` may be of any kind but ZeroRedundancyOptimizer, whose state is lost with a rank.
   Training(Worker& worker, DistributedModel& model, torch::optim::Optimizer& optimizer, TrainingOptions options);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;

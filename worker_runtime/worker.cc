@@ -206,9 +206,7 @@ absl::StatusOr<CommittedPoint> Worker::Sync(TrainingState& state, DistributedMod
   // If all ranks hold the state, comparing checksums below is sufficient.
   const bool all_hold_it =
       std::all_of(points.begin(), points.end(), [&](const auto& point) { return point == farthest; });
-  if (!all_hold_it || state.sharded()) {
-    DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group(), **source, /*take=*/behind));
-  }
+  if (!all_hold_it) DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group(), **source, /*take=*/behind));
   DDPRUN_RETURN_IF_ERROR(state.CheckSameOnAllRanks(*group_));
   std::optional<BucketLayout> layout;
   if (!layout_text.empty()) {

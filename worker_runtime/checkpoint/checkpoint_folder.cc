@@ -11,9 +11,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/random_id.h"
 #include "worker_runtime/safetensors/atomic_file.h"
 #include "worker_runtime/safetensors/checksum.h"
@@ -23,8 +21,6 @@ namespace {
 
 // Metadata key, in all files, of the state file's name.
 constexpr char kStateKey[] = "ddprun.state_file";
-// Metadata key, in the model file, of the number of ranks that hold a part of the state, if there are several.
-constexpr char kShardsKey[] = "ddprun.state_ranks";
 // File with a random text, which distinguishes directories of the same path on several hosts.
 constexpr char kIdFile[] = ".folder_id";
 
@@ -63,13 +59,13 @@ absl::StatusOr<int64_t> CheckpointFolder::Identify() {
 }
 
 absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
-                                    int keep, const ShardedState* sharded) {
+                                    int keep) {
   // Here, and not only at the start: this rank may have become the one that writes, or the directory was removed.
   absl::Status status = Make();
   if (status.ok()) status = CheckNotReplaced(id.run, round);
   if (status.ok()) {
-    RemoveUnfinished(sharded != nullptr ? sharded->state_file : "");
-    status = Write(id, round, std::move(model), std::move(state), sharded);
+    RemoveUnfinished();
+    status = Write(id, round, std::move(model), std::move(state));
   }
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat("checkpoint of step ", id.step,
@@ -101,32 +97,14 @@ absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound rou
   return absl::OkStatus();
 }
 
-std::string CheckpointFolder::NewStateFile(CheckpointId id) {
-  return StateFileName(id, RandomId().substr(0, kChecksumTextBytes));
-}
-
-absl::Status CheckpointFolder::SaveShard(const std::string& state_file, int rank, int ranks, CheckpointPart shard) {
-  if (absl::Status status = Make(); !status.ok()) return status;
-  shard.layout.metadata[kStateKey] = state_file;
-  return WriteSafetensors(Path(ShardFileName(state_file, rank, ranks)), shard.layout, shard.bytes, files_);
-}
-
-absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
-                                     const ShardedState* sharded) {
-  const std::string state_name = sharded != nullptr ? sharded->state_file : NewStateFile(id);
+absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, CheckpointPart model,
+                                     CheckpointPart state) {
+  const std::string state_name = StateFileName(id, RandomId().substr(0, kChecksumTextBytes));
   model.layout.metadata[kStateKey] = state_name;
   state.layout.metadata[kStateKey] = state_name;
-  if (sharded != nullptr) model.layout.metadata[kShardsKey] = absl::StrCat(sharded->ranks);
-  const auto remove_state = [&] {
-    files_.Remove(Path(state_name)).IgnoreError();
-    for (int rank = 1; sharded != nullptr && rank < sharded->ranks; ++rank) {
-      files_.Remove(Path(ShardFileName(state_name, rank, sharded->ranks))).IgnoreError();
-    }
-  };
-  absl::Status of_state = WriteSafetensors(Path(state_name), state.layout, state.bytes, files_);
-  if (of_state.ok() && sharded != nullptr) of_state = sharded->await_shards();
+  const absl::Status of_state = WriteSafetensors(Path(state_name), state.layout, state.bytes, files_);
   if (!of_state.ok()) {
-    remove_state();
+    files_.Remove(Path(state_name)).IgnoreError();
     return of_state;
   }
   bool renamed = false;
@@ -141,19 +119,16 @@ absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, Che
   // Nothing refers to the state, unless the model was renamed and only the sync of the folder failed.
   const absl::StatusOr<StoredCheckpoint> there = renamed ? Open(id) : absl::NotFoundError("");
   const bool used = there.ok() && there->state != nullptr && there->state->path() == Path(state_name);
-  if (!used) remove_state();
+  if (!used) files_.Remove(Path(state_name)).IgnoreError();
   return status;
 }
 
 // Removes files of a writer that died. A writer that is still alive belongs to workers that were replaced; its save
 // fails.
-void CheckpointFolder::RemoveUnfinished(absl::string_view but_of_state_file) {
+void CheckpointFolder::RemoveUnfinished() {
   const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
   if (!names.ok()) return;
-  // Other ranks are still writing the shards of this save.
-  const std::string being_written = absl::StrCat(".", absl::StripSuffix(but_of_state_file, ".safetensors"));
   for (const std::string& name : *names) {
-    if (!but_of_state_file.empty() && absl::StartsWith(name, being_written)) continue;
     const bool ours = absl::StartsWith(name, ".step_") || absl::StartsWith(name, ".run_");
     if (ours && IsTemporaryName(name)) files_.Remove(Path(name)).IgnoreError();
   }
@@ -165,9 +140,8 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
   if (!names.ok() || !ids.ok()) return;
   std::map<int64_t, std::set<std::string>> written;  // state files by step
   for (const std::string& name : *names) {
-    const std::string state = StateFileOfShard(name).value_or(name);
-    const std::optional<CheckpointId> id = IdOfStateFile(state);
-    if (id && id->run == saved.run) written[id->step].insert(Path(state));
+    const std::optional<CheckpointId> id = IdOfStateFile(name);
+    if (id && id->run == saved.run) written[id->step].insert(Path(name));
   }
   std::vector<KnownCheckpoint> known;
   std::map<int64_t, std::string> states;  // in use, by step
@@ -194,9 +168,8 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
     }
   }
   for (const std::string& name : *names) {
-    const std::string state = StateFileOfShard(name).value_or(name);
-    const std::optional<CheckpointId> id = IdOfStateFile(state);
-    if (id && id->run == saved.run && used.count(Path(state)) == 0) files_.Remove(Path(name)).IgnoreError();
+    const std::optional<CheckpointId> id = IdOfStateFile(name);
+    if (id && id->run == saved.run && used.count(Path(name)) == 0) files_.Remove(Path(name)).IgnoreError();
   }
 }
 
@@ -248,34 +221,7 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
   if (!belongs) {
     return absl::DataLossError(absl::StrCat(checkpoint.state->path(), " is not the state file of ", model_path));
   }
-  if (absl::Status status = OpenShards(checkpoint); !status.ok()) return status;
   return checkpoint;
-}
-
-absl::Status CheckpointFolder::OpenShards(StoredCheckpoint& checkpoint) const {
-  const auto& metadata = checkpoint.model->header().metadata;
-  const auto said = metadata.find(kShardsKey);
-  if (said == metadata.end()) return absl::OkStatus();
-  const std::string& model_path = checkpoint.model->path();
-  const std::string& state_file = metadata.at(kStateKey);
-  int ranks = 0;
-  if (!absl::SimpleAtoi(said->second, &ranks) || ranks < 1) {
-    return absl::DataLossError(absl::StrCat(model_path, " is damaged: its number of ranks is invalid"));
-  }
-  for (int rank = 1; rank < ranks; ++rank) {
-    absl::StatusOr<std::shared_ptr<SafetensorsFile>> shard =
-        SafetensorsFile::Open(Path(ShardFileName(state_file, rank, ranks)));
-    if (!shard.ok()) {
-      return absl::DataLossError(absl::StrCat(model_path, " has no usable state: ", shard.status().message()));
-    }
-    const auto& of_shard = (*shard)->header().metadata;
-    const auto belongs_to = of_shard.find(kStateKey);
-    if (belongs_to == of_shard.end() || belongs_to->second != state_file) {
-      return absl::DataLossError(absl::StrCat((*shard)->path(), " does not belong to ", model_path));
-    }
-    checkpoint.shards.push_back(*std::move(shard));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenVerified(CheckpointId id) const {
@@ -283,7 +229,6 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenVerified(CheckpointId id)
   if (!checkpoint.ok()) return checkpoint;
   absl::Status status = checkpoint->model->CheckAll();
   if (status.ok() && checkpoint->state != nullptr) status = checkpoint->state->CheckAll();
-  for (size_t i = 0; i < checkpoint->shards.size() && status.ok(); ++i) status = checkpoint->shards[i]->CheckAll();
   if (!status.ok()) return status;
   return checkpoint;
 }

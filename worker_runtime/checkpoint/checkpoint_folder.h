@@ -2,7 +2,6 @@
 #define DDPRUN_WORKER_RUNTIME_CHECKPOINT_CHECKPOINT_FOLDER_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,25 +29,13 @@ struct StoredCheckpoint {
   CheckpointInfo info;  // from the model's metadata
   std::shared_ptr<SafetensorsFile> model;
   std::shared_ptr<SafetensorsFile> state;  // nullptr: only a model was saved
-  // Other ranks' parts of a sharded state, in the order of ranks, from rank 1 on.
-  std::vector<std::shared_ptr<SafetensorsFile>> shards;
 };
 
-// A state that `ranks` ranks write together: every rank except rank 0 calls SaveShard.
-struct ShardedState {
-  std::string state_file;  // from NewStateFile, the same on all ranks
-  int ranks = 1;
-  // Returns when all shards are on disk, or the error of one.
-  std::function<absl::Status()> await_shards;
-};
-
-// A directory of checkpoints. One process writes, with the help of others if the state is sharded; any number may read,
-// on this or other hosts. Thread-compatible.
+// A directory of checkpoints. One process writes; any number may read, on this or other hosts. Thread-compatible.
 //
 // A checkpoint is a model file and a state file (optimizer, random numbers and so on) that is named in the model's
-// metadata, with files beside it if it is sharded. The state is written first; the rename of the model file completes
-// the checkpoint. So an interrupted save never affects earlier checkpoints: Save removes them only when the new one is
-// on disk.
+// metadata. The state is written first; the rename of the model file completes the checkpoint. So an interrupted save
+// never affects earlier checkpoints: Save removes them only when the new one is on disk.
 class CheckpointFolder {
  public:
   // `files` outlives the object. Does not access the file system.
@@ -56,7 +43,7 @@ class CheckpointFolder {
 
   const std::string& folder() const { return folder_; }
 
-  // Creates the directory if it does not exist, as Save and SaveShard do.
+  // Creates the directory if it does not exist, as Save does.
   absl::Status Make();
 
   // Returns a number that is equal for all processes that see this directory. It is derived from a file in the
@@ -67,16 +54,8 @@ class CheckpointFolder {
   // Writes a checkpoint, then removes old ones of its run (StepsToRemove) and incomplete files. Replaces a checkpoint
   // of the same step. When this returns OK, the checkpoint is on disk. Files of other runs are not touched.
   // Errors: FailedPrecondition: a later round has saved, so this process was replaced and must end; those of
-  // FileSystem. All name the step; earlier checkpoints are not affected, and no files are left behind. `sharded`
-  // nullptr: `state` is the whole state.
-  absl::Status Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state, int keep,
-                    const ShardedState* sharded = nullptr);
-
-  // Returns a state file name that no other save uses, for a sharded state.
-  static std::string NewStateFile(CheckpointId id);
-
-  // Writes the part of a state that rank `rank` > 0 holds. Errors: those of FileSystem.
-  absl::Status SaveShard(const std::string& state_file, int rank, int ranks, CheckpointPart shard);
+  // FileSystem. All name the step; earlier checkpoints are not affected, and no files are left behind.
+  absl::Status Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state, int keep);
 
   // Lists all checkpoints by their file names, newest first, intact or not. A missing directory has none.
   // Errors: the directory can't be read.
@@ -90,11 +69,9 @@ class CheckpointFolder {
   absl::StatusOr<StoredCheckpoint> OpenVerified(CheckpointId id) const;
 
  private:
-  absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
-                     const ShardedState* sharded);
-  absl::Status OpenShards(StoredCheckpoint& checkpoint) const;
+  absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state);
   absl::Status CheckNotReplaced(int64_t run, CheckpointRound round);
-  void RemoveUnfinished(absl::string_view but_of_state_file);
+  void RemoveUnfinished();
   void Prune(CheckpointId saved, int keep);
   std::string Path(const std::string& name) const;
 

@@ -37,9 +37,9 @@ SentTensors FromFile(const std::shared_ptr<SafetensorsFile>& file) {
           }};
 }
 
-// Visits the tensors of this rank's own file, whose checksums were verified when it was opened. `index` is that of its
-// first tensor, and becomes that of the next file's first.
-absl::Status VisitFile(const SafetensorsFile& file, size_t& index, VisitTensor visit) {
+// Visits the tensors of this rank's own file, whose checksums were verified when it was opened.
+absl::Status VisitFile(const SafetensorsFile& file, VisitTensor visit) {
+  size_t index = 0;
   for (const SafetensorsTensor& tensor : file.header().tensors) {
     const absl::string_view bytes = file.bytes(tensor);
     if (absl::Status status = CheckValues(file.path(), tensor, bytes); !status.ok()) return status;
@@ -158,15 +158,9 @@ absl::StatusOr<std::optional<int>> CheckpointLoader::Choose() {
 // Opens the chosen checkpoint on `root` and verifies all of it. Returns the damage found, on all ranks; empty: none.
 absl::StatusOr<std::string> CheckpointLoader::Verify(int root) {
   json said = {{"damage", ""}, {"model", ""}, {"state", ""}};
-  absl::Status cannot_send;
   if (RankIn(group_) == root) {
     absl::StatusOr<StoredCheckpoint> stored = folder_.OpenVerified(chosen_);
-    if (stored.ok() && sent_ && !stored->shards.empty()) {
-      cannot_send = absl::InvalidArgumentError(
-          absl::StrCat(stored->model->path(),
-                       " has a sharded state, which one rank can't send to the others: set "
-                       "CheckpointerOptions::shared_folder, in a folder that all nodes share"));
-    } else if (stored.ok()) {
+    if (stored.ok()) {
       stored_ = *std::move(stored);
       said["model"] = HeaderChecksum(*stored_->model);
       if (stored_->state != nullptr) said["state"] = HeaderChecksum(*stored_->state);
@@ -174,9 +168,8 @@ absl::StatusOr<std::string> CheckpointLoader::Verify(int root) {
       said["damage"] = stored.status().message();
     }
   }
-  const std::string dumped = said.dump(-1, ' ', false, json::error_handler_t::replace);
-  const absl::StatusOr<std::string> text = meeting_.AwaitText(
-      root, cannot_send.ok() ? absl::StatusOr<std::string>(dumped) : cannot_send, options_.disk_timeout);
+  const absl::StatusOr<std::string> text =
+      meeting_.AwaitText(root, said.dump(-1, ' ', false, json::error_handler_t::replace), options_.disk_timeout);
   if (!text.ok()) return text.status();
   said = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!said.is_object()) return absl::InternalError(absl::StrCat("rank ", root, " sent no choice of a checkpoint"));
@@ -212,10 +205,6 @@ absl::Status CheckpointLoader::OpenShared() {
   }
   model_ = FromFile(stored_->model);
   if (stored_->state != nullptr) rest_ = FromFile(stored_->state);
-  for (const std::shared_ptr<SafetensorsFile>& shard : stored_->shards) {
-    const std::vector<SafetensorsTensor>& tensors = shard->header().tensors;
-    rest_.header.tensors.insert(rest_.header.tensors.end(), tensors.begin(), tensors.end());
-  }
   return absl::OkStatus();
 }
 
@@ -250,13 +239,8 @@ absl::Status CheckpointLoader::ReadAll(int root) {
     const absl::Status of_rest = VisitSent(*group_, root, rest_, rest_buffers_, take_rest);
     if (status.ok()) status = of_rest;
   } else {
-    size_t index = 0;
-    status = VisitFile(*stored_->model, index, take_model);
-    index = 0;
-    if (status.ok() && stored_->state != nullptr) status = VisitFile(*stored_->state, index, take_rest);
-    for (size_t i = 0; i < stored_->shards.size() && status.ok(); ++i) {
-      status = VisitFile(*stored_->shards[i], index, take_rest);
-    }
+    status = VisitFile(*stored_->model, take_model);
+    if (status.ok() && stored_->state != nullptr) status = VisitFile(*stored_->state, take_rest);
   }
   return status.ok() ? loader_->Install() : status;
 }

@@ -5,7 +5,6 @@
 #include <set>
 #include <tuple>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,7 +18,6 @@ constexpr char kRun[] = "run_";
 constexpr char kStep[] = "step_";
 constexpr char kState[] = ".state-";
 constexpr char kExtension[] = ".safetensors";
-constexpr char kRank[] = ".rank_";
 
 // "step_00001200", "run_2_step_00001200"
 std::string Stem(CheckpointId id) {
@@ -72,18 +70,6 @@ std::optional<CheckpointId> IdOfStateFile(absl::string_view name) {
     return std::nullopt;
   }
   return IdOfStem(name.substr(0, state));
-}
-
-std::string ShardFileName(absl::string_view state_file, int rank, int ranks) {
-  return absl::StrCat(absl::StripSuffix(state_file, kExtension), kRank, rank, "_of_", ranks, kExtension);
-}
-
-std::optional<std::string> StateFileOfShard(absl::string_view name) {
-  const size_t rank = name.find(kRank);
-  if (rank == absl::string_view::npos || !absl::EndsWith(name, kExtension)) return std::nullopt;
-  std::string state = absl::StrCat(name.substr(0, rank), kExtension);
-  if (!IdOfStateFile(state)) return std::nullopt;
-  return state;
 }
 
 std::vector<int64_t> StepsToRemove(std::vector<KnownCheckpoint> known, int64_t saved, int keep) {

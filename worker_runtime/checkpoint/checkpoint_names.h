@@ -31,12 +31,6 @@ std::optional<CheckpointId> IdOfModelFile(absl::string_view name);
 std::string StateFileName(CheckpointId id, absl::string_view unique);
 std::optional<CheckpointId> IdOfStateFile(absl::string_view name);
 
-// Name of rank 1's part of a sharded state: "step_00001200.state-0123456789abcdef.rank_1_of_4.safetensors". Rank 0's
-// part is in the state file.
-std::string ShardFileName(absl::string_view state_file, int rank, int ranks);
-// The name of the state file to which a shard belongs; nullopt for any other name.
-std::optional<std::string> StateFileOfShard(absl::string_view name);
-
 // Identifies the start of the workers that saved a checkpoint. A later start is greater, regardless of which launcher
 // started it.
 struct CheckpointRound {

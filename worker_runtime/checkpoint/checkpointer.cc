@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/random_id.h"
 #include "base/steady_time.h"
 #include "base/version.h"
 #include "worker_runtime/base/non_restartable.h"
@@ -22,7 +23,6 @@
 #include "worker_runtime/checkpoint/checkpoint_loader.h"
 #include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/checkpoint/host_snapshot.h"
-#include "worker_runtime/checkpoint/shard_outcomes.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/meeting.h"
@@ -72,7 +72,7 @@ class Checkpointer::Impl {
       : group_(std::move(group)), state_(state), options_(options), folder_(options.folder, FilesFor(options)) {}
 
   ~Impl() {
-    CancelShards();
+    CancelCopies();
     WarnOfUnreported();
   }
 
@@ -94,7 +94,7 @@ class Checkpointer::Impl {
   absl::Status RunCollective(const std::string& call, absl::FunctionRef<absl::Status()> all,
                              absl::FunctionRef<absl::Status(RankMeeting&)> part);
   void AwaitWriter();
-  void CancelShards();
+  void CancelCopies();
   void WarnOfUnreported();
   absl::Status TakeUnreported(const absl::Status& now);
   absl::Status CheckAndGather(const Progress& progress, at::Tensor* random, StateParts* parts);
@@ -127,7 +127,7 @@ class Checkpointer::Impl {
   HostSnapshot model_snapshot_;
   HostSnapshot rest_snapshot_;
   std::future<absl::Status> writer_;
-  std::atomic<bool> shards_cancelled_{false};
+  std::atomic<bool> copies_cancelled_{false};
 
   absl::Status unreported_;  // errors of earlier saves in the background
 };
@@ -221,10 +221,10 @@ void Checkpointer::Impl::AwaitWriter() {
 }
 
 // Aborts a save that waits for other ranks.
-void Checkpointer::Impl::CancelShards() {
-  shards_cancelled_ = true;
+void Checkpointer::Impl::CancelCopies() {
+  copies_cancelled_ = true;
   AwaitWriter();
-  shards_cancelled_ = false;
+  copies_cancelled_ = false;
 }
 
 // Prints the error on a rank whose calls return rank 0's result instead.
@@ -261,7 +261,6 @@ absl::Status Checkpointer::Impl::Finish() {
       [&](RankMeeting&) {
         AwaitWriter();
         if (RankIn(group_.get()) == 0) return std::exchange(unreported_, absl::OkStatus());
-        if (state_.sharded()) unreported_ = absl::OkStatus();  // reported by rank 0
         WarnOfUnreported();
         return absl::OkStatus();
       });
@@ -340,14 +339,11 @@ void Checkpointer::Impl::BeginRun() {
                     ModelFileName({run_, 0}), " and so on, which the next Resume continues"));
 }
 
-// Rank 0 writes everything; the others write a copy of it, or their part of a sharded state, and report their outcomes
-// to rank 0.
+// Rank 0 writes everything; the ranks that write a copy of it report their outcomes to rank 0.
 absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random,
                                           StateParts parts) {
   const int rank = RankIn(group_.get());
-  const bool sharded = state_.sharded();
   const bool copied = !copy_ranks_.empty();
-  const bool together = sharded || copied;
   const int64_t step = progress.step;
   if (const int writer = std::exchange(former_writer_, 0); writer != 0) {
     // Its files would be mistaken for those of a writer that died.
@@ -356,53 +352,36 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
     const absl::Status done = meeting.AwaitOutcome(writer, absl::OkStatus(), options_.disk_timeout);
     if (!done.ok()) return done;
   }
-  if (rank != 0 && !together) return absl::OkStatus();
+  if (rank != 0 && !copied) return absl::OkStatus();
   if (rank == 0) AwaitWriter();
-  // Rank 0 sends a name when it is done with the previous save, and the others then begin to write. It is the name of
-  // the sharded state's file or, with copies, one that only identifies this save.
-  ShardedState shards;
-  if (together) {
-    const absl::StatusOr<std::string> file =
-        meeting.AwaitText(0, CheckpointFolder::NewStateFile({run_, step}), options_.disk_timeout);
-    if (!file.ok()) return file.status();
-    shards.state_file = *file;
-    shards.ranks = group_->size();
+  // Rank 0 sends a name of this save when it is done with the previous one, and the others then begin to write.
+  std::string save;
+  if (copied) {
+    DDPRUN_ASSIGN_OR_RETURN(save, meeting.AwaitText(0, RandomId(), options_.disk_timeout));
   }
-  if (rank != 0 && !sharded && !WritesCopy()) return absl::OkStatus();
-  std::vector<int> helpers = copy_ranks_;
-  for (int other = 1; sharded && other < shards.ranks; ++other) helpers.push_back(other);
-  const ShardOutcomes outcomes(together ? group_->store() : nullptr, shards.state_file, std::move(helpers));
+  if (rank != 0 && !WritesCopy()) return absl::OkStatus();
+  const CopyOutcomes outcomes(copied ? group_->store() : nullptr, save, copy_ranks_);
+  // Rebind may change the round before the writer has begun.
+  const auto write_folder = [=, this, run = run_, round = round_](CheckpointPart model, CheckpointPart rest) {
+    return folder_.Save({run, step}, round, std::move(model), std::move(rest), options_.keep);
+  };
   if (rank != 0) {
     AwaitWriter();
     unreported_ = absl::OkStatus();  // reported by rank 0
-    const absl::Status status = TorchTry("", [&]() -> absl::Status {
-      if (sharded) {
-        absl::StatusOr<StatePart> part = state_.OptimizerPart();
-        if (!part.ok()) return part.status();
-        parts.rest = *std::move(part);
-      }
-      const auto write = [=, this, run = run_, round = round_](CheckpointPart model, CheckpointPart rest) {
-        if (sharded) return folder_.SaveShard(shards.state_file, rank, shards.ranks, std::move(rest));
-        return folder_.Save({run, step}, round, std::move(model), std::move(rest), options_.keep);
-      };
-      return SaveParts(step, std::move(parts), write,
+    const absl::Status status = TorchTry("", [&] {
+      return SaveParts(step, std::move(parts), write_folder,
                        [=](const absl::Status& written) { outcomes.Post(rank, written); });
     });
     if (!status.ok() || !options_.async) outcomes.Post(rank, status);
     return absl::OkStatus();
   }
-  if (sharded) {
-    shards.await_shards = [=, this] { return outcomes.Await(options_.disk_timeout, shards_cancelled_); };
-  }
   return TakeUnreported(TorchTry("", [&]() -> absl::Status {
     absl::StatusOr<StateParts> whole = copied ? std::move(parts) : WholeParts(progress, random);
     if (!whole.ok()) return whole.status();
-    // Rebind may change the round before the writer has begun.
-    const auto write = [=, this, run = run_, round = round_](CheckpointPart model, CheckpointPart rest) {
+    const auto write = [=, this](CheckpointPart model, CheckpointPart rest) {
       const SteadyTime start = SteadyNow();
-      const absl::Status status = folder_.Save({run, step}, round, std::move(model), std::move(rest), options_.keep,
-                                               sharded ? &shards : nullptr);
-      const absl::Status copies = copied ? outcomes.Await(options_.disk_timeout, shards_cancelled_) : absl::OkStatus();
+      const absl::Status status = write_folder(std::move(model), std::move(rest));
+      const absl::Status copies = copied ? outcomes.Await(options_.disk_timeout, copies_cancelled_) : absl::OkStatus();
       last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
       if (!status.ok() || copies.ok()) return status;
       return absl::Status(copies.code(), absl::StrCat("checkpoint of step ", step,
@@ -412,7 +391,6 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
   }));
 }
 
-// Returns a state that is not sharded, or rank 0's part of a sharded one.
 absl::StatusOr<StateParts> Checkpointer::Impl::WholeParts(const Progress& progress, const at::Tensor& random) const {
   if (progress.step < 0)
     return absl::InvalidArgumentError(absl::StrCat("step is ", progress.step, ", but must not be negative"));
@@ -471,7 +449,7 @@ absl::Status Checkpointer::Impl::SaveParts(int64_t step, StateParts parts, Write
 }
 
 void Checkpointer::Impl::Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round) {
-  if (state_.sharded() || !copy_ranks_.empty()) CancelShards();
+  if (!copy_ranks_.empty()) CancelCopies();
   group_ = std::move(group);
   round_.launcher_round = launcher_round;
   random_bytes_ = 0;  // exchanged again at the next Save
@@ -495,16 +473,9 @@ absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_p
     return NonRestartable(absl::InvalidArgumentError("CheckpointerOptions::folder is not set"));
   }
   if (options.copies < 1 || (options.copies > 1 && options.shared_folder)) {
-    return NonRestartable(absl::InvalidArgumentError(
-        absl::StrCat("CheckpointerOptions::copies is ", options.copies, ", but must be ",
-                     options.copies < 1 ? "at least 1"
-                                        : "1 with shared_folder: copies are for folders on each node's own disk, and "
-                                          "not for the state of a ZeroRedundancyOptimizer")));
-  }
-  if (state.sharded() && !options.shared_folder) {
-    return NonRestartable(absl::InvalidArgumentError(
-        "each rank writes its part of a ZeroRedundancyOptimizer's state: set CheckpointerOptions::shared_folder, in a "
-        "folder that all nodes share"));
+    return NonRestartable(absl::InvalidArgumentError(absl::StrCat(
+        "CheckpointerOptions::copies is ", options.copies, ", but must be ",
+        options.copies < 1 ? "at least 1" : "1 with shared_folder: copies are for folders on each node's own disk")));
   }
   auto impl = std::make_unique<Impl>(std::move(group), state, options);
   if (absl::Status status = impl->Make(); !status.ok()) return status;

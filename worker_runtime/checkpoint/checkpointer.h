@@ -39,8 +39,7 @@ struct CheckpointerOptions {
   bool async = false;
 
   // true: every rank reads the checkpoint from `folder`, which all nodes must share. false: a rank that has the newest
-  // checkpoint reads it and sends it to the others. A ZeroRedundancyOptimizer needs true: each rank then writes its
-  // part of the state and reads the part it needs, so the number of ranks may change.
+  // checkpoint reads it and sends it to the others.
   bool shared_folder = false;
 
   // Number of folders on different nodes that each have all checkpoints, for a `folder` on each node's own disk: with
@@ -94,17 +93,16 @@ struct CheckpointStats {
 // Python.
 //
 // Resume, Save and Finish are collective: all ranks must call them in the same order, and all return the same result.
-// Only rank 0 writes, unless there are `copies` or the state is sharded (ZeroRedundancyOptimizer). Errors of the
-// process group are returned unchanged. DeadlineExceeded: some ranks (named in the message) did not call the same
-// function within the group's timeout, or a disk took longer than `disk_timeout`.
+// Only rank 0 writes, unless there are `copies`. Errors of the process group are returned unchanged. DeadlineExceeded:
+// some ranks (named in the message) did not call the same function within the group's timeout, or a disk took longer
+// than `disk_timeout`.
 //
 // Threads: one at a time, and it must be the training thread (Save is ordered after the work on its CUDA streams).
 class Checkpointer {
  public:
   // `state` must outlive the Checkpointer; the module must be on its training devices. `group` nullptr: a single
   // process. Not collective. Resume and Save create the directory on rank 0; with `copies`, Create does on all ranks.
-  // Errors: InvalidArgument: options.folder is not set, shared_folder is required but not set, or copies is invalid;
-  // those of FileSystem.
+  // Errors: InvalidArgument: options.folder is not set, or copies is invalid; those of FileSystem.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group, TrainingState& state,
                                                               CheckpointerOptions options);
 

@@ -12,6 +12,5 @@
 #include "worker_runtime/extras/nn/sync_batch_norm.h"
 #include "worker_runtime/extras/optim/adamw.h"
 #include "worker_runtime/extras/optim/lambda_lr.h"
-#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 
 #endif  // DDPRUN_WORKER_RUNTIME_EXTRAS_EXTRAS_H_

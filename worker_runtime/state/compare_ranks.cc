@@ -55,7 +55,6 @@ std::map<std::string, uint64_t> Digest(const StateParts& parts) {
 }  // namespace
 
 absl::Status TrainingState::CheckSameOnAllRanks(ProcessGroup& group) const {
-  if (sharded()) return absl::OkStatus();
   std::map<std::string, uint64_t> mine;
   absl::Status status = TorchTry("comparing the training state", [&]() -> absl::Status {
     DDPRUN_ASSIGN_OR_RETURN(const StateParts parts, Parts());

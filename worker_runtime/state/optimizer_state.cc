@@ -18,7 +18,6 @@
 #include "absl/strings/strip.h"
 #include "base/counted.h"
 #include "base/text.h"
-#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/state/optimizer_kind.h"
 
 namespace ddprun {
@@ -177,7 +176,6 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
     for (size_t p = 0; p < (*names)[g].size(); ++p)
       parameters[(*names)[g][p]] = optimizer.param_groups()[g].params()[p];
   }
-  const auto* const zero = dynamic_cast<const ZeroRedundancyOptimizer*>(&optimizer);
   OptimizerStateLoader loader(optimizer);
   loader.groups_ = groups;
   for (const SafetensorsTensor& tensor : header.tensors) {
@@ -195,7 +193,6 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
       return Misfit(file, absl::StrCat(OneLine(tensor.name, 160), " has shape ", ShapeText(tensor.shape),
                                        " instead of ", ShapeText(shape)));
     }
-    if (zero != nullptr && zero->OwnerOf(parameter->second) != zero->group()->rank()) continue;
     loader.slots_[tensor.name] = Slot{parameter->second, field->name, at::Tensor()};
   }
   return loader;

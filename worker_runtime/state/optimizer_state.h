@@ -58,8 +58,7 @@ class OptimizerStateLoader {
   // Copies `value` to the device of its parameter if it belongs to the optimizer; otherwise returns false.
   bool Take(const std::string& name, const at::Tensor& value);
 
-  // Replaces all state and options of the optimizer. Parameters without saved state have none afterwards; a
-  // ZeroRedundancyOptimizer gets the state of this rank's parameters.
+  // Replaces all state and options of the optimizer. Parameters without saved state have none afterwards.
   void Install();
 
  private:

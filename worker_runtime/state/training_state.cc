@@ -24,7 +24,6 @@
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/extras/amp/grad_scaler.h"
 #include "worker_runtime/extras/optim/scheduler_steps.h"
-#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/state/optimizer_state.h"
 #include "worker_runtime/state/random_state.h"
@@ -321,18 +320,6 @@ absl::StatusOr<StateParts> TrainingState::Parts(std::map<std::string, std::strin
   return parts;
 }
 
-bool TrainingState::sharded() const {
-  const auto* const zero = dynamic_cast<const ZeroRedundancyOptimizer*>(optimizer_);
-  return zero != nullptr && zero->group()->size() > 1;
-}
-
-absl::StatusOr<StatePart> TrainingState::OptimizerPart() const {
-  if (optimizer_ == nullptr) return LayOut({}, {});
-  const absl::StatusOr<OptimizerState> state = GetOptimizerState(GetModuleState(module_), *optimizer_);
-  if (!state.ok()) return state.status();
-  return LayOut(state->tensors, {});
-}
-
 void TrainingState::Commit(Scope scope) {
   const at::NoGradGuard no_grad;
   if (committed_ == nullptr) committed_ = std::make_unique<Committed>();
@@ -422,12 +409,6 @@ absl::Status TrainingState::Rollback() {
 }
 
 absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) {
-  if (sharded()) {
-    return absl::FailedPreconditionError(
-        "each rank has only its part of a ZeroRedundancyOptimizer's state, so no rank can send all of it: resume from "
-        "a "
-        "checkpoint instead");
-  }
   const bool sends = group.rank() == root;
   StateParts parts;
   const auto agree = [&group](const absl::Status& mine) {

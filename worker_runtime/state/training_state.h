@@ -69,7 +69,7 @@ class TrainingState {
  public:
   // `module` is the one inside DistributedDataParallel, not the wrapper. `optimizer` may be of any kind; nullptr: none.
   // SGD, Adam and AdamW are stored by parameter name, readable from Python; others as the archive that their save()
-  // writes. Each rank stores its part of a ZeroRedundancyOptimizer.
+  // writes.
   explicit TrainingState(torch::nn::Module& module, torch::optim::Optimizer* optimizer = nullptr);
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
@@ -121,12 +121,12 @@ class TrainingState {
   // false this rank keeps its own state, because it is the same: the rank then still holds it if root is lost during
   // the transfer.
   // Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was changed; those of
-  // the process group; FailedPrecondition: the state is sharded, so that no rank has all of it.
+  // the process group.
   absl::Status Broadcast(ProcessGroup& group, int root, bool take = true);
 
   // Collective, for ranks that must hold the same state: compares checksums of its parts with rank 0's. Reads all of
   // the state once. Differences that are allowed (in buffers, and in state added by AddTensor, AddValue and AddText)
-  // only cause a warning on stderr. Does nothing if the state is sharded.
+  // only cause a warning on stderr.
   // Errors: FailedPrecondition, the same on all ranks: names the parts that differ (parameters, the optimizer, a
   // scheduler, a scaler, a sampler) and the rank; those of the process group.
   absl::Status CheckSameOnAllRanks(ProcessGroup& group) const;
@@ -135,12 +135,6 @@ class TrainingState {
   absl::StatusOr<StateParts> Parts(std::map<std::string, std::string> metadata = {}, NamedTensors extra = {}) const;
 
   torch::optim::Optimizer* optimizer() const { return optimizer_; }  // nullptr: none
-
-  // True if each rank has only a part of the optimizer's state (ZeroRedundancyOptimizer in a group of several). Parts()
-  // then returns this rank's.
-  bool sharded() const;
-  // Returns only this rank's part of the optimizer's state.
-  absl::StatusOr<StatePart> OptimizerPart() const;
 
   // Devices other than the CPU that hold the module.
   std::vector<c10::Device> Accelerators() const;

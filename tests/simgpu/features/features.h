@@ -10,7 +10,7 @@
 // every device and backend. Errors: a number is wrong by itself, or the feature failed.
 namespace ddprun::testing {
 
-absl::Status TrainAllWays(Worker& worker);  // DDP's options, hooks, AMP, ZeRO ...
+absl::Status TrainAllWays(Worker& worker);  // DDP's options, hooks, AMP ...
 absl::Status UseCollectives(Worker& worker);
 absl::Status UseMetrics(Worker& worker);
 absl::Status UseTrainingState(Worker& worker);

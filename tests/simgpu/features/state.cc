@@ -16,7 +16,6 @@
 #include "worker_runtime/extras/amp/grad_scaler.h"
 #include "worker_runtime/extras/nn/parameters.h"
 #include "worker_runtime/extras/optim/adamw.h"
-#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/state/training_state.h"
 
 namespace ddprun::testing {
@@ -28,21 +27,15 @@ constexpr int kSteps = 6;
 struct Job {
   Net net{NetOptions{.batch_norm = true}};
   std::shared_ptr<DistributedDataParallel<NetImpl>> ddp;
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  std::unique_ptr<AdamW> optimizer;
   GradScaler scaler;
   at::Tensor average;
   double best = 0;
   std::unique_ptr<TrainingState> state;
 
-  absl::Status Make(Worker& worker, bool sharded) {
+  absl::Status Make(Worker& worker) {
     net->to(worker.device());
-    const torch::optim::AdamWOptions options(1e-2);
-    if (sharded) {
-      optimizer = std::make_unique<ZeroRedundancyOptimizer>(
-          worker.group(), Parameters(net), [options](auto groups) { return std::make_unique<AdamW>(groups, options); });
-    } else {
-      optimizer = std::make_unique<AdamW>(Parameters(net), options);
-    }
+    optimizer = std::make_unique<AdamW>(Parameters(net), torch::optim::AdamWOptions(1e-2));
     state = std::make_unique<TrainingState>(*net, optimizer.get());
     average = at::zeros({300000}, at::TensorOptions().device(worker.device()));
     DDPRUN_RETURN_IF_ERROR(state->AddTensor("average", average));
@@ -70,10 +63,10 @@ struct Job {
 };
 
 // The state is overwritten as soon as Save has returned; another job resumes from the checkpoint.
-absl::Status SaveAndResume(Worker& worker, const std::string& name, CheckpointerOptions options, bool sharded) {
+absl::Status SaveAndResume(Worker& worker, const std::string& name, CheckpointerOptions options) {
   torch::manual_seed(3);
   Job job, resumed;
-  DDPRUN_RETURN_IF_ERROR(job.Make(worker, sharded));
+  DDPRUN_RETURN_IF_ERROR(job.Make(worker));
   DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(worker.group(), *job.state, options));
   DDPRUN_RETURN_IF_ERROR(checkpointer->Resume().status());
   double saved = 0;
@@ -84,7 +77,7 @@ absl::Status SaveAndResume(Worker& worker, const std::string& name, Checkpointer
   }
   job.Overwrite();
   DDPRUN_RETURN_IF_ERROR(checkpointer->Finish());
-  DDPRUN_RETURN_IF_ERROR(resumed.Make(worker, sharded));
+  DDPRUN_RETURN_IF_ERROR(resumed.Make(worker));
   DDPRUN_ASSIGN_OR_RETURN(auto loader, Checkpointer::Create(worker.group(), *resumed.state, options));
   DDPRUN_ASSIGN_OR_RETURN(const CheckpointInfo info, loader->Resume());
   if (info.progress.step != kSteps || resumed.Numbers() != saved || resumed.best != kSteps) {
@@ -100,11 +93,11 @@ absl::Status SaveAndResume(Worker& worker, const std::string& name, Checkpointer
 
 absl::Status UseCheckpoints(Worker& worker, const std::string& folder) {
   for (const bool async : {false, true}) {
-    for (const bool sharded : {false, true}) {
-      const std::string name = absl::StrCat(async ? "async" : "sync", sharded ? " sharded" : "", " checkpoint");
+    for (const bool shared : {false, true}) {
+      const std::string name = absl::StrCat(async ? "async" : "sync", shared ? " shared" : "", " checkpoint");
       const CheckpointerOptions options{
-          .folder = absl::StrCat(folder, "/", name), .async = async, .shared_folder = true};
-      DDPRUN_RETURN_IF_ERROR(worker.group()->Try(name, [&] { return SaveAndResume(worker, name, options, sharded); }));
+          .folder = absl::StrCat(folder, "/", name), .async = async, .shared_folder = shared};
+      DDPRUN_RETURN_IF_ERROR(worker.group()->Try(name, [&] { return SaveAndResume(worker, name, options); }));
     }
   }
   return absl::OkStatus();

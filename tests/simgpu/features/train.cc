@@ -19,7 +19,6 @@
 #include "worker_runtime/extras/nn/clip_grad_norm.h"
 #include "worker_runtime/extras/nn/parameters.h"
 #include "worker_runtime/extras/optim/adamw.h"
-#include "worker_runtime/extras/optim/zero_redundancy_optimizer.h"
 
 namespace ddprun::testing {
 namespace {
@@ -32,7 +31,6 @@ struct Way {
   NetOptions net = {};
   int steps = 6;
   bool sync_norm = false;
-  bool zero = false;
   bool accumulate = false;  // two backwards per step, the first without communication
   bool skip_layer = false;  // a layer is used by every other rank
   std::optional<at::ScalarType> amp = std::nullopt;
@@ -54,7 +52,6 @@ std::vector<Way> Ways() {
       {.name = "no_sync", .accumulate = true},
       {.name = "BatchNorm", .net = {.batch_norm = true}},
       {.name = "SyncBatchNorm", .sync_norm = true},
-      {.name = "ZeRO", .zero = true},
       {.name = "bfloat16", .amp = at::kBFloat16},
       {.name = "float16 with scaler", .amp = at::kHalf, .scaler = true},
       {.name = "scaler", .scaler = true},
@@ -76,7 +73,7 @@ class Training {
     net_->to(worker_.device());
     DDPRUN_ASSIGN_OR_RETURN(ddp_, MakeDistributedDataParallel(net_, worker_.group(), way_.options));
     if (way_.hook) DDPRUN_RETURN_IF_ERROR(ddp_->RegisterCommHook(way_.hook()));
-    MakeOptimizer();
+    optimizer_ = std::make_unique<AdamW>(Parameters(net_), torch::optim::AdamWOptions(1e-2));
     DDPRUN_RETURN_IF_ERROR(MakeSteps());
     printf("%s rank %d: sum %.6f loss %.6f norm %.5f skipped %d scale %g\n", way_.name.c_str(), worker_.env().rank,
            Sum(*net_), loss_, norm_, skipped_, way_.scaler ? scaler_.scale() : 0);
@@ -84,17 +81,6 @@ class Training {
   }
 
  private:
-  void MakeOptimizer() {
-    const torch::optim::AdamWOptions options(1e-2);
-    if (way_.zero) {
-      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(worker_.group(), Parameters(net_), [options](auto groups) {
-        return std::make_unique<AdamW>(groups, options);
-      });
-    } else {
-      optimizer_ = std::make_unique<AdamW>(Parameters(net_), options);
-    }
-  }
-
   at::Tensor Forward(int step) {
     std::optional<Autocast> autocast;
     if (way_.amp.has_value()) autocast.emplace(worker_.device().type(), *way_.amp);

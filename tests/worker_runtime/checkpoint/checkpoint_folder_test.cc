@@ -93,8 +93,8 @@ TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemEachTime) {
   CheckpointFolder folder(temp.path());
   for (int64_t step = 1; step <= 5; ++step) ASSERT_TRUE(SaveSample(folder, step, /*keep=*/0).ok());
   // A state that was replaced, and one whose model was not written.
-  Overwrite(temp.File(CheckpointFolder::NewStateFile({1, 4})), "old");
-  Overwrite(temp.File(CheckpointFolder::NewStateFile({1, 9})), "alone");
+  Overwrite(temp.File(StateFileName({1, 4}, "0123456789abcdef")), "old");
+  Overwrite(temp.File(StateFileName({1, 9}, "0123456789abcdef")), "alone");
   const std::vector<std::string> opened =
       OpenedIn(temp.path(), [&] { ASSERT_TRUE(SaveSample(folder, 6, /*keep=*/0).ok()); });
   for (const std::string& name : opened) {

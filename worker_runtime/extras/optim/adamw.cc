@@ -23,7 +23,6 @@
 #include <utility>
 
 #include "worker_runtime/ddp/zero_gradients.h"
-#include "worker_runtime/extras/optim/parameter_groups.h"
 
 namespace ddprun {
 namespace {
@@ -37,6 +36,21 @@ double BiasCorrection1(const AdamWOptions& options, int64_t step) {
 }
 double RootOfBiasCorrection2(const AdamWOptions& options, int64_t step) {
   return std::pow(1 - std::pow(std::get<1>(options.betas()), static_cast<double>(step)), 0.5);
+}
+
+// Throws c10::ValueError if a parameter is in `groups` more than once, within a group or in two groups.
+void CheckEachOnce(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  std::unordered_map<const void*, size_t> seen;
+  size_t index = 0;
+  for (const torch::optim::OptimizerParamGroup& group : groups) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto [first, is_new] = seen.emplace(parameter.unsafeGetTensorImpl(), index);
+      TORCH_CHECK_VALUE(is_new, "AdamW: parameters ", first->second, " and ", index, " are the same tensor, of shape ",
+                        parameter.sizes(), ", and would be stepped twice; pass each parameter once (tied weights: ",
+                        "ddprun::Parameters(module) instead of module->parameters())");
+      ++index;
+    }
+  }
 }
 
 }  // namespace
@@ -99,18 +113,18 @@ void StepForeach(const Batch& batch, const AdamWOptions& options) {
 
 AdamW::AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults, AdamWKernel kernel)
     : torch::optim::AdamW(std::move(parameters), std::move(defaults)), kernel_(kernel) {
-  CheckEachOnce("AdamW", param_groups());
+  CheckEachOnce(param_groups());
 }
 
 AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamWOptions defaults, AdamWKernel kernel)
     : torch::optim::AdamW(groups, std::move(defaults)), kernel_(kernel) {
-  CheckEachOnce("AdamW", param_groups());
+  CheckEachOnce(param_groups());
 }
 
 void AdamW::add_param_group(const torch::optim::OptimizerParamGroup& group) {
   std::vector<torch::optim::OptimizerParamGroup> groups = param_groups();
   groups.push_back(group);
-  CheckEachOnce("AdamW", groups);
+  CheckEachOnce(groups);
   torch::optim::AdamW::add_param_group(group);
 }
 
