@@ -284,7 +284,8 @@ void Job::OnStateDeadline(const Turn& turn) {
       return End(std::move(verdict), turn);
     }
     case JobState::kLastCall:
-      return StartRound(absl::StrCat("last call ended with ", Counted(members_.size(), "node")), turn);
+      return StartRound(absl::StrCat("last call ended with ", Counted(members_.size() - LeftOutNow().size(), "node")),
+                        turn);
     case JobState::kStopping: {
       if (turn.now < stop_deadline_) return;
       std::vector<std::string> hosts;
