@@ -69,8 +69,7 @@ void Job::StopAll(const Turn& turn) {
 }
 
 StopRound Job::StopOf(const Node& node) const {
-  const bool latest = node.in_round() && node.round == round_.number();
-  return round_.StopOf(node.round, latest && members_.plain_in_round() == 0);
+  return round_.StopOf(node.round, node.in_round() && members_.plain_in_round() == 0);
 }
 
 void Job::EnterWaiting(std::string reason, const Turn& turn) {

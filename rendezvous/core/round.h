@@ -58,7 +58,7 @@ class Round {
   // `at_step_end`: nothing is broken, they may finish their step.
   void Leave(std::string reason, std::optional<WorkerFailure> cause, bool at_step_end = false);
   // The message to a node that still runs round `number`, this one or an older one, whose workers are not kept.
-  StopRound StopOf(uint64_t number, bool keep_workers = false) const;
+  StopRound StopOf(uint64_t number, bool keep_workers) const;
 
   // Groups that succeeded count also after their nodes are gone.
   void AddSuccess() { ++succeeded_; }
