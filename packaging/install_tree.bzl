@@ -1,6 +1,6 @@
 """The tree that `bazel run //:install` copies: programs, headers, one static library, CMake and pkg-config files."""
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load(":archive.bzl", "archive")
 
 def _is_ours(label):
     return label.workspace_name == ""
@@ -15,24 +15,6 @@ def _objects(linking_context):
             objects += library.pic_objects or library.objects or []
     return objects
 
-def _archive(ctx, objects):
-    """One archive of them. Appending keeps objects of the same base name apart, which replacing (r) would not."""
-    tool_chain = find_cpp_toolchain(ctx)
-    archive = ctx.actions.declare_file(ctx.label.name + ".a")
-    arguments = ctx.actions.args()
-    arguments.add("qcsD")
-    arguments.add(archive)
-    arguments.add_all(objects)
-    ctx.actions.run(
-        executable = tool_chain.ar_executable,
-        arguments = [arguments],
-        inputs = depset(objects, transitive = [tool_chain.all_files]),
-        outputs = [archive],
-        mnemonic = "CppArchive",
-        progress_message = "Collecting the objects of %s" % ctx.attr.library.label,
-    )
-    return archive
-
 def _libtorch_folder(linking_context):
     """Where the wheel's libraries lie, without the last /lib."""
     for linker_input in linking_context.linker_inputs.to_list():
@@ -44,7 +26,7 @@ def _libtorch_folder(linking_context):
 def _install_tree_impl(ctx):
     library = ctx.attr.library[CcInfo]
     libtorch = ctx.attr.libtorch[CcInfo]
-    archive = _archive(ctx, _objects(library.linking_context))
+    worker_library = archive(ctx, ctx.label.name + ".a", _objects(library.linking_context))
     headers = [h for h in library.compilation_context.headers.to_list() if _is_ours(h.owner)]
     torch_version = [
         h
@@ -70,8 +52,8 @@ def _install_tree_impl(ctx):
     for header in headers:
         arguments.add_all(["header", header, header.short_path])
     arguments.add_all(["public", ctx.attr.public_header, "include/ddprun"])
-    arguments.add_all(["file", archive, "lib/libddprun_worker.a"])
-    inputs = headers + [archive, ctx.file.version] + torch_version
+    arguments.add_all(["file", worker_library, "lib/libddprun_worker.a"])
+    inputs = headers + [worker_library, ctx.file.version] + torch_version
     for kind, files in [("file", ctx.attr.files), ("template", ctx.attr.templates)]:
         for target, folder in files.items():
             for file in target[DefaultInfo].files.to_list():

@@ -1,23 +1,6 @@
 """The linker inputs of a program, for a linker outside of Bazel."""
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
-
-def _archive(ctx, name, objects):
-    # Appending keeps objects of the same base name apart, which replacing (r) would not.
-    tool_chain = find_cpp_toolchain(ctx)
-    archive = ctx.actions.declare_file(ctx.label.name + "/" + name)
-    arguments = ctx.actions.args()
-    arguments.add("qcsD")
-    arguments.add(archive)
-    arguments.add_all(objects)
-    ctx.actions.run(
-        executable = tool_chain.ar_executable,
-        arguments = [arguments],
-        inputs = depset(objects, transitive = [tool_chain.all_files]),
-        outputs = [archive],
-        mnemonic = "CppArchive",
-    )
-    return archive
+load("//packaging:archive.bzl", "archive")
 
 def _link_parts_impl(ctx):
     whole, on_demand, names = [], [], []
@@ -32,9 +15,9 @@ def _link_parts_impl(ctx):
 
     list = ctx.actions.declare_file(ctx.label.name + "/libraries.txt")
     ctx.actions.write(list, "".join([name + "\n" for name in names]))
-    outputs = [_archive(ctx, "whole.a", whole), list]
+    outputs = [archive(ctx, ctx.label.name + "/whole.a", whole), list]
     if on_demand:
-        outputs.append(_archive(ctx, "on_demand.a", on_demand))
+        outputs.append(archive(ctx, ctx.label.name + "/on_demand.a", on_demand))
     return [DefaultInfo(files = depset(outputs), runfiles = ctx.runfiles(outputs))]
 
 link_parts = rule(
