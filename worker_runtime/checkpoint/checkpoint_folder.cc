@@ -213,12 +213,7 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
   checkpoint.state = *std::move(state);
   const auto& said = checkpoint.state->header().metadata;
   const auto own_name = said.find(kStateKey);
-  // Older files have no such entry; their name contains the header's checksum.
-  const std::optional<Seal>& seal = checkpoint.state->seal();
-  const bool belongs = own_name != said.end()
-                           ? own_name->second == name->second
-                           : seal && absl::StrContains(name->second, ChecksumText(seal->header_checksum));
-  if (!belongs) {
+  if (own_name == said.end() || own_name->second != name->second) {
     return absl::DataLossError(absl::StrCat(checkpoint.state->path(), " is not the state file of ", model_path));
   }
   return checkpoint;

@@ -136,7 +136,7 @@ absl::Status WriteSafetensors(const std::string& path, const SafetensorsHeader& 
   std::vector<uint64_t> checksums;
   checksums.reserve(bytes.size());
   for (const absl::string_view piece : bytes) checksums.push_back(Checksum(piece));
-  const std::string text = SealHeader(layout, checksums).text;
+  const std::string text = SealHeader(layout, checksums);
   if (text.size() > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("can't write ", path, ": its header would have ", text.size(),
                                                    " bytes, limit ", kMaxSafetensorsHeaderBytes));

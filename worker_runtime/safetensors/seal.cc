@@ -20,17 +20,15 @@ absl::Status Damaged(absl::string_view file, absl::string_view what) {
 
 }  // namespace
 
-SealedHeader SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums) {
+std::string SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums) {
   std::string all;
   for (const uint64_t checksum : tensor_checksums) absl::StrAppend(&all, ChecksumText(checksum));
   header.metadata[kTensorKey] = all;
   header.metadata[kHeaderKey] = Zeros();
-  SealedHeader sealed;
-  sealed.text = SafetensorsHeaderText(header);
-  sealed.checksum = Checksum(sealed.text);
-  const size_t place = sealed.text.find(kHeaderField) + sizeof(kHeaderField) - 1;
-  sealed.text.replace(place, kChecksumTextBytes, ChecksumText(sealed.checksum));
-  return sealed;
+  std::string text = SafetensorsHeaderText(header);
+  const size_t place = text.find(kHeaderField) + sizeof(kHeaderField) - 1;
+  text.replace(place, kChecksumTextBytes, ChecksumText(Checksum(text)));
+  return text;
 }
 
 absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::string_view text,
@@ -49,14 +47,13 @@ absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::strin
   const size_t place = field + sizeof(kHeaderField) - 1;
   if (place + kChecksumTextBytes > zeroed.size()) return Damaged(file, "its header checksum is truncated");
   zeroed.replace(place, kChecksumTextBytes, Zeros());
-  Seal seal;
-  seal.header_checksum = Checksum(zeroed);
-  if (stated->second != ChecksumText(seal.header_checksum)) return Damaged(file, "header checksum mismatch");
+  if (stated->second != ChecksumText(Checksum(zeroed))) return Damaged(file, "header checksum mismatch");
 
   const auto all = header.metadata.find(kTensorKey);
   if (all == header.metadata.end() || all->second.size() != header.tensors.size() * kChecksumTextBytes) {
     return Damaged(file, "it does not have one checksum per tensor");
   }
+  Seal seal;
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     const absl::string_view digits = absl::string_view(all->second).substr(i * kChecksumTextBytes, kChecksumTextBytes);
     const std::optional<uint64_t> checksum = ChecksumFromText(digits);

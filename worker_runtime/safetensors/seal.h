@@ -17,16 +17,10 @@
 //   ddprun.header_xxh3   checksum of the JSON text with sixteen zeros in place of this value
 namespace ddprun {
 
-struct SealedHeader {
-  std::string text;       // as written to the file
-  uint64_t checksum = 0;  // of the text, and thereby of the whole contents
-};
-
-// Returns the JSON text of `header` with these checksums of its tensors.
-SealedHeader SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums);
+// Returns the JSON text of `header` with these checksums of its tensors and its own, as written to the file.
+std::string SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums);
 
 struct Seal {
-  uint64_t header_checksum = 0;
   std::vector<uint64_t> tensor_checksums;  // one per tensor of the header
 };
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -21,7 +20,6 @@
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "worker_runtime/checkpoint/checkpoint_names.h"
-#include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun::testing {
 namespace {
@@ -159,27 +157,6 @@ TEST(CheckpointFolder, Open_StatesExchanged_IsRefused) {
   ASSERT_TRUE(SaveSample(folder, 2, 0).ok());
   Overwrite(StatePath(temp, 2), ReadFile(StatePath(temp, 1)));
   EXPECT_THAT(folder.Open({1, 2}).status().message(), HasSubstr("is not the state file of"));
-}
-
-// As versions before 0.2 wrote it: the state's name contains its checksum; run and round are missing.
-TEST(CheckpointFolder, Open_FilesOfEarlierVersions_AreRead) {
-  TempDir temp;
-  const auto layout = [](const char* name, std::map<std::string, std::string> metadata) {
-    metadata["ddprun.step"] = "7";
-    return LayOutSafetensors({{name, SafetensorsDtype::kU8, {4}, 0, 0}}, std::move(metadata)).value();
-  };
-  const std::vector<absl::string_view> bytes = {"abcd"};
-  ASSERT_TRUE(WriteSafetensors(temp.File("state"), layout("moment", {}), bytes, FileSystem::Real()).ok());
-  const uint64_t checksum = SafetensorsFile::Open(temp.File("state")).value()->seal()->header_checksum;
-  const std::string name = StateFileName({1, 7}, ChecksumText(checksum));
-  ASSERT_EQ(::rename(temp.File("state").c_str(), temp.File(name).c_str()), 0);
-  ASSERT_TRUE(WriteSafetensors(temp.File("step_00000007.safetensors"), layout("weight", {{"ddprun.state_file", name}}),
-                               bytes, FileSystem::Real())
-                  .ok());
-  const auto stored = CheckpointFolder(temp.path()).OpenVerified({1, 7});
-  EXPECT_EQ(stored->info.progress.step, 7);
-  EXPECT_EQ(stored->info.run, 1);
-  EXPECT_NE(stored->state, nullptr);
 }
 
 TEST(CheckpointFolder, Save_EachOperationFails_EarlierIsIntactAndNothingIsLeft) {

@@ -180,7 +180,7 @@ TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
       {Tensor("layer.0.weight", SafetensorsDtype::kF32, {2, 3}), Tensor("layer.0.bias", SafetensorsDtype::kF32, {3}),
        Tensor("steps", SafetensorsDtype::kI64, {}), Tensor("mask", SafetensorsDtype::kBool, {5})},
       {{"ddprun.step", "12"}});
-  const std::string sealed = SealHeader(*layout, std::vector<uint64_t>(4, 77)).text;
+  const std::string sealed = SealHeader(*layout, std::vector<uint64_t>(4, 77));
   // Without the padding, which most of the damage would hit.
   std::string plain = SafetensorsHeaderText(*layout);
   plain.resize(plain.find_last_not_of(' ') + 1);
