@@ -19,7 +19,7 @@
 #include "worker_runtime/ddp/all_reduce_speed.h"
 #include "worker_runtime/ddp/bucket_policy.h"
 #include "worker_runtime/ddp/ddp_state.h"
-#include "worker_runtime/ddp/model_agreement.h"
+#include "worker_runtime/ddp/model_description.h"
 #include "worker_runtime/ddp/output_sink.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/ddp/zero_gradients.h"
@@ -46,6 +46,20 @@ class HookAdapter : public c10d::CommHookInterface {
   const CommHook hook_;
   const std::shared_ptr<ProcessGroup> group_;
 };
+
+// Collective. Returns OK if all ranks have rank 0's model and options.
+// Errors, the same message on all ranks: InvalidArgument has the first difference, with the shapes (dtypes, names) of
+// rank 0 and of the lowest rank that differs. Otherwise those of ProcessGroup's operations.
+absl::Status CheckAllRanksAgree(const ModelDescription& description, ProcessGroup& group) {
+  if (group.size() == 1) return absl::OkStatus();
+  absl::StatusOr<std::string> text = group.BroadcastText(EncodeDescription(description), 0);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<ModelDescription> of_rank0 = DecodeDescription(*text);
+  if (!of_rank0.ok()) return of_rank0.status();
+  // All ranks return the difference found by the lowest rank that differs.
+  const std::string difference = FirstDifference(*of_rank0, 0, description, group.rank());
+  return OutcomeOfAll(&group, difference.empty() ? absl::OkStatus() : absl::InvalidArgumentError(difference));
+}
 
 void MakeReducerAndLogger(DdpState& state) {
   const BucketLimits limits = ChooseBucketLimits(state.options);
