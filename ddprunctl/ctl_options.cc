@@ -92,11 +92,6 @@ void AddCommands(CLI::App& app, Options* options, std::string* size) {
   drain->add_option("HOST", options->host, "Host name as shown by 'ddprunctl hosts'")->required();
   CLI::App* undrain = AddCommand(app, "undrain", "Allow new work on a drained host", options);
   undrain->add_option("HOST", options->host, "Host name as shown by 'ddprunctl hosts'")->required();
-  CLI::App* preload =
-      AddCommand(app, "preload", "Show or end the fork servers that --preload-keep keeps on this host", options);
-  preload->add_option("ACTION", options->action, "status or stop")
-      ->required()
-      ->check(CLI::IsMember({"status", "stop"}));
   CLI::App* completion = AddCommand(app, "completion", "Print a completion script for a shell", options);
   completion->add_option("SHELL", options->shell, "bash, zsh or fish")
       ->required()

@@ -21,7 +21,6 @@ struct Options {
   std::string node;
   std::string host;
   std::string shell;
-  std::string action;  // of `preload`
   int32_t min_nodes = 0;
   int32_t max_nodes = 0;
   uint64_t after = 0;

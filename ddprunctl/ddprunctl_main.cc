@@ -21,7 +21,6 @@
 #include "base/text.h"
 #include "ddprunctl/control_client.h"
 #include "ddprunctl/ctl_options.h"
-#include "ddprunctl/preload_answer.h"
 #include "ddprunctl/tables.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
@@ -315,7 +314,6 @@ int Main(int argc, char** argv) {
   });
   if (!line.ok()) return Fail(line.status(), kExitUsage);
   if (!line->answer.empty()) return Print(line->answer), 0;
-  if (line->options.command == "preload") return Print(PreloadAnswer(line->options.action, line->options.json)), 0;
   rendezvous::Credentials& credentials = line->options.credentials;
   rendezvous::TakeTokenFromEnvironment(&credentials);
   // As launchers do in a SLURM job; without effect where MUNGE does not work.

@@ -151,10 +151,6 @@ absl::Status Agent::SetUp() {
   events.on_progress = [this](int32_t local_rank, const ReportedProgress& progress) {
     progress_->OnProgress(local_rank, progress);
   };
-  events.on_swept = [this] {
-    if (sweep_.running()) ContinueSweep();
-    ExecutePending();
-  };
   events.may_start = [this] { return machine_->MayStartWorkers(SteadyNow()); };
   events.on_all_started = [this] {
     ReapDeadOrphans(KnownChildren());
@@ -336,12 +332,11 @@ void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {
   sweep_.Begin(SteadyNow());
-  workers_->Sweep();
   ContinueSweep();
 }
 
 void Agent::ContinueSweep() {
-  const size_t stuck = sweep_.Continue(KnownChildren(), workers_->pids(), SteadyNow(), !workers_->sweeping());
+  const size_t stuck = sweep_.Continue(KnownChildren(), workers_->pids(), SteadyNow());
   if (stuck == 0) return;
   Do(effect::Print{LogLevel::kWarning,
                    absl::StrCat(stuck, stuck == 1 ? " process" : " processes",
@@ -385,9 +380,6 @@ int Agent::Finish() {
     if (!settings_.send_failure || !settings_.send_failure(report)) LogVerbatim(FailureSummary(report));
     WriteOuterErrorFile(*exit_->verdict);
   }
-  // After a crash in native code the imported libraries are not trusted.
-  const int signal = exit_->verdict && exit_->verdict->has_first_cause() ? exit_->verdict->first_cause().signal() : 0;
-  if (signal == 0 || signal == SIGKILL || signal == SIGTERM || signal == SIGINT) workers_->KeepForkServer();
   link_->Disconnect();
   if (link_->Hosts()) LingerForOthers();
   link_->Close();

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -228,12 +227,6 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
   if (!cluster.ok()) return Fail(cluster.status(), kExitUsage);
-  // A kept process would outlive what a batch system or CI accounts for it.
-  const bool keep_given = absl::StartsWith(origins.Of("preload-keep"), "--");
-  if (options.preload_keep > absl::ZeroDuration() && !keep_given && (cluster->batch || Variable("CI"))) {
-    Log(LogLevel::kInfo, "PET_PRELOAD_KEEP has no effect in a batch job or CI; --preload-keep has");
-    options.preload_keep = absl::ZeroDuration();
-  }
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *cluster);
   if (!config.ok()) return Fail(config.status(), kExitUsage);
   if (options.show_config) {

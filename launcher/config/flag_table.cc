@@ -6,12 +6,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/time.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/hang_policy.h"
@@ -107,29 +105,6 @@ absl::Status StorePreload(string_view text, Options* options) {
   }
   options->preload = std::string(text);
   return absl::OkStatus();
-}
-
-// Accepts "15m", "1h30m", "900" (seconds) and "none".
-bool ParseKeepTime(string_view text, absl::Duration* time) {
-  double seconds = 0;
-  *time = absl::ZeroDuration();
-  if (text == "none") return true;
-  if (absl::SimpleAtod(text, &seconds))
-    *time = absl::Seconds(seconds);
-  else if (!absl::ParseDuration(text, time))
-    return false;
-  return *time >= absl::ZeroDuration() && *time <= absl::Hours(12);
-}
-
-bool IsKeepTime(string_view text) {
-  absl::Duration time;
-  return ParseKeepTime(text, &time);
-}
-
-absl::Status StoreKeepTime(string_view text, Options* options) {
-  if (ParseKeepTime(text, &options->preload_keep)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(Quoted(text), " is not a time: give 15m, 1h, seconds, or none; at most 12h"));
 }
 
 // "-r=3" arrives as "=3": '=' is part of a short flag's value, but torchrun treats it as a separator.
@@ -244,10 +219,6 @@ constexpr Flag kFlags[] = {
      "import these modules once, then fork the workers;\nauto: the imports at the start of the script;\nC++ programs "
      "with ddprun's worker runtime: auto",
      StorePreload, EmptyValue::kError, "auto", IsModuleList},
-    {"preload-keep", "", "TIME", kWorkers,
-     "keep what --preload (auto if not given) has imported\nfor the next jobs of this user, until it was unused\n"
-     "for this long (none; without TIME: 15m)",
-     StoreKeepTime, EmptyValue::kError, "15m", IsKeepTime},
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},

@@ -195,13 +195,10 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
 
 // REQUIRES: `config->command` is set.
 void SetPreload(const Options& options, LaunchConfig* config) {
-  const bool keep = options.preload_keep > absl::ZeroDuration();
-  if (options.preload == "none" && keep) config->notes.push_back("--preload-keep has no effect with --preload=none");
-  if (options.preload == "none" || (options.preload.empty() && !keep)) return;
-  config->preload_keep = options.preload_keep;
+  if (options.preload.empty() || options.preload == "none") return;
   const bool is_python = options.module || !config->command.script.empty();
-  if (is_python || options.preload.empty() || options.preload == "auto") {
-    config->preload = options.preload.empty() ? "auto" : options.preload;
+  if (is_python || options.preload == "auto") {
+    config->preload = options.preload;
   } else if (!options.script.empty()) {
     config->notes.push_back("--preload has no effect: modules can be preloaded only for Python workers");
   }

@@ -100,7 +100,6 @@ struct LaunchConfig {
   // Workers.
   WorkerCommand command;
   std::string preload;                        // MODULE,... or "auto"; empty: each worker imports for itself
-  absl::Duration preload_keep;                // see Options
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
   std::string entrypoint;                     // name of the script, module, program or function, for display
   absl::Duration shutdown_timeout;
@@ -129,7 +128,6 @@ struct LaunchConfig {
 //   - SIGUSR1 and SIGUSR2 are warnings unless they stop the job
 //   - a script that is a program which Python can't run (script_file.h), or that is not here while PATH has such a
 //     program, is run as with --no-python
-//   - --preload-keep implies --preload=auto
 //   - --preload with modules has no effect on programs, which is noted
 //   - --virtual-local-rank: the workers' devices are the entries of the list in effect (visible_devices.h), else 0, 1,
 //     ...

@@ -60,7 +60,6 @@ struct Options {
   CpuBinding cpu_binding = CpuBinding::kNone;
   bool virtual_local_rank = false;  // each worker sees only its own GPU, as cuda:0
   std::string preload;              // MODULE,... to import before forking; "auto": the script's imports; "none"; or ""
-  absl::Duration preload_keep;      // how long the fork server stays for other jobs; zero: it ends with this one
   std::vector<std::string> script;  // program and arguments, as given; not empty unless show_config
 
   OutputSettings output;

@@ -159,9 +159,6 @@ class Table {
       AddFlag("numa-binding", absl::StrCat("CPUs ", absl::StrJoin(cpus, " or ")));
     }
     if (!config_.preload.empty()) AddFlag("preload", config_.preload);
-    if (config_.preload_keep > absl::ZeroDuration()) {
-      AddFlag("preload-keep", absl::FormatDuration(config_.preload_keep));
-    }
     if (!config_.devices.empty()) AddFlag("virtual-local-rank", absl::StrJoin(config_.devices, " or "));
   }
 

@@ -18,30 +18,21 @@ struct Allocator {
 };
 constexpr int kRaw = 0;  // PYMEM_DOMAIN_RAW
 
-// Python frees its hooks when it ends, with the allocator that it uses then. That of its development mode and of
-// PYTHONMALLOC=debug can't free what was allocated before Python started, and the process would crash. So the hooks are
-// freed by the allocator that they came from.
+// Python frees its hook when it ends, with the allocator that it uses then. That of its development mode and of
+// PYTHONMALLOC=debug can't free what was allocated before Python started, and the process would crash. So the hook is
+// freed by the allocator that it came from.
 void (*get_allocator)(int domain, Allocator* allocator) = nullptr;
 void (*set_allocator)(int domain, Allocator* allocator) = nullptr;
 Allocator before_start;
 Allocator at_end;
-void* hooks[2] = {};
-size_t hook_count = 0;
+void* hook_memory = nullptr;
 
-void* AllocateHook(void* context, size_t size) {
-  void* const memory = before_start.allocate(context, size);
-  if (hook_count < sizeof hooks / sizeof hooks[0]) hooks[hook_count++] = memory;
-  return memory;
-}
+void* AllocateHook(void* context, size_t size) { return hook_memory = before_start.allocate(context, size); }
 
 void Release(void* context, void* memory) {
-  for (void*& hook : hooks) {
-    if (memory == nullptr || memory != hook) continue;
-    hook = nullptr;
-    before_start.release(before_start.context, memory);
-    return;
-  }
-  at_end.release(context, memory);
+  if (memory == nullptr || memory != hook_memory) return at_end.release(context, memory);
+  hook_memory = nullptr;
+  before_start.release(before_start.context, memory);
 }
 
 int OnAuditEvent(const char* event, void* arguments, void* hook) {

@@ -7,7 +7,7 @@ namespace ddprun::launcher {
 using AuditHook = int (*)(const char* event, void* arguments);
 
 // Adds a hook to the interpreter, for as long as it runs. False: this Python has none (before 3.8). Call before Python
-// starts, at most twice.
+// starts, at most once.
 bool AddAuditHook(AuditHook hook);
 
 }  // namespace ddprun::launcher

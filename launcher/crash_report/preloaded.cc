@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launcher/crash_report/recorded_reads.h"
 #include "launcher/crash_report/uncaught_exception.h"
 #include "worker_contract/crash_report.h"
 
@@ -63,7 +62,6 @@ void* LockedThread() {
 __attribute__((constructor)) void Load() {
   if (dlsym(RTLD_DEFAULT, "Py_IsInitialized") == nullptr) return;
   LeavePreload();
-  ddprun::launcher::RecordReads();
   ddprun::worker_contract::ReportCrashes(nullptr);
   ddprun::launcher::ReportUncaughtExceptions();
 }

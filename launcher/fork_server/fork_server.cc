@@ -22,8 +22,6 @@
 #include "base/text.h"
 #include "launcher/fork_server/environment_changes.h"
 #include "launcher/fork_server/fork_server_source.h"
-#include "launcher/fork_server/kept_sockets.h"
-#include "launcher/fork_server/process_facts.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
@@ -35,15 +33,11 @@ namespace {
 
 constexpr size_t kMaxMessage = 64 * 1024;
 constexpr size_t kMaxReasonBytes = 500;
-// For libddprun_crash.so, see recorded_reads.h.
-constexpr char kRecordReads[] = "DDPRUN_RECORD_READS=1";
 // A worker's stdout, stderr and gate.
 constexpr size_t kMostFds = 3;
 // Room in the server's command line for the workers'; longer ones, up to the system's limit of one argument, are not
 // worth their copies.
 constexpr size_t kMostRoom = 64 * 1024;
-// A kept server that has not answered, and has used no CPU for this long, is suspended or hangs.
-constexpr absl::Duration kKeptAnswer = absl::Seconds(2);
 // Room for bursts of requests with these descriptors each.
 constexpr int kSocketBytes = 4 << 20;
 
@@ -103,10 +97,7 @@ absl::StatusOr<std::unique_ptr<ForkServer>> ForkServer::Start(Settings settings,
 }
 
 ForkServer::ForkServer(Settings settings, EventLoop* loop, Events events)
-    : settings_(std::move(settings)),
-      facts_(settings_.keep > absl::ZeroDuration() ? ProcessFacts() : std::vector<std::string>()),
-      loop_(loop),
-      events_(std::move(events)) {}
+    : settings_(std::move(settings)), loop_(loop), events_(std::move(events)) {}
 
 ForkServer::~ForkServer() {
   *alive_ = false;
@@ -119,16 +110,11 @@ absl::Status ForkServer::StartServer() {
     if (!channel_.valid()) return absl::UnavailableError("the process that forks the workers has ended");
     fcntl(channel_.get(), F_SETFD, FD_CLOEXEC);
     server_ = Child{settings_.running->pid, OpenPidfd(settings_.running->pid), {}};
-  } else {
-    if (settings_.keep > absl::ZeroDuration() && !std::exchange(asked_kept_, true) && AskKeptServer()) return Listen();
-    if (absl::Status status = SpawnServer(); !status.ok()) return status;
+  } else if (absl::Status status = SpawnServer(); !status.ok()) {
+    return status;
   }
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  absl::Status sent = SendMessage(Joined(SetupFields()), {});
-  return sent.ok() ? Listen() : sent;
-}
-
-absl::Status ForkServer::Listen() {
+  if (absl::Status status = SendSetup(); !status.ok()) return status;
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
   absl::Status watched = loop_->AddFd(channel_.get(), EPOLLIN, [this](uint32_t events) {
@@ -160,7 +146,6 @@ absl::StatusOr<Child> ForkServer::SpawnInterpreter(int socket) {
   request.program = settings_.worker_argv.front();
   request.argv = ServerArgv(settings_, socket, workers_stdin.get());
   request.environment = settings_.environment;
-  if (settings_.keep > absl::ZeroDuration()) request.environment.push_back(kRecordReads);
   request.stdin_fd = source->get();
   request.passed_fds = {socket, workers_stdin.get()};
   request.ignored_signals = settings_.ignored_signals;
@@ -191,16 +176,15 @@ absl::Status ForkServer::Died() {
                                                                 : "the fork server died");
 }
 
-std::vector<std::string> ForkServer::SetupFields() const {
+absl::Status ForkServer::SendSetup() {
   std::vector<std::string> fields = {"setup",
                                      absl::StrCat(getpid()),
                                      settings_.modules,
                                      left_out_,
-                                     settings_.keep > absl::ZeroDuration() ? "kept" : "",
                                      settings_.is_module ? "module" : "script",
                                      absl::StrCat(settings_.script)};
   fields.insert(fields.end(), settings_.worker_argv.begin(), settings_.worker_argv.end());
-  return fields;
+  return SendMessage(Joined(fields), {});
 }
 
 std::vector<ForkServer::Ticket> ForkServer::Fork(const std::vector<Request>& requests) {
@@ -291,7 +275,7 @@ bool ForkServer::ReadMessage() {
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && errno == EAGAIN) return false;
   if (got <= 0) {
-    asking_kept_.valid() ? RefuseKept("it has died") : End(Died());
+    End(Died());
     return false;
   }
   message.resize(got);
@@ -303,19 +287,13 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
   const std::string& kind = fields[0];
   const auto field = [&fields](size_t i) { return i < fields.size() ? OneLine(fields[i], kMaxReasonBytes) : ""; };
   if (kind == "ready") {
-    const std::string what =
-        server_.pidfd.valid()
-            ? absl::StrCat(settings_.is_program ? "reached RunWorker" : "imported " + field(2), " in ", field(1), " s")
-            : absl::StrCat("is a copy of a kept one, which has imported ", field(2));
-    Log(LogLevel::kInfo, absl::StrCat("--preload: fork server ", server_.pid, " ", what));
+    Log(LogLevel::kInfo,
+        absl::StrCat("--preload: fork server ", server_.pid,
+                     settings_.is_program ? " reached RunWorker" : " imported " + field(2), " in ", field(1), " s"));
     if (!field(3).empty()) Log(LogLevel::kWarning, absl::StrCat("--preload: ", field(3)));
     ready_ = true;
     WatchProgress();
     return SendPendingRequests();
-  }
-  if (kind == "miss") return RefuseKept(field(1));
-  if (kind == "kept" && absl::SimpleAtoi(field(1), &server_.pid)) {
-    return events_.on_job_process(server_.pid, std::move(asking_kept_));
   }
   if (kind == "started" || kind == "unforked") {
     Ticket ticket = 0;
@@ -347,15 +325,10 @@ void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
     kill(-pid, SIGKILL);  // cancelled meanwhile
     return;
   }
-  Child child{pid, OpenPidfd(pid), std::move(found->second.gate), /*foreign=*/!server_.pidfd.valid()};
+  Child child{pid, OpenPidfd(pid), std::move(found->second.gate)};
   waiting_.erase(found);
   WatchProgress();
   events_.on_started(ticket, std::move(child));
-}
-
-void ForkServer::RefuseKept(absl::string_view why) {
-  Log(LogLevel::kInfo, absl::StrCat("--preload-keep: the kept server is not used, because ", why));
-  ReplaceServer();
 }
 
 void ForkServer::ReplaceServer() {
@@ -385,14 +358,11 @@ void ForkServer::End(absl::Status why) {
 
 void ForkServer::KillServer() {
   ready_ = false;
-  asking_kept_.reset();
   if (timer_.valid()) loop_->RemoveFd(timer_.get());
   timer_.reset();
   if (channel_.valid()) loop_->RemoveFd(channel_.get());
   channel_.reset();
-  // A copy of a kept server remains the workers' parent, and ends with its second socket.
-  if (!server_.pidfd.valid()) server_ = Child{};
-  if (server_.pid < 0) return;
+  if (!server_.pidfd.valid()) return;
   // It leads its own session, which includes processes started by its imports.
   kill(-server_.pid, SIGKILL);
   SignalPidfd(server_.pidfd.get(), SIGKILL);
@@ -403,8 +373,8 @@ void ForkServer::KillServer() {
 void ForkServer::WatchProgress() {
   const bool owes_answer = !ready_ || !waiting_.empty();
   progress_ = owes_answer ? ProgressOf(server_.pid) : "";
-  const absl::Duration limit = asking_kept_.valid() ? kKeptAnswer : settings_.stall_limit;
-  const itimerspec spec{absl::ToTimespec(limit), owes_answer ? absl::ToTimespec(limit) : timespec{}};
+  const timespec limit = absl::ToTimespec(settings_.stall_limit);
+  const itimerspec spec{limit, owes_answer ? limit : timespec{}};
   timerfd_settime(timer_.get(), 0, &spec, nullptr);
 }
 
@@ -419,9 +389,6 @@ void ForkServer::OnProgressTimer() {
   if (progress != progress_) {
     progress_ = std::move(progress);
     return;
-  }
-  if (asking_kept_.valid()) {
-    return RefuseKept(absl::StrCat("it has not answered for ", absl::FormatDuration(kKeptAnswer)));
   }
   End(absl::DeadlineExceededError(
       absl::StrCat(ready_ ? "the fork server has not answered for " : "the imports have made no progress for ",

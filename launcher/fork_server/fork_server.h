@@ -31,9 +31,6 @@ namespace ddprun::launcher {
 // session, parent-death signal, limits, signals, descriptors, and a gate at which they wait before running user code.
 // Requests made during the imports are queued. A server whose modules have changed on disk since then is replaced.
 //
-// With `keep`, a server that an earlier job has left behind is used if it would be the same (docs/design/
-// 0018-preload-keep.md). Its workers are children of a copy of that server, not of this process.
-//
 // Belongs to the loop's thread, which must be the main thread (see CreateChild).
 class ForkServer {
  public:
@@ -50,9 +47,6 @@ class ForkServer {
     // An import that has used no CPU and read no data for this long hangs. A program must reach RunWorker within this
     // time.
     absl::Duration stall_limit = absl::Seconds(30);
-    // Uses a server that an earlier job has kept, and lets Keep keep this one until it has been idle for this long;
-    // zero: neither. Python only.
-    absl::Duration keep;
   };
   // One worker to fork. The caller keeps ownership of the descriptors, which must stay open until the worker is
   // started; -1: those of this process.
@@ -70,8 +64,6 @@ class ForkServer {
     // The server has ended, and these requests will not be served. `why` is OK if there was nothing to import. Never
     // called from within Fork.
     std::function<void(const absl::Status& why, const std::vector<Ticket>& not_started)> on_ended;
-    // The workers that will be started are children of this process, not of the launcher.
-    std::function<void(pid_t pid, UniqueFd socket)> on_job_process;
   };
 
   // Starts the interpreter or program. Errors: those of CreateChild, or that no descriptor is left.
@@ -86,10 +78,6 @@ class ForkServer {
   // Cancels a request. False if it is too late because the worker is about to be started.
   bool Cancel(Ticket ticket);
 
-  // Leaves the server behind for later jobs, if `keep` is set and nothing is in the way, which is logged. Call when all
-  // workers have ended. Blocks for seconds at most.
-  void Keep();
-
   // Pid of the server, a child of this process: exclude it from KillOrphans. 0: there is none.
   pid_t pid() const { return server_.pid > 0 ? server_.pid : 0; }
 
@@ -103,17 +91,10 @@ class ForkServer {
   ForkServer(Settings settings, EventLoop* loop, Events events);
   absl::Status StartServer();
   absl::Status SpawnServer();
-  // Listens to the server.
-  absl::Status Listen();
-  // Asks a server that an earlier job has kept to serve this one. False if there is none.
-  bool AskKeptServer();
-  std::vector<std::string> KeptServerKey() const;
-  // Facts and the environment as parts of a message.
-  std::vector<std::string> KeyFields() const;
   absl::StatusOr<Child> SpawnInterpreter(int socket);
   absl::StatusOr<Child> SpawnProgram(int socket);
   absl::Status Died();
-  std::vector<std::string> SetupFields() const;
+  absl::Status SendSetup();
   void SendPendingRequests();
   absl::Status Ask(Ticket ticket, Waiting* waiting);
   // Does not block. ABORTED: the socket is full.
@@ -123,8 +104,6 @@ class ForkServer {
   bool ReadMessage();
   void OnMessage(const std::vector<std::string>& fields);
   void OnStarted(Ticket ticket, pid_t pid);
-  // Starts a server in place of the kept one.
-  void RefuseKept(absl::string_view why);
   // Replaces the server, which has ended with the request to start another one.
   void ReplaceServer();
   void End(absl::Status why);
@@ -133,7 +112,6 @@ class ForkServer {
   void OnProgressTimer();
 
   Settings settings_;
-  const std::vector<std::string> facts_;  // see ProcessFacts; empty without `keep`
   EventLoop* const loop_;
   const Events events_;
   std::string left_out_;  // MODULE,... that can't be imported in advance
@@ -141,9 +119,6 @@ class ForkServer {
   UniqueFd channel_;
   UniqueFd timer_;  // armed while an answer of the server is pending
   std::string progress_;
-  // While a kept server has not answered: our end of the second socket.
-  UniqueFd asking_kept_;
-  bool asked_kept_ = false;
   bool ready_ = false;
   bool ended_ = false;
   Ticket last_ticket_ = 0;

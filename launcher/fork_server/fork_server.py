@@ -5,13 +5,10 @@ descriptor that becomes the workers' standard input. SOCKET is that of a SOCK_SE
 message is a list of fields separated by NUL:
 
     launcher -> server
-      setup LAUNCHER_PID auto|MODULE,... LEFT_OUT,... KEPT script|module INDEX ARGV...   once; ARGV[INDEX] names the
-                                              script; KEPT, if not empty: the server may be asked to stay
+      setup LAUNCHER_PID auto|MODULE,... LEFT_OUT,... script|module INDEX ARGV...   once; ARGV[INDEX] names the script
       start TICKET CPU,... NAME=VALUE|NAME ...    with the worker's stdout, stderr and gate; no CPU: unchanged; NAME
                                               alone: unset it
       go                                      forks all workers requested since the last one
-      keep SECONDS SOCKET FACTS ENVIRONMENT   stay for other jobs (kept_server.py) until idle for this long; answered by
-                                              `kept` or `unkept REASON`
     server -> launcher
       ready SECONDS MODULE,... WARNING        the modules are imported; WARNING, if not empty: why torch is not one
       nothing WARNING                         --preload=auto found no module to import; the server ends
@@ -52,7 +49,6 @@ import pkgutil
 import random
 import re
 import runpy
-import select
 import signal
 import socket
 import struct
@@ -66,8 +62,6 @@ import weakref
 PR_SET_PDEATHSIG = 1
 PR_SET_MM = 35
 PR_SET_MM_MAP = 14
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_PTRACER = 0x59616D61
 MAX_MESSAGE = 8 << 20
 FLUSH_SECONDS = 60  # buffers hold some kilobytes, but a shared file system may be slow
 # Signals to the launcher's process group, or of a batch system to all processes: the launcher decides what they mean.
@@ -83,8 +77,6 @@ KEPT_RANKS = {
     "lightning_fabric.utilities.rank_zero": lambda module: module["_get_rank"]() or 0,
     "torchmetrics.utilities.prints": lambda module: int(os.environ.get("LOCAL_RANK", 0)),
 }
-# Functions that go through all variables, but use only those with a prefix.
-SEARCHED_PREFIXES = {("fsspec.config", "set_conf_env"): "FSSPEC", ("tqdm.utils", "envwrap"): "TQDM_"}
 # Threads that end safely in a fork, because their library then does without them: the one of jemalloc (pyarrow has it)
 # gives memory back in the background; in a forked process the threads that allocate do so.
 HARMLESS_THREADS = {"jemalloc_bg_thd"}
@@ -126,12 +118,11 @@ def receive(channel):
 class Setup:
     """Settings common to all workers."""
 
-    def __init__(self, launcher, modules, left_out, kept, kind, index, *argv):
+    def __init__(self, launcher, modules, left_out, kind, index, *argv):
         self.launcher = int(launcher)
         self.automatic = modules == "auto"
         self.modules = [name for name in modules.split(",") if name and not self.automatic]
         self.left_out = {name for name in left_out.split(",") if name}  # top-level modules, or torch._dynamo
-        self.kept = kept != ""
         self.is_module = kind == "module"
         self.orig_argv = list(argv)
         self.argv = self.orig_argv[int(index) :]

@@ -15,18 +15,13 @@ def set_environment(entries):
             os.environb.pop(name, None)
 
 
-arguments_at = None  # where Python's command line began and ended
-
-
 def show_in_proc(argv):
     """Shows `argv` and the present environment in /proc/PID/cmdline and environ. The command line stays where Python's
-    was, which programs that change their title expect, unless it is longer. False if only that could be done."""
-    global arguments_at
+    was, which programs that change their title expect, unless it is longer."""
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b") ")[2].split()
     field = lambda number: int(fields[number - 3])  # noqa: E731; numbers of proc(5)
-    arguments_at = arguments_at or (field(48), field(49))
-    begin, end = arguments_at
+    begin, end = field(48), field(49)
     line = b"".join(os.fsencode(word) + b"\0" for word in argv)
     environment = b"".join(name + b"=" + value + b"\0" for name, value in os.environb.items())
     ctypes.memmove(begin, line[: end - begin].ljust(end - begin, b"\0"), end - begin)
@@ -35,7 +30,7 @@ def show_in_proc(argv):
     PRIVATE, READ_WRITE = 0x22, 3
     at = libc.mmap(None, ctypes.c_size_t(len(moved) + 1), READ_WRITE, PRIVATE, -1, ctypes.c_long(0))
     if at in (None, ctypes.c_void_p(-1).value):
-        return False
+        return
     ctypes.memmove(at, moved, len(moved))
     start = at + len(moved) - len(environment)
     if moved is not environment:
@@ -43,7 +38,7 @@ def show_in_proc(argv):
     addresses = (*map(field, (26, 27, 45, 46, 47)), libc.sbrk(0), field(28), begin, begin + len(line), start)
     settings = struct.pack("<12QIi", *addresses, start + len(environment), 0, 0, -1)
     # Fails without CONFIG_CHECKPOINT_RESTORE: then the environment is the fork server's.
-    return libc.prctl(PR_SET_MM, PR_SET_MM_MAP, settings, ctypes.c_ulong(len(settings)), 0) == 0
+    libc.prctl(PR_SET_MM, PR_SET_MM_MAP, settings, ctypes.c_ulong(len(settings)), 0)
 
 
 def make_distinct():
@@ -89,8 +84,7 @@ def become_worker(setup, ticket, cpus, entries, fds, captured):
     show_in_proc(setup.orig_argv)
     make_distinct()
     setup.set_path()
-    # Changes that the imports have made to them stay, but a kept server's imports belong to no script.
-    main = setup.become_main() if setup.kept else sys.modules["__main__"]
+    main = sys.modules["__main__"]
     if setup.is_module:
         sys.argv[0] = "-m"  # runpy sets them once it has found the module
         del main.__file__

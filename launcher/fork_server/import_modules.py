@@ -4,17 +4,9 @@
 class WatchedEnviron(type(os.environ)):
     """os.environ during the imports: modules must not read the rank, which is known only after the fork."""
 
-    def __iter__(self):
-        frame = reader(sys._getframe(1))
-        prefix = prefix_wanted(frame)
-        read_prefixes.add(prefix) if prefix else whole_environment.append(name_of(frame))
-        return super().__iter__()
-
     def __getitem__(self, name):
-        frame = reader(sys._getframe(1))
-        if not prefix_wanted(frame):
-            read_variables.add(name)
         if name in RANK_VARIABLES and importing:
+            frame = reader(sys._getframe(1))
             if name not in ("RANK", "LOCAL_RANK") or not keep_rank_open(frame):
                 leave(f"{name_of(frame)} reads {name} when it is imported")
         return super().__getitem__(name)
@@ -43,15 +35,6 @@ def reader(frame):
     while name_of(frame) in ("os", "collections.abc", "_collections_abc"):
         frame = frame.f_back
     return frame
-
-
-def prefix_wanted(frame):
-    """Returns the prefix of the variables that a function looks for among all; empty for unknown functions."""
-    for _ in range(2):  # up to Python 3.11 a comprehension has its own frame
-        if frame is not None and (name_of(frame), frame.f_code.co_name) in SEARCHED_PREFIXES:
-            return SEARCHED_PREFIXES[name_of(frame), frame.f_code.co_name]
-        frame = frame and frame.f_back
-    return ""
 
 
 def leave(reason):
@@ -130,12 +113,10 @@ def import_one(name, names):
     check_open_ranks()
     if lost_threads():
         # Some libraries (OpenBLAS) end their threads before a fork, and restart them on demand.
-        native_record(False)
         trial = os.fork()
         if trial == 0:
             os._exit(0)
         os.waitpid(trial, 0)
-        native_record(True)
     for thread in lost_threads():
         leave(f"its import left a thread running ({thread}), which is lost in a fork")
     device = open_device()

@@ -25,45 +25,28 @@ def fork_workers(batch):
     return None
 
 
-class Rounds:
-    """Requests for workers."""
-
-    def __init__(self, stamps):
-        self.stamps = stamps
-        self.batch = []
-        self.first = True
-
-    def take(self, fields, fds, fork):
-        """Handles a message. Returns None, or in a worker its request."""
-        if fields[0] == "start":
-            self.batch.append((fields[1], fields[2:], fds))
-            return None
-        if not self.first:
-            for file, was in self.stamps.items():
-                if stamp(file) != was:
-                    raise Unusable("changed", file)
-        self.first = False
-        batch, self.batch = self.batch, []
-        request = fork(batch)
-        for other in batch:
-            for fd in other[2] if other is not request else ():
-                os.close(fd)
-        return request
-
-
-def serve(stamps, record):
+def serve(stamps):
     """Forks workers until the launcher is gone. Returns only in a worker, with its request."""
-    rounds = Rounds(stamps)
+    batch = []
+    first = True
     while True:
         fields, fds = receive(channel)
         if not fields:
             os._exit(0)
-        if fields[0] == "keep":
-            request = keep(record, fields[1:], rounds)
-        else:
-            request = rounds.take(fields, fds, fork_workers)
+        if fields[0] == "start":
+            batch.append((fields[1], fields[2:], fds))
+            continue
+        for file, was in () if first else stamps.items():
+            if stamp(file) != was:
+                raise Unusable("changed", file)
+        first = False
+        request = fork_workers(batch)
+        for other in batch:
+            for fd in other[2] if other is not request else ():
+                os.close(fd)
         if request is not None:
             return request
+        batch = []
 
 
 def capture_output():
@@ -89,26 +72,23 @@ def why_without_torch(plan, stopped):
 
 
 def prepare():
-    """Imports the modules, and reports the result to the launcher. Returns the stamps of all files, and the record."""
+    """Imports the modules, and reports the result to the launcher. Returns the stamps of all files."""
     if not setup.is_module and not is_source(setup.argv[0]):
         raise Unusable("failed", f"{setup.argv[0]} is not a Python source file")
     if sys.flags.inspect:
         raise Unusable("failed", "Python is set to stay interactive (PYTHONINSPECT)")
     began, began_ns = time.monotonic(), time.time_ns()
-    record = Record() if setup.kept else None
     plan = Plan(setup)
     warning = why_without_torch(plan, import_all(plan))
     if not imported:
         raise Unusable("nothing", warning)
     stamps = file_stamps(began_ns)
-    if record is not None:
-        record.end(plan, stamps)
     libc.fflush(None)
     gc.collect()
     files_of_imports.extend(map(reference_to, find_files()))
     gc.freeze()
     send(channel, "ready", f"{time.monotonic() - began:.2f}", ",".join(dict.fromkeys(imported)), warning)
-    return stamps, record
+    return stamps
 
 
 signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
@@ -118,7 +98,6 @@ channel.set_inheritable(False)
 os.dup2(stdin_fd, 0)
 os.close(stdin_fd)
 libc.clearerr(ctypes.c_void_p.in_dll(libc, "stdin"))  # read to its end as this source
-os.environ.pop("DDPRUN_RECORD_READS", None)  # without libddprun_crash.so, which removes it
 setup = Setup(*receive(channel)[0][1:])
 setup.set_path()
 try:
@@ -129,9 +108,8 @@ try:
     if setup.shadowing_file():
         raise Unusable("failed", f"{setup.shadowing_file()} is named like a module that the fork server needs")
     captured = capture_output()
-    if not setup.kept:
-        setup.become_main()
-    ticket, (cpus, *entries), fds = serve(*prepare())
+    setup.become_main()
+    ticket, (cpus, *entries), fds = serve(prepare())
 except Unusable as unusable:
     send(channel, *unusable.answer)
     os._exit(0)

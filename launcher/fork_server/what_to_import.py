@@ -140,12 +140,6 @@ def is_main_test(node):
     return isinstance(test, ast.Compare) and dotted(test.left) == "__name__" and isinstance(test.ops[0], ast.Eq)
 
 
-def effects(steps):
-    """Returns what steps do, without the statement at which they stop."""
-    parts = [tuple(effects(part) if isinstance(part, list) else part for part in step) for step in steps]
-    return [part for part in parts if part[0] != "stop"]
-
-
 class Code:
     """A script or a module beside it whose statements are read."""
 
@@ -173,8 +167,6 @@ class Plan:
     def __init__(self, setup):
         self.steps = []
         self.sources = b""
-        self.files = {}  # the files that were read, and their stamps
-        self.start = setup.automatic, setup.modules, setup.is_module, os.path.abspath(setup.argv[0])
         self.read = set()
         self.codes = {}  # the modules beside the script
         self.path = list(sys.path)
@@ -187,33 +179,16 @@ class Plan:
             package = setup.argv[0] if setup.is_module else ""
             if file is not None and os.path.basename(file) != "__main__.py":
                 package = package.rpartition(".")[0]
-            code = self.read_code(file, package, True)
+            code = Code(file, package, True)
             if package:
                 self.follow(package, ())
         except (OSError, TypeError, SyntaxError, ValueError):
             return  # the workers will report it
         self.walk(code.body, code)
 
-    def read_code(self, file, package, is_main):
-        self.files[file] = stamp(file)
-        return Code(file, package, is_main)
-
     def definitions_of(self, module):
         """Returns the definitions of a module beside the script; empty for others."""
         return self.codes[module].definitions if module in self.codes else {}
-
-    def is_same(self, wanted):
-        """True if the plan of another job imports the same in the same way."""
-        other = Plan.__new__(Plan)
-        other.start = wanted.automatic, wanted.modules, wanted.is_module, os.path.abspath(wanted.argv[0])
-        if other.start == self.start and all(stamp(file) == was for file, was in self.files.items()):
-            return True
-        other.__init__(wanted)
-        compiler = [bool(COMPILER_VARIABLE.search(plan.sources)) for plan in (self, other)]
-        if compiler[0] != compiler[1] or effects(self.steps) != effects(other.steps):
-            return False
-        self.start, self.files = other.start, other.files
-        return True
 
     def walk(self, body, code):
         """Adds the statements' steps. False after a step that stops."""
@@ -345,7 +320,6 @@ class Plan:
     def follow(self, name, names):
         """Adds the import of a module; the imports of one that is beside the script. False after a step that stops."""
         top = name.partition(".")[0]
-        looked_up.update(name.split("."), names)
         spec = module_spec(top, self.path) if top not in sys.builtin_module_names else None
         folders = list(spec.submodule_search_locations or ()) if spec is not None else []
         locations = folders or ([spec.origin] if spec is not None and spec.origin else [])
@@ -367,7 +341,7 @@ class Plan:
         try:
             if not spec.origin.endswith(".py"):
                 raise ValueError
-            code = self.codes[name] = self.read_code(spec.origin, package, False)
+            code = self.codes[name] = Code(spec.origin, package, False)
         except (OSError, SyntaxError, ValueError):
             self.steps.append(("stop", f"the import of {spec.origin}"))
             return False

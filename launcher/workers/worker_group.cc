@@ -481,7 +481,6 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
     } else {
       result.push_back(Describe(end, found->second, progress));
     }
-    if (job_process_ != nullptr) job_process_->Reap(end.pid);
     workers_.erase(found);
   }
   if (!result.empty()) events_.on_ended(result);

@@ -17,7 +17,6 @@
 #include "base/steady_time.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/fork_server/fork_server.h"
-#include "launcher/fork_server/job_process.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/event_loop.h"
@@ -64,8 +63,6 @@ class WorkerGroup {
     std::function<void(int32_t local_rank, const LinkEvent& event)> on_link;
     // A worker's progress report. Must not call back.
     std::function<void(int32_t local_rank, const ReportedProgress& progress)> on_progress;
-    // A sweep that Sweep has begun has ended.
-    std::function<void()> on_swept;
   };
   // Listens for the worker link, and starts the fork server if the configuration asks for it. Events are never called
   // from within Start, Signal or Kill. InvalidArgument: a port range is given, but the port guard library is missing.
@@ -107,13 +104,6 @@ class WorkerGroup {
   void ReadReports();
   // The process that reports for a running worker: itself or a descendant. 0 if the worker is not running.
   pid_t ReporterOf(int32_t local_rank) const;
-
-  // Kills what forked workers that are not children of the launcher have left behind.
-  void Sweep();
-  bool sweeping() const { return job_process_ != nullptr && job_process_->sweeping(); }
-
-  // Leaves the fork server behind for later jobs, if the configuration asks for it. Call when all workers have ended.
-  void KeepForkServer();
 
   // Processes that are not orphans: the workers, which this group reaps, and the fork server.
   std::vector<pid_t> known_pids() const;
@@ -183,7 +173,6 @@ class WorkerGroup {
   std::map<int32_t, std::vector<int>> opening_;  // local ranks whose files are being opened, with pending signals
   std::map<ForkServer::Ticket, Launch> starting_;
   std::unique_ptr<LinkServer> link_;                            // null: workers can't connect
-  std::unique_ptr<JobProcess> job_process_;                     // null: workers are children of this process
   std::unique_ptr<ForkServer> fork_server_;                     // null: each worker imports for itself
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone
 };

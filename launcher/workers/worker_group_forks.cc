@@ -50,12 +50,7 @@ void WorkerGroup::StartForkServer() {
   server.modules = config.preload;
   if (!server.running) server.environment = CommonEnvironment(CommonSettings(), settings_.environment);
   server.ignored_signals = IgnoredSignals();
-  // A copy of a kept server ends with all its descendants.
-  if (!server.running && config.command.python && !config.keep_orphans) server.keep = config.preload_keep;
   ForkServer::Events events;
-  events.on_job_process = [this](pid_t pid, UniqueFd socket) {
-    job_process_ = std::make_unique<JobProcess>(pid, std::move(socket), loop_, events_.on_swept);
-  };
   events.on_started = [this](ForkServer::Ticket ticket, Child child) { OnForked(ticket, std::move(child)); };
   events.on_ended = [this](const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
     OnForkServerEnded(why, not_started);
@@ -100,14 +95,6 @@ void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<F
   }
   if (!ends.empty()) return events_.on_ended(ends);
   if (!not_started.empty()) events_.on_all_started();
-}
-
-void WorkerGroup::Sweep() {
-  if (job_process_ != nullptr) job_process_->Sweep();
-}
-
-void WorkerGroup::KeepForkServer() {
-  if (fork_server_ != nullptr) fork_server_->Keep();
 }
 
 }  // namespace ddprun::launcher

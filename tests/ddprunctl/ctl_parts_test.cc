@@ -70,8 +70,6 @@ TEST(CtlOptionsTest, WrongLines_SayWhatIsWrong) {
                                          {"jobs --output=xml", "--output"},
                                          {"jobs --server=a:b:c", "--server:"},
                                          {"jobs --server=,", "--server: no server is named"},
-                                         {"preload", "ACTION is required"},
-                                         {"preload end", "ACTION"},
                                          {"completion tcsh", "SHELL"}}) {
     const auto line = Parse(c.line);
     ASSERT_FALSE(line.ok()) << c.line;

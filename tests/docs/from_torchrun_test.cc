@@ -75,7 +75,7 @@ std::string Examples() {
 }
 
 TEST(FromTorchrunTest, OwnFlags_AreFewAndShownInUse) {
-  constexpr int kMostOwnFlags = 16;
+  constexpr int kMostOwnFlags = 15;
   const std::string examples = Examples();
   int own = 0;
   for (const launcher::Flag& flag : launcher::Flags()) {

@@ -241,18 +241,10 @@ TEST(Resolve, NoSuchScriptButAProgramInPath_IsRunAsOne) {
   EXPECT_EQ(MustResolve({"-m"}, facts, {"env"}).command.arguments, (Words{"-u", "-m", "env"}));
 }
 
-TEST(Resolve, PreloadKeep_ImpliesPreload) {
+TEST(Resolve, Preload_NoneIsAsIfNotGiven) {
   EXPECT_EQ(MustResolve({}).preload, "");
   EXPECT_EQ(MustResolve({"--preload=none"}).preload, "");
-  LaunchConfig config = MustResolve({"--preload-keep"});
-  EXPECT_EQ(config.preload, "auto");
-  EXPECT_EQ(config.preload_keep, absl::Minutes(15));
-  EXPECT_EQ(config.notes, Words{});
-  EXPECT_EQ(MustResolve({"--preload-keep", "--preload=torch"}).preload, "torch");
-  config = MustResolve({"--preload-keep", "--preload=none"});
-  EXPECT_EQ(config.preload, "");
-  EXPECT_EQ(config.preload_keep, absl::ZeroDuration());
-  EXPECT_EQ(config.notes, Words{"--preload-keep has no effect with --preload=none"});
+  EXPECT_EQ(MustResolve({"--preload=torch"}).preload, "torch");
 }
 
 TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {

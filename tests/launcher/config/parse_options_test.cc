@@ -56,7 +56,6 @@ const Sample kSamples[] = {
     {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
     {"hosts", "a,b:2", [](const Options& o) { return o.hosts.size() == 2 && o.hosts[1].slots == 2; }},
     {"env", "A,B=1", [](const Options& o) { return absl::StrJoin(o.passed_variables, "|") == "A|B=1"; }},
-    {"preload-keep", "1h", [](const Options& o) { return o.preload_keep == absl::Hours(1); }},
     {"preload", "json,torch.nn", [](const Options& o) { return o.preload == "json,torch.nn"; }},
     {"role", "trainer", [](const Options& o) { return o.role == "trainer"; }},
     {"rdzv-endpoint", "[::1]:5",
@@ -224,13 +223,6 @@ TEST(ParseOptions, PreloadWithoutValue_IsAuto) {
   EXPECT_EQ(MustParse({"--preload=torch", "--preload=none", "x.py"}).preload, "none");
   EXPECT_EQ(MustParse({"x.py", "--preload", "torch", "y"}).preload, "");
   EXPECT_EQ(MustParse({"--preload", "-m", "package.module"}).script, Arguments{"package.module"});
-}
-
-TEST(ParseOptions, PreloadKeepWithoutValue_Is15Minutes) {
-  EXPECT_EQ(MustParse({"--preload-keep", "x.py", "3"}).preload_keep, absl::Minutes(15));
-  EXPECT_EQ(MustParse({"--preload-keep", "90", "x.py"}).preload_keep, absl::Seconds(90));
-  EXPECT_EQ(MustParse({"--preload-keep=1h", "--preload-keep=none", "x.py"}).preload_keep, absl::ZeroDuration());
-  EXPECT_EQ(MustParse({"x.py"}, {{"PET_PRELOAD_KEEP", "2m"}}).preload_keep, absl::Minutes(2));
 }
 
 TEST(ParseOptions, ShortFlags_AreTaken) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -58,23 +57,6 @@ import os
 with open(os.path.join(os.path.dirname(__file__), "imports"), "a") as file:
     file.write("imported\n")
 )";
-
-// A folder for the sockets of kept servers, whose paths have to be short. Ends the servers that are left.
-class KeptServers {
- public:
-  KeptServers() { EXPECT_NE(mkdtemp(folder_), nullptr); }
-  ~KeptServers() {
-    Process stop({"ddprunctl/ddprunctl", "preload", "stop"}, Variables());
-    EXPECT_EQ(stop.Wait(), 0) << stop.Err();
-    rmdir(absl::StrCat(folder_, "/ddprun").c_str());
-    EXPECT_EQ(rmdir(folder_), 0);
-  }
-  std::string folder() const { return folder_; }
-  std::map<std::string, std::string> Variables() const { return {{"XDG_RUNTIME_DIR", folder_}, {"CI", ""}}; }
-
- private:
-  char folder_[32] = "/tmp/ddprun-keep-XXXXXX";
-};
 
 class PreloadTest : public ::testing::Test {
  protected:

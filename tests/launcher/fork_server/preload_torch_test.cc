@@ -34,23 +34,6 @@ class PreloadTorchTest : public ::testing::Test {
 
 TEST_F(PreloadTorchTest, Training_IsAlikeBitForBit) { ExpectAlike(2, "train"); }
 
-TEST_F(PreloadTorchTest, TrainingFromAKeptServer_IsAlikeBitForBit) {
-  const KeptServers servers;
-  std::map<std::string, std::string> environment = servers.Variables();
-  environment["PYTHON_EXEC"] = VenvPython();
-  environment["LOGLEVEL"] = "INFO";
-  std::vector<std::string> outputs;
-  for (const char* keep : {"--preload-keep=none", "--preload-keep", "--preload-keep"}) {
-    Finished job(0,
-                 {"--standalone", "--nproc-per-node=2", "--preload", keep, "tests/launcher/fork_server/torch_worker.py",
-                  "train"},
-                 environment);
-    outputs.push_back(SortedLines(job.Out()));
-    EXPECT_EQ(outputs.back(), outputs.front());
-    if (outputs.size() == 3) EXPECT_EQ(Count(job.Err(), "is a copy of a kept one"), 1) << job.Err();
-  }
-}
-
 TEST_F(PreloadTorchTest, DataLoaderInAllContexts_IsAlike) { ExpectAlike(2, "load"); }
 
 TEST_F(PreloadTorchTest, Compile_IsAlike) { ExpectAlike(1, "compile"); }
