@@ -22,14 +22,7 @@ constexpr int kEndsPerCall = 1024;
 
 // REQUIRES: `pid` is a child that has exited and was not reaped (its pidfd is readable). Returns nullopt while a
 // debugger that traces the child holds it; the pidfd becomes readable again later.
-std::optional<ProcessEnd> KillGroupAndReap(pid_t pid, bool foreign) {
-  if (foreign) {
-    const std::optional<int> status = StatusOfZombie(pid);
-    // Its parent was killed, and so was the child.
-    if (!status) return ProcessEnd::FromWait(pid, SIGKILL);
-    kill(-pid, SIGKILL);
-    return ProcessEnd::FromWait(pid, *status);
-  }
+std::optional<ProcessEnd> KillGroupAndReap(pid_t pid) {
   // Fails if the group is empty, or has only processes that we may not kill.
   kill(-pid, SIGKILL);
   int status = 0;
@@ -38,11 +31,7 @@ std::optional<ProcessEnd> KillGroupAndReap(pid_t pid, bool foreign) {
 }
 
 // REQUIRES: `pid` has exited and was not reaped. Returns the signal that ended it; 0 if none did, or it is not known.
-int SignalThatEnded(pid_t pid, bool foreign) {
-  if (foreign) {
-    const int status = StatusOfZombie(pid).value_or(0);
-    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  }
+int SignalThatEnded(pid_t pid) {
   siginfo_t info{};
   if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return 0;
   return info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED ? info.si_status : 0;
@@ -109,11 +98,10 @@ std::vector<pid_t> ChildWatch::pids() const {
 bool ChildWatch::HasHeirs(Watched* watched) {
   std::map<pid_t, UniqueFd>& heirs = watched->heirs;
   std::erase_if(heirs, [](const auto& heir) { return HasExited(heir.second); });  // closing ends its registration
-  const auto [pid, foreign] = std::pair(watched->child.pid, watched->child.foreign);
-  if (watched->signal == 0 || SignalThatEnded(pid, foreign) != watched->signal) return false;
-  const pid_t parent = ParentOf(pid);
-  for (const pid_t heir : foreign ? AllProcesses() : ChildrenOfMainThread()) {
-    if (heir == pid || heirs.contains(heir) || getpgid(heir) != pid || ParentOf(heir) != parent) continue;
+  const pid_t pid = watched->child.pid;
+  if (watched->signal == 0 || SignalThatEnded(pid) != watched->signal) return false;
+  for (const pid_t heir : ChildrenOfMainThread()) {
+    if (heir == pid || heirs.contains(heir) || getpgid(heir) != pid) continue;
     UniqueFd pidfd = OpenPidfd(heir);
     epoll_event event{};
     event.events = EPOLLIN;
@@ -138,7 +126,7 @@ void ChildWatch::OnReady() {
     const auto found = children_.find(pid);
     if (found == children_.end() || HasHeirs(&found->second)) continue;
     const Child& child = found->second.child;
-    const std::optional<ProcessEnd> end = KillGroupAndReap(pid, child.foreign);
+    const std::optional<ProcessEnd> end = KillGroupAndReap(pid);
     if (!end.has_value()) continue;
     ends.push_back(*end);
     epoll_ctl(ready_.get(), EPOLL_CTL_DEL, child.pidfd.get(), nullptr);

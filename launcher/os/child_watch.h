@@ -16,15 +16,14 @@
 
 namespace ddprun::launcher {
 
-// Watches children by pidfd and reports their exits; also children of another process of this user, which must not reap
-// them before they are reported here. Belongs to the loop's thread, and must be destroyed before the
+// Watches children by pidfd and reports their exits. Belongs to the loop's thread, and must be destroyed before the
 // loop. When a child has exited, the rest of its process group is killed with SIGKILL before the child is reaped: until
 // then its pid, which is also the group's id, can't be reused.
 //
 // A child that is ended by a signal of Signal may only be a wrapper, such as a shell whose script runs a program. Its
 // own children in the group then get the signal as well, and its end is reported when they have exited, and so have
-// those that they leave behind in turn. Each of them has become a child of the child's parent, a subreaper; children of
-// a living process are not signaled, so that a program that saves its state does not lose its helpers first. Processes
+// those that they leave behind in turn. Each of them has become a child of this process, a subreaper; children of a
+// living process are not signaled, so that a program that saves its state does not lose its helpers first. Processes
 // that ignore the signal are not waited for.
 class ChildWatch {
  public:
@@ -40,7 +39,7 @@ class ChildWatch {
   ChildWatch(const ChildWatch&) = delete;
   ChildWatch& operator=(const ChildWatch&) = delete;
 
-  // Takes over `child`, which leads its own process group.
+  // Takes over `child`, a direct child of this process that leads its own process group.
   absl::Status Watch(Child child);
 
   // Signals one watched child (not with SIGKILL), or its whole process group. Returns false, and does nothing, if the

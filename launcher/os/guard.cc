@@ -117,7 +117,7 @@ bool KillRound(const std::string& id, pid_t launcher) {
     UniqueFd pidfd = OpenPidfd(pid);
     // Where a seccomp filter refuses pidfd_open the signal could in theory go to a later process with this id.
     const bool refused = !pidfd.valid() && errno != ESRCH;
-    if (refused ? StatusOfZombie(pid).has_value() : !pidfd.valid() || IsReadable(pidfd.get(), 0)) {
+    if (refused ? IsZombie(pid) : !pidfd.valid() || IsReadable(pidfd.get(), 0)) {
       continue;  // dead, not reaped by the hanging launcher
     }
     const bool descends = it < others && DescendsFrom(pid, launcher, ParentOf);

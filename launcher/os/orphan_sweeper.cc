@@ -54,15 +54,14 @@ std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<p
 
 void OrphanSweep::Begin(SteadyTime now) { deadline_ = now + kSweepTimeout; }
 
-size_t OrphanSweep::Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now,
-                             bool others_done) {
+size_t OrphanSweep::Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now) {
   worker_sessions_.insert(workers.begin(), workers.end());
   std::vector<pid_t> left = KillOrphans(known, only_worker_sessions_ ? &worker_sessions_ : nullptr);
   std::erase_if(left, [&](pid_t pid) { return std::find(stuck_.begin(), stuck_.end(), pid) != stuck_.end(); });
-  if ((!left.empty() || !others_done) && now < deadline_) return 0;
+  if (!left.empty() && now < deadline_) return 0;
   deadline_ = SteadyTime::InfiniteFuture();
   stuck_.insert(stuck_.end(), left.begin(), left.end());
-  return left.size() + (others_done ? 0 : 1);
+  return left.size();
 }
 
 void ReapDeadOrphans(const std::vector<pid_t>& known) {

@@ -40,10 +40,9 @@ class OrphanSweep {
   SteadyTime deadline() const { return deadline_; }  // infinite: no sweep in progress
 
   // Kills orphans: all children but the `known` ones; `workers` are the round's workers. The sweep is over when all
-  // have exited and `others_done`, or at the deadline: returns the number of those that survived, for a message, else
-  // 0. Later sweeps do not wait for these. `others_done`: nothing is left of workers that are not our children.
-  size_t Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now,
-                  bool others_done = true);
+  // have exited, or at the deadline: returns the number of those that survived, for a message, else 0. Later sweeps do
+  // not wait for these.
+  size_t Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now);
 
  private:
   const bool only_worker_sessions_;

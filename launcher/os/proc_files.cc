@@ -67,21 +67,10 @@ std::string StatOf(pid_t pid) { return ReadSmallFile(absl::StrCat("/proc/", pid,
 
 pid_t ParentOf(pid_t pid) { return static_cast<pid_t>(FieldOfStat(StatOf(pid), 4)); }
 
-std::optional<int> StatusOfZombie(pid_t pid) {
+bool IsZombie(pid_t pid) {
   const std::string stat = StatOf(pid);
   const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos || stat.substr(name_end + 1, 2) != " Z") return std::nullopt;
-  // Where the status is not shown it is 0.
-  const std::string ours = ReadSmallFile("/proc/self/status");
-  const std::string theirs = ReadSmallFile(absl::StrCat("/proc/", pid, "/status"));
-  uint64_t our_capabilities = 0, their_capabilities = 0;
-  if (!absl::SimpleHexAtoi(LineOf(ours, "CapPrm:\t"), &our_capabilities) ||
-      !absl::SimpleHexAtoi(LineOf(theirs, "CapPrm:\t"), &their_capabilities) ||
-      (their_capabilities & ~our_capabilities) != 0 || LineOf(ours, "Uid:") != LineOf(theirs, "Uid:") ||
-      LineOf(ours, "Gid:") != LineOf(theirs, "Gid:")) {
-    return std::nullopt;
-  }
-  return static_cast<int>(FieldOfStat(stat, 52));
+  return name_end != std::string::npos && stat.substr(name_end + 1, 2) == " Z";
 }
 
 absl::Duration CpuTimeOfSession(pid_t session) {

@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +19,8 @@ std::string ReadSmallFile(const std::string& path);
 // Parent of a process; 0 if there is no such process or its parent is not visible.
 pid_t ParentOf(pid_t pid);
 
-// Status of a process that has exited and was not reaped, as of waitpid; it need not be our child. Nullopt if it is
-// none, or if the kernel does not show the status because the process has become that of another user or group, or has
-// capabilities that we lack.
-std::optional<int> StatusOfZombie(pid_t pid);
+// True if process `pid` has exited and was not reaped.
+bool IsZombie(pid_t pid);
 
 // Pids of all processes in /proc.
 std::vector<pid_t> AllProcesses();

@@ -148,8 +148,7 @@ DDPRUN_NO_SANITIZE pid_t CloneChild(const ChildPlan& plan, int* pidfd) {
   return pid < 0 ? -errno : static_cast<pid_t>(pid);
 }
 
-}  // namespace
-
+// Descriptors from 3 on that are not close-on-exec; nullopt if they can't be determined.
 std::optional<std::vector<int>> InheritableDescriptors() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   if (folder == nullptr) return std::nullopt;
@@ -162,6 +161,8 @@ std::optional<std::vector<int>> InheritableDescriptors() {
   }
   return fds;
 }
+
+}  // namespace
 
 absl::StatusOr<Child> CreateChild(const SpawnRequest& request) {
   if (request.argv.empty()) return absl::InvalidArgumentError("no program to run was given");

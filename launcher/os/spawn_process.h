@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +30,7 @@ struct SpawnRequest {
 struct Child {
   pid_t pid = -1;
   UniqueFd pidfd;
-  StartGate gate;        // TakeError: why the program could not be executed; final once the process has exited
-  bool foreign = false;  // another process is its parent, and reaps it when told to
+  StartGate gate;  // TakeError: why the program could not be executed; final once the process has exited
 };
 
 // Creates a process that executes a program as soon as its gate is opened. Returns immediately: the exec may take
@@ -53,9 +51,6 @@ struct Child {
 // Errors: those of ExplainExecError, if no process or descriptor is left; InvalidArgument for an empty argv;
 // Unimplemented if the kernel has no pidfd (Linux 5.4 is required).
 absl::StatusOr<Child> CreateChild(const SpawnRequest& request);
-
-// Descriptors from 3 on that are not close-on-exec, which children inherit; nullopt if they can't be determined.
-std::optional<std::vector<int>> InheritableDescriptors();
 
 }  // namespace ddprun::launcher
 

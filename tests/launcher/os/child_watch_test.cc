@@ -1,15 +1,12 @@
 #include "launcher/os/child_watch.h"
 
 #include <sys/ptrace.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <fstream>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,7 +15,6 @@
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/pidfd.h"
 #include "tests/launcher/os/process_testing.h"
-#include "tests/testing/process.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -211,44 +207,6 @@ TEST_F(ChildWatchTest, Traced_LoopGoesOnUntilTheTracerLetsGo) {
   loop_->Run();
   EXPECT_EQ(ends_.at(pid).code, SIGKILL);
   waitpid(tracer, nullptr, 0);
-}
-
-// The parent, which becomes `sleep`, does not reap it.
-TEST_F(ChildWatchTest, ChildOfAnotherProcess_IsReportedWithItsStatus) {
-  for (const auto& [way, kind, code] :
-       {std::tuple("exit 7", ProcessEnd::Kind::kExited, 7),
-        std::tuple("kill -TERM $$", ProcessEnd::Kind::kSignaled, SIGTERM),
-        // Its status may not be shown to us, and must not count as success.
-        std::tuple("exec setpriv --reuid=12345 --clear-groups true", ProcessEnd::Kind::kSignaled, SIGKILL)}) {
-    if (geteuid() != 0 && code == SIGKILL) continue;  // only root can become another user
-    const std::string script =
-        absl::StrCat("(read go; exec sh -c '", way, "') <$0 & echo child $!; echo ready; exec sleep 1000");
-    const testing::TempDir folder;
-    ASSERT_EQ(mkfifo(folder.File("go").c_str(), 0600), 0);
-    Talker parent = SpawnTalker(RequestFor({"/bin/sh", "-c", script, folder.File("go")}));
-    const pid_t pid = ReadPids(parent.output.get(), "ready").find("child")->second;
-    Watch(Child{pid, OpenPidfd(pid), StartGate(), /*foreign=*/true});
-    std::ofstream(folder.File("go")) << "\n";
-    loop_->Run();
-    EXPECT_EQ(ends_.at(pid).kind, kind);
-    EXPECT_EQ(ends_.at(pid).code, code);
-    kill(parent.child.pid, SIGKILL);
-    WaitFor(parent.child);
-  }
-}
-
-TEST_F(ChildWatchTest, ParentOfAChildReapsItItself_CountsAsKilled) {
-  Talker parent =
-      SpawnTalker(RequestFor({"/bin/sh", "-c", "sleep 1000 & echo child $!; echo ready; wait; exec sleep 1000"}));
-  const pid_t pid = ReadPids(parent.output.get(), "ready").find("child")->second;
-  UniqueFd pidfd = OpenPidfd(pid);
-  kill(pid, SIGTERM);
-  ASSERT_TRUE(testing::Eventually([&] { return kill(pid, 0) != 0; }));
-  Watch(Child{pid, std::move(pidfd), StartGate(), /*foreign=*/true});
-  loop_->Run();
-  EXPECT_EQ(ends_.at(pid).code, SIGKILL);
-  kill(parent.child.pid, SIGKILL);
-  WaitFor(parent.child);
 }
 
 }  // namespace

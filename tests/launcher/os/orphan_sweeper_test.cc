@@ -72,19 +72,6 @@ TEST_F(OrphanSweeperTest, OrphanSweep_EndsWhenAllHaveExited) {
   KillAndSweep(child);
 }
 
-TEST_F(OrphanSweeperTest, OrphanSweep_WaitsForOthers) {
-  OrphanSweep sweep(/*only_worker_sessions=*/false);
-  const SteadyTime now = SteadyNow();
-  sweep.Begin(now);
-  EXPECT_EQ(sweep.Continue({}, {}, now, /*others_done=*/false), 0);
-  EXPECT_TRUE(sweep.running());
-  EXPECT_EQ(sweep.Continue({}, {}, now, /*others_done=*/true), 0);
-  EXPECT_FALSE(sweep.running());
-  sweep.Begin(now);
-  EXPECT_EQ(sweep.Continue({}, {}, sweep.deadline(), /*others_done=*/false), 1);
-  EXPECT_FALSE(sweep.running());
-}
-
 TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
   const auto [worker, output] =
       SpawnTalker(RequestFor({"/bin/sh", "-c", "sh -c 'sleep 1000 & echo orphan $!'; echo ready; sleep 1000"}));

@@ -20,7 +20,10 @@ TEST(ProcFilesTest, Children_ZombieIncluded) {
   const Child child = MustSpawn(RequestFor({"/bin/true"}));
   ASSERT_TRUE(WaitUntilGone(child.pid));
   EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child.pid});
+  EXPECT_TRUE(IsZombie(child.pid));
+  EXPECT_FALSE(IsZombie(getpid()));
   WaitFor(child);
+  EXPECT_FALSE(IsZombie(child.pid));
   EXPECT_TRUE(ChildrenOfMainThread().empty());
 }
 
