@@ -85,7 +85,7 @@ constexpr char kUsage[] =
 constexpr char kFooter[] =
     "Flags may be written with dashes or underscores, and given in the environment, as PET_NNODES for --nnodes.\n"
     "Values given by neither are taken from SLURM, Kubernetes, MPI, SkyPilot, dstack or another platform that started\n"
-    "ddprun (docs/operations.md). Examples:\n"
+    "ddprun (docs/starting_jobs.md). Examples:\n"
     "  srun --ntasks-per-node=1 ddprun ./train\n"
     "  ddprun --standalone --nproc-per-node=4 train.py --lr 0.1\n"
     "  ddprun --hosts=node1:8,node2:8 train.py\n"

@@ -24,8 +24,8 @@ TEST(ReconnectTimeoutTest, DocumentsAndAlerts_SayTheDefaults) {
   says("docs/rendezvousd.md", absl::StrCat("for ", minutes, " (`reconnect_timeout`), with or without workers"));
   says("docs/rendezvousd.md", absl::StrCat("A server inside a launcher is looked for ", seconds));
   says("docs/failure_model.md", absl::StrCat("(", minutes, " for a `rendezvousd`, ", seconds, " for a server in"));
-  says("docs/operations.md", absl::StrCat("| `reconnect_timeout` | ", ServerLine::kServerReturns / absl::Seconds(1),
-                                          "; ", ServerLine::kHostedServerReturns / absl::Seconds(1), " if"));
+  says("docs/restarts.md", absl::StrCat("| `reconnect_timeout` | ", ServerLine::kServerReturns / absl::Seconds(1), "; ",
+                                        ServerLine::kHostedServerReturns / absl::Seconds(1), " if"));
   for (const char* alert : {"exit after ", "Launchers exit after "}) {
     says("packaging/monitoring/alerts.yaml", absl::StrCat(alert, minutes, " without"));
   }
