@@ -1,11 +1,10 @@
 #include "launcher/crash_report/uncaught_exception.h"
 
+#include <dlfcn.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "launcher/crash_report/audit_hook.h"
-#include "launcher/crash_report/find_symbol.h"
 #include "worker_contract/crash_report.h"
 
 namespace ddprun::launcher {
@@ -17,6 +16,8 @@ using Object = void*;
 // fork server raises the second one, with the last three, because it calls sys.excepthook itself.
 constexpr char kInterpreterEvent[] = "sys.excepthook";
 constexpr char kForkServerEvent[] = "ddprun.uncaught_exception";
+// The interpreter is about to free its hooks.
+constexpr char kHooksEndEvent[] = "cpython._PySys_ClearAuditHooks";
 
 // Sets `message` and `stack`. The message has the form of torch's @record. The stack is first made without modules, in
 // case that they can't be imported now. They come from the standard library and by its own importers, because a file
@@ -59,6 +60,13 @@ finally:
 stack = encode("".join(traceback.format_exception(kind, error, trace)))
 )";
 constexpr int kStatements = 257;  // Py_file_input
+
+// Sets `pointer` to a function or an object of this program or one of its libraries. False: there is none.
+template <typename Pointer>
+bool FindSymbol(const char* name, Pointer* pointer) {
+  *pointer = reinterpret_cast<Pointer>(dlsym(RTLD_DEFAULT, name));
+  return *pointer != nullptr;
+}
 
 // Public functions and an object of the interpreter, which require its lock.
 struct Python {
@@ -127,7 +135,34 @@ void Report(Object arguments, ssize_t first) {
   python.release(globals);
 }
 
-int OnAuditEvent(const char* event, Object arguments) {
+// Python's PyMemAllocatorEx.
+struct Allocator {
+  void* context;
+  void* (*allocate)(void* context, size_t size);
+  void* (*allocate_zeros)(void* context, size_t count, size_t size);
+  void* (*resize)(void* context, void* memory, size_t size);
+  void (*release)(void* context, void* memory);
+};
+constexpr int kRaw = 0;  // PYMEM_DOMAIN_RAW
+
+// Python frees its hook when it ends, with the allocator that it uses then. That of its development mode and of
+// PYTHONMALLOC=debug can't free what was allocated before Python started, and the process would crash. So the hook is
+// freed by the allocator that it came from.
+void (*get_allocator)(int domain, Allocator* allocator) = nullptr;
+void (*set_allocator)(int domain, Allocator* allocator) = nullptr;
+Allocator before_start;
+Allocator at_end;
+void* hook_memory = nullptr;
+
+void* AllocateHook(void* context, size_t size) { return hook_memory = before_start.allocate(context, size); }
+
+void Release(void* context, void* memory) {
+  if (memory == nullptr || memory != hook_memory) return at_end.release(context, memory);
+  hook_memory = nullptr;
+  before_start.release(before_start.context, memory);
+}
+
+int OnAuditEvent(const char* event, Object arguments, void*) {
   static bool ended = false;  // what follows is about this end
   if (strcmp(event, kForkServerEvent) == 0) {
     Report(arguments, 0);
@@ -136,6 +171,11 @@ int OnAuditEvent(const char* event, Object arguments) {
     // Native code that prints an exception runs in a thread of its own, or was called by Python code. If it was called
     // by a program that embeds Python, the report is replaced should another exception end the process.
     if (!ended && gettid() == getpid() && python.current_frame() == nullptr) Report(arguments, 1);
+  } else if (strcmp(event, kHooksEndEvent) == 0 && at_end.release == nullptr) {
+    get_allocator(kRaw, &at_end);
+    Allocator releasing = at_end;
+    releasing.release = Release;
+    if (at_end.release != before_start.release) set_allocator(kRaw, &releasing);
   }
   return 0;
 }
@@ -143,7 +183,17 @@ int OnAuditEvent(const char* event, Object arguments) {
 }  // namespace
 
 void ReportUncaughtExceptions() {
-  if (python.FindAll()) AddAuditHook(OnAuditEvent);
+  int (*add_hook)(int (*)(const char*, Object, void*), void*);
+  if (!python.FindAll() || !FindSymbol("PySys_AddAuditHook", &add_hook) ||
+      !FindSymbol("PyMem_GetAllocator", &get_allocator) || !FindSymbol("PyMem_SetAllocator", &set_allocator)) {
+    return;
+  }
+  get_allocator(kRaw, &before_start);
+  Allocator remembering = before_start;
+  remembering.allocate = AllocateHook;
+  set_allocator(kRaw, &remembering);
+  add_hook(OnAuditEvent, nullptr);
+  set_allocator(kRaw, &before_start);
 }
 
 }  // namespace ddprun::launcher
