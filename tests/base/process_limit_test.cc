@@ -32,7 +32,7 @@ TEST(ProcessLimitTest, CheckThreads_UserHasOneProcess_OnlyMoreThanThatFail) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become a user without other processes";
   const pid_t child = fork();
   if (child == 0) {
-    const rlimit limit{3, 3};  // the limit does not bind root
+    const rlimit limit{3, 3};                     // the limit does not bind root
     const uid_t user = 20000 + getpid() % 40000;  // no other test's
     if (setrlimit(RLIMIT_NPROC, &limit) != 0 || setuid(user) != 0) _exit(99);
     if (!CheckThreads(2).ok()) _exit(98);

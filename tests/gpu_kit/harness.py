@@ -1,4 +1,4 @@
-"""What runs the parts of the kit: their limits, their commands, and the results on disk (run.py has the parts)."""
+"""Runs the parts of the kit: their limits, their commands, and the results on disk (run.py has the parts)."""
 
 import concurrent.futures
 import datetime
