@@ -37,14 +37,14 @@ std::shared_ptr<Connection> Network::Open(int client_host, int server_host) {
 void Network::Put(const std::shared_ptr<Connection>& connection, Direction direction, Packet packet) {
   Connection::Lane& lane = connection->lanes[direction];
   lane.packets.push_back(std::move(packet));
-  if (lane.stalled) return;
+  if (lane.stalled || timeline_->chosen()) return;
   lane.last = std::max(lane.last, timeline_->now() + Delay());
   timeline_->At(lane.last, [=, this] { Arrive(connection, direction); });
 }
 
 void Network::LoseSome(const std::shared_ptr<Connection>& connection, Direction direction) {
   std::deque<Packet>& packets = connection->lanes[direction].packets;
-  if (packets.empty() || timeline_->Below(2) == 0) return;
+  if (timeline_->chosen() || packets.empty() || timeline_->Below(2) == 0) return;
   packets.resize(timeline_->Below(static_cast<int>(packets.size())));
 }
 

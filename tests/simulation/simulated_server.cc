@@ -174,7 +174,10 @@ void Server::Keep(const rendezvous::JobRecord& record) {
 
 void Server::CarryOut(rendezvous::Effects effects) {
   CheckRounds(effects);
+  bool sent = false;
   for (rendezvous::Effect& effect : effects) {
+    if (ends_before_record_ && sent && std::holds_alternative<rendezvous::Persist>(effect)) return Die();
+    sent = sent || std::holds_alternative<rendezvous::Tell>(effect);
     if (auto* tell = std::get_if<rendezvous::Tell>(&effect)) CarryOut(std::move(*tell));
     if (const auto* persist = std::get_if<rendezvous::Persist>(&effect)) Keep(*persist->record);
     if (const auto* close = std::get_if<rendezvous::Close>(&effect)) {

@@ -49,6 +49,9 @@ class Server : public std::enable_shared_from_this<Server> {
   // Time at which this server first sent the job's verdict; infinite if it did not.
   SteadyTime FinishedAt(const std::string& job_id) const;
 
+  // From now on the process ends where it has sent a message and is about to write a record.
+  void EndBeforeRecord() { ends_before_record_ = true; }
+
   // Describes the last round whose ranks were no permutation or that broke the rules of survivors (protocol 3.4, 3.8);
   // empty if there was none.
   const std::string& violation() const { return violation_; }
@@ -97,6 +100,7 @@ class Server : public std::enable_shared_from_this<Server> {
   std::map<uint64_t, Stream> streams_;  // by connection id
   std::map<Key, std::shared_ptr<Connection>> joined_;
   std::map<std::string, Said> said_;  // by node id
+  bool ends_before_record_ = false;
   std::string violation_;
 };
 

@@ -26,10 +26,12 @@ bool Timeline::RunOne() {
 }
 
 absl::Duration Timeline::Random(absl::Duration most) {
+  if (chosen()) return absl::ZeroDuration();
   return most * std::uniform_real_distribution<double>(0, 1)(random_);
 }
 
 void Timeline::Note(const std::string& text) {
+  if (!keeps_notes_) return;
   history_.push_back(absl::StrCat(absl::FormatDuration(now_.since_start() - absl::Seconds(1000)), " ", text));
   if (history_.size() > kMostHistory) history_.pop_front();
 }

@@ -17,7 +17,15 @@ namespace ddprun::testing {
 // The simulated world's clock, event queue, random numbers and log. A seed determines the history.
 class Timeline {
  public:
-  explicit Timeline(uint64_t seed) : random_(seed) {}
+  // The source of the order of events. kChosen: the owner of the world delivers each packet and ends each worker by its
+  // own calls, delays are zero, and notes are kept only after KeepNotes.
+  enum class Order { kDrawn, kChosen };
+
+  explicit Timeline(uint64_t seed, Order order = Order::kDrawn)
+      : random_(seed), order_of_events_(order), keeps_notes_(order == Order::kDrawn) {}
+
+  bool chosen() const { return order_of_events_ == Order::kChosen; }
+  void KeepNotes() { keeps_notes_ = true; }
 
   SteadyTime now() const { return now_; }
   void At(SteadyTime time, std::function<void()> what);
@@ -47,6 +55,8 @@ class Timeline {
   };
 
   std::mt19937_64 random_;
+  const Order order_of_events_;
+  bool keeps_notes_;
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
   std::priority_queue<Event> events_;
   uint64_t order_ = 0;

@@ -19,9 +19,11 @@ void Workers::Work(int32_t rank, const rendezvous::Assignment& assignment) {
   ++worker.start;
   worker.world = World(assignment.round(), assignment.master_port());
   worker.ends_soon = worker.suspended = false;
+  worker.leaves.reset();
   worker.step.reset();
   if (assignment.has_state_step()) worker.step = assignment.state_step();
   worker.began = timeline_->now();
+  if (timeline_->chosen()) return;
   Later(rank, settings_.work + timeline_->Random(absl::Seconds(1)), [=, this](Worker* worker) {
     if (!worker->ends_soon && !worker->suspended) End(rank, 0, 0);
   });
@@ -87,17 +89,28 @@ bool Workers::EndBeforeBegin(int32_t rank, int signal) {
 
 void Workers::Suspend(const launcher::LocalRanks& ranks, const worker_contract::LinkSuspend& line) {
   for (const int32_t rank : ranks) {
+    workers_[rank].leaves = line.round;
+    if (timeline_->chosen()) continue;
     const int manner = timeline_->Below(20);
     if (manner == 0) continue;  // the worker hangs
     const absl::Duration most = manner == 1 ? absl::Seconds(6) : absl::Milliseconds(50);
-    Later(rank, timeline_->Random(most), [=, this](Worker* worker) {
-      if (worker->suspended) return;
-      const int64_t made = (timeline_->now() - worker->began) / absl::Milliseconds(100);
-      if (made > 0 || worker->step) worker->step = worker->step.value_or(0) + made;
-      worker->suspended = true;
-      events_.on_link(rank, worker_contract::LinkSuspended{line.round, worker->step});
-    });
+    Later(rank, timeline_->Random(most), [=, this](Worker*) { SuspendNow(rank, line.round); });
   }
+}
+
+void Workers::SuspendNow(int32_t rank, uint64_t round) {
+  Worker& worker = workers_[rank];
+  if (worker.suspended) return;
+  const int64_t made = (timeline_->now() - worker.began) / absl::Milliseconds(100);
+  // Steps would make every moment another state.
+  if (!timeline_->chosen() && (made > 0 || worker.step)) worker.step = worker.step.value_or(0) + made;
+  worker.suspended = true;
+  events_.on_link(rank, worker_contract::LinkSuspended{round, worker.step});
+}
+
+void Workers::Obey(int32_t rank) {
+  if (workers_[rank].ends_soon) return End(rank, 0, SIGTERM);
+  if (workers_[rank].leaves) SuspendNow(rank, *workers_[rank].leaves);
 }
 
 void Workers::Reform(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment) {
@@ -124,6 +137,7 @@ void Workers::Terminate(const launcher::LocalRanks& ranks) {
     Worker& worker = workers_[rank];
     if (!worker.world || worker.ends_soon || EndBeforeBegin(rank, SIGTERM)) continue;
     worker.ends_soon = true;
+    if (timeline_->chosen()) continue;
     const int manner = timeline_->Below(10);
     if (manner < 2) continue;  // the worker ignores SIGTERM
     EndLater(rank, timeline_->Random(manner < 6 ? absl::Milliseconds(50) : absl::Seconds(6)), 0, SIGTERM);

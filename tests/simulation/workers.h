@@ -54,6 +54,9 @@ class Workers {
   void KillAll();
   // The first running worker exits with 1.
   void Fail();
+  // A running worker does what it was asked to do: it ends, or is suspended. Needed only if the order is chosen.
+  void Obey(int32_t rank);
+  void Succeed(int32_t rank) { End(rank, 0, 0); }
   // The launcher has died: all workers die, and no event is reported.
   void Vanish();
 
@@ -74,10 +77,12 @@ class Workers {
     uint64_t start = 0;  // counts starts and re-forms, so that older events are ignored
     bool ends_soon = false;
     bool suspended = false;
-    std::optional<int64_t> step;  // committed at the start of the round, or when suspended
+    std::optional<uint64_t> leaves;  // the round in which it was asked to suspend
+    std::optional<int64_t> step;     // committed at the start of the round, or when suspended
     SteadyTime began;
   };
   void Begin(int32_t rank);
+  void SuspendNow(int32_t rank, uint64_t round);
   // Delivers a signal to a worker whose program has not begun. Returns false if the program runs.
   bool EndBeforeBegin(int32_t rank, int signal);
   // The worker begins a round.
