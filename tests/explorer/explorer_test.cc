@@ -1,4 +1,4 @@
-// Small worlds, in every order of events (docs/explorer.md). explore_world explores larger ones.
+// Small worlds, in every order of events, with the invariants of docs/model.md. explore_world explores larger ones.
 #include <gtest/gtest.h>
 
 #include <cstdio>

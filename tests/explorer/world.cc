@@ -13,21 +13,33 @@ namespace {
 
 using Kind = Choice::Kind;
 
+// Returns the packet as a message of type T, one of the alternatives of Messages; nullptr if it is something else.
+template <typename Messages, typename T>
+const T* Find(const Packet& packet) {
+  const auto* message = std::get_if<Messages>(&packet);
+  return message != nullptr ? std::get_if<T>(message) : nullptr;
+}
+
+template <typename T>
+const T* FindUp(const Packet& packet) {
+  return Find<rendezvous::LauncherMessage, T>(packet);
+}
+
+template <typename T>
+const T* FindDown(const Packet& packet) {
+  return Find<rendezvous::ServerMessage, T>(packet);
+}
+
 bool IsBeat(const Packet& packet) {
-  const auto* up = std::get_if<rendezvous::LauncherMessage>(&packet);
-  const auto* down = std::get_if<rendezvous::ServerMessage>(&packet);
-  return (up != nullptr && std::holds_alternative<rendezvous::Heartbeat>(*up)) ||
-         (down != nullptr && std::holds_alternative<rendezvous::HeartbeatAck>(*down));
+  return FindUp<rendezvous::Heartbeat>(packet) != nullptr || FindDown<rendezvous::HeartbeatAck>(packet) != nullptr;
 }
 
 // Streams repeat no packet, but a launcher says some things again, and so does the server.
 bool MayRepeat(const Packet& packet) {
-  const auto* up = std::get_if<rendezvous::LauncherMessage>(&packet);
-  const auto* down = std::get_if<rendezvous::ServerMessage>(&packet);
-  if (up == nullptr && down == nullptr) return false;
-  if (up != nullptr && std::holds_alternative<rendezvous::Join>(*up)) return false;
-  if (down != nullptr && std::holds_alternative<rendezvous::Welcome>(*down)) return false;
-  return !IsBeat(packet);
+  const bool is_message = std::holds_alternative<rendezvous::LauncherMessage>(packet) ||
+                          std::holds_alternative<rendezvous::ServerMessage>(packet);
+  return is_message && FindUp<rendezvous::Join>(packet) == nullptr &&
+         FindDown<rendezvous::Welcome>(packet) == nullptr && !IsBeat(packet);
 }
 
 }  // namespace
@@ -147,8 +159,8 @@ std::vector<Choice> World::Choices() const {
   }
   if (waits) choices.push_back({Kind::kTimePasses});
   if (server_->dead()) choices.push_back({Kind::kServerStarts});
-  bool sent = false;
-  for (const auto& connection : connections) sent = sent || !connection->lanes[kDown].packets.empty();
+  const bool sent = std::any_of(connections.begin(), connections.end(),
+                                [](const auto& connection) { return !connection->lanes[kDown].packets.empty(); });
   if (may_crash) choices.push_back({Kind::kServerEnds});
   if (may_crash && sent) choices.push_back({Kind::kServerEndsAtOnce});
   for (int i = 0; i < settings_.nodes; ++i) {
@@ -226,11 +238,9 @@ void World::Take(const Choice& choice) {
       break;
     }
   }
-  if (server_->dead()) {
-    if (choice.server_ends || choice.kind == Kind::kServerEnds || choice.kind == Kind::kServerEndsAtOnce) {
-      --left_.crashes;
-    }
-  }
+  const bool may_have_ended =
+      choice.server_ends || choice.kind == Kind::kServerEnds || choice.kind == Kind::kServerEndsAtOnce;
+  if (may_have_ended && server_->dead()) --left_.crashes;
   server_->ends_before_record_ = false;
   Settle();
   Check();
@@ -278,10 +288,7 @@ void World::Settle() {
     auto& down = connection->lanes[kDown].packets;
     if (!ServerHas(*connection)) up.clear();
     if (!LauncherHas(*connection)) down.clear();
-    std::erase_if(down, [](const Packet& packet) {
-      const auto* message = std::get_if<rendezvous::ServerMessage>(&packet);
-      return message != nullptr && std::holds_alternative<rendezvous::Waiting>(*message);
-    });
+    std::erase_if(down, [](const Packet& packet) { return FindDown<rendezvous::Waiting>(packet) != nullptr; });
   }
   // Overload (protocol 4.7) is left out.
   server_->registry_.lateness_ = rendezvous::Lateness();
@@ -297,8 +304,7 @@ void World::CheckAssigned() {
   int members = 0;
   for (const auto& connection : Open()) {
     for (const Packet& packet : connection->lanes[kDown].packets) {
-      const auto* message = std::get_if<rendezvous::ServerMessage>(&packet);
-      const auto* assign = message == nullptr ? nullptr : std::get_if<rendezvous::Assign>(message);
+      const auto* assign = FindDown<rendezvous::Assign>(packet);
       if (assign == nullptr || assign->assignment().round() != round) continue;
       members |= 1 << connection->client_host;
       if (settings_.keeps_records && assign->assignment().keeps_workers() &&

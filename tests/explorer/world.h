@@ -77,7 +77,7 @@ class World {
   bool ended() const;
   // Equal for states that have the same future.
   uint64_t Digest() const;
-  // The first violated invariant, by its number in docs/explorer.md; empty if there is none.
+  // The first violated invariant, by its number in docs/model.md; empty if there is none.
   const std::string& violation() const { return violation_; }
 
   void KeepNotes() { timeline_.KeepNotes(); }
