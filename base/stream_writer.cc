@@ -1,6 +1,7 @@
 #include "base/stream_writer.h"
 
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -87,6 +88,11 @@ void StreamWriter::Write(absl::string_view text) {
   shared_->changed.NotifyAll();
 }
 
+size_t StreamWriter::waiting_bytes() {
+  MutexLock lock(&shared_->mutex);
+  return shared_->bytes;
+}
+
 bool StreamWriter::Flush(SteadyTime deadline) {
   MutexLock lock(&shared_->mutex);
   while (shared_->writing || !shared_->queue.empty()) {
@@ -116,10 +122,12 @@ void StreamWriter::Run(const std::shared_ptr<Shared>& shared) {
     if (broke) {
       shared->broken = true;
       shared->queue.clear();
+      shared->bytes = 0;
       shared->dropped = 0;
     }
     shared->EndGapLocked();
     shared->changed.NotifyAll();
+    if (shared->options.drained_event >= 0 && shared->queue.empty()) eventfd_write(shared->options.drained_event, 1);
   }
 }
 

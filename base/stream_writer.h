@@ -33,6 +33,7 @@ class StreamWriter {
     // Called once, from the writer's thread, when `fd` has no reader any more (EPIPE); may be null. Later text is
     // discarded.
     std::function<void(int error)> on_broken;
+    int drained_event = -1;  // an eventfd that is signaled whenever all text has been written; as `fd`; -1: none
   };
 
   explicit StreamWriter(Options options);
@@ -44,6 +45,9 @@ class StreamWriter {
   // `text` consists of whole lines, unless it goes to a terminal. It is written in one piece if the kernel allows
   // (PIPE_BUF for a pipe), else line by line. Never blocks.
   void Write(absl::string_view text);
+
+  // Bytes that are not written yet.
+  size_t waiting_bytes();
 
   // Waits until everything is written; returns false if it is not by `deadline`.
   bool Flush(SteadyTime deadline);

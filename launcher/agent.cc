@@ -371,13 +371,14 @@ int Agent::Finish() {
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
   if (exit_->verdict && !exit_->verdict->succeeded()) {
-    const FailureReport report{.entrypoint = settings_.config.entrypoint,
-                               .verdict = *exit_->verdict,
-                               .others = exit_->siblings,
-                               .time_zone = absl::LocalTimeZone(),
-                               .interpreter = FindInterpreter(settings_.config),
-                               .hint = HintFor(*exit_->verdict)};
-    if (!settings_.send_failure || !settings_.send_failure(report)) LogVerbatim(FailureSummary(report));
+    hosts::v1::JobFailure failure;
+    failure.set_entrypoint(settings_.config.entrypoint);
+    *failure.mutable_verdict() = *exit_->verdict;
+    failure.mutable_others()->Assign(exit_->siblings.begin(), exit_->siblings.end());
+    failure.set_interpreter(FindInterpreter(settings_.config));
+    failure.set_hint(HintFor(*exit_->verdict));
+    const bool sent = settings_.send_failure && settings_.send_failure(failure);
+    if (!sent) LogVerbatim(FailureSummary(failure, absl::LocalTimeZone()));
     WriteOuterErrorFile(*exit_->verdict);
   }
   link_->Disconnect();

@@ -36,7 +36,7 @@ class Agent {
     std::string launcher_id;
     Guard* guard;  // outlives the agent
     // Receives the failure of the job; empty: its summary is shown on standard error.
-    std::function<bool(const FailureReport&)> send_failure;
+    std::function<bool(const hosts::v1::JobFailure&)> send_failure;
   };
 
   Agent(Settings settings, std::unique_ptr<SignalSource> signals);

@@ -36,9 +36,8 @@
 #include "launcher/config/merge_environment.h"
 #include "launcher/config/parse_options.h"
 #include "launcher/config/show_config.h"
-#include "launcher/hosts/cache_folder.h"
-#include "launcher/hosts/failure_message.h"
 #include "launcher/hosts/host_agent.h"
+#include "launcher/hosts/host_job.h"
 #include "launcher/hosts/hosts_launcher.h"
 #include "launcher/hosts/remote_start.h"
 #include "launcher/interpreter.h"
@@ -144,12 +143,18 @@ std::optional<ForkedServer> TakeForkedServer() {
   return server;
 }
 
-// Agent::Settings::send_failure of a launcher that `ddprun --hosts` has started.
-std::function<bool(const FailureReport&)> TakeFailureFd() {
+// A descriptor that `ddprun --hosts` has given to this launcher; -1: none.
+int TakeDescriptor(const char* variable) {
   int fd;
-  const std::string variable = TakeVariable(kFailureFdVariable).value_or("");
-  if (!absl::SimpleAtoi(variable, &fd) || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return nullptr;
-  return [fd](const FailureReport& report) { return ToMessage(report).SerializeToFileDescriptor(fd); };
+  const bool has_fd = absl::SimpleAtoi(TakeVariable(variable).value_or(""), &fd);
+  return has_fd && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
+}
+
+// Agent::Settings::send_failure of a launcher that `ddprun --hosts` has started.
+std::function<bool(const hosts::v1::JobFailure&)> TakeFailureFd() {
+  const int fd = TakeDescriptor(kFailureFdVariable);
+  if (fd < 0) return nullptr;
+  return [fd](const hosts::v1::JobFailure& failure) { return failure.SerializeToFileDescriptor(fd); };
 }
 
 HostFacts InspectHost(const PythonFacts& python, const Options& options) {
@@ -204,16 +209,16 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   OpenMissingStandardStreams();
   const Caller caller;
   SetLogLevel();
-  const auto send_failure = TakeFailureFd();
   const PythonFacts python = InspectPython(command);
   if (const std::optional<int> code = RunSubcommand(arguments, python)) return *code;
   // Neither a closed reader of our output nor a log file beyond `ulimit -f` may kill the launcher.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   InstallCrashReport("ddprun");
-  HoldProgramCopy();
-  if (arguments == std::vector<std::string>{kAgentArgument}) return RunHostAgent(/*is_front_here=*/false);
-  if (arguments == std::vector<std::string>{kAgentArgument, kFrontIsHere}) return RunHostAgent(/*is_front_here=*/true);
+  if (arguments == std::vector<std::string>{kAgentArgument}) return RunHostAgent();
+  if (arguments.size() > 2 && arguments[0] == kKeeperArgument) return RunHostKeeper(arguments);
+  const auto send_failure = TakeFailureFd();
+  const int listener = TakeDescriptor(kListenerFdVariable);
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
   if (!parsed.ok()) return Fail(parsed.status(), kExitUsage);
   if (const auto* info = std::get_if<InfoText>(&*parsed)) {
@@ -234,6 +239,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
     return 0;
   }
   config->forked_server = TakeForkedServer();
+  config->listener = listener;
   config->entrypoint = TakeVariable(kFunctionVariable).value_or(config->entrypoint);
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
   if (absl::Status status = ReadScriptOnce(&*config); !status.ok()) return Fail(status, kExitUsage);

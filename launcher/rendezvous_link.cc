@@ -71,8 +71,8 @@ absl::Status RendezvousLink::Host() {
     for (const std::string& host : host_.serving) {
       addresses.push_back(Endpoint{host, config_->endpoint.port}.ToString());
     }
-    absl::StatusOr<std::unique_ptr<rendezvous::Server>> server =
-        rendezvous::Server::Start(driver.get(), addresses, {.credentials = config_->credentials});
+    absl::StatusOr<std::unique_ptr<rendezvous::Server>> server = rendezvous::Server::Start(
+        driver.get(), addresses, {.credentials = config_->credentials, .listener = config_->listener});
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     const bool loopback = std::all_of(host_.serving.begin(), host_.serving.end(), IsLoopbackHost);

@@ -101,6 +101,7 @@ struct LaunchConfig {
   WorkerCommand command;
   std::string preload;                        // MODULE,... or "auto"; empty: each worker imports for itself
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
+  int listener = -1;                          // of a hosted server (ServerOptions); -1: it listens by itself
   std::string entrypoint;                     // name of the script, module, program or function, for display
   absl::Duration shutdown_timeout;
   HangPolicy hang;

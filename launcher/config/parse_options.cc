@@ -278,7 +278,7 @@ class Parser {
 
 absl::Status CheckScript(const Options& options) {
   if (options.script.empty()) {
-    if (options.show_config) return absl::OkStatus();
+    if (options.show_config || (options.has_hosts() && options.rdzv_id && !options.detach)) return absl::OkStatus();
     return absl::InvalidArgumentError("no script or program to run: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
   }
   const std::string& script = options.script.front();

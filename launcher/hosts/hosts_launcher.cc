@@ -3,9 +3,16 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -18,23 +25,33 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/hostname.h"
 #include "base/log.h"
+#include "base/loopback.h"
 #include "base/random_id.h"
+#include "base/stream_writer.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "base/write_all.h"
-#include "launcher/hosts/cache_folder.h"
-#include "launcher/hosts/host_link.h"
+#include "launcher/hosts/host_job.h"
 #include "launcher/hosts/hosts_machine.h"
+#include "launcher/hosts/remote_start.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/companion_file.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/os/line_prefixer.h"
 #include "launcher/os/own_environment.h"
+#include "launcher/os/pidfd.h"
+#include "launcher/os/proc_files.h"
+#include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
+#include "launcher/os/spawn_process.h"
 #include "launcher/os/unique_fd.h"
 #include "worker_contract/exit_codes.h"
 
@@ -42,6 +59,12 @@ namespace ddprun::launcher {
 namespace {
 
 using worker_contract::kExitFailed;
+
+constexpr size_t kMaxWaitingBytes = 1 << 20;  // of output that is to be shown, before the hosts hold theirs back
+constexpr size_t kMaxLineBytes = 64 << 10;
+constexpr size_t kPieceBytes = 64 << 10;    // of a copied file, by which progress is seen
+constexpr size_t kMaxLoginBytes = 1 << 20;  // of a line of a login shell
+constexpr absl::Duration kCloseLimit = absl::Seconds(5);
 
 absl::StatusOr<std::vector<HostSpec>> HostsOf(const Options& options) {
   if (options.hosts_file.empty()) return options.hosts;
@@ -72,37 +95,66 @@ std::string WorkingFolder() {
   return physical;
 }
 
-class HostsLauncher {
- public:
-  HostsLauncher(HostsPlan plan, std::vector<ProgramFile> files, std::string digest)
-      : names_(plan.hosts),
-        files_(std::move(files)),
-        digest_(std::move(digest)),
-        machine_(std::move(plan), SteadyNow()) {}
-  ~HostsLauncher() {
-    links_.clear();
-    signals_.reset();
+// True if a name means this host, without a question to a name server.
+bool IsThisHost(const std::string& host) {
+  const std::string name = Hostname();
+  return IsLoopbackHost(host) || host == name || host == name.substr(0, name.find('.'));
+}
+
+// "Linux x86_64".
+std::string ThisSystem() {
+  utsname name;
+  return uname(&name) == 0 ? absl::StrCat(name.sysname, " ", name.machine) : "";
+}
+
+// The connection to the agent of a host: the user's own ssh, or for this host a child process.
+struct Link {
+  explicit Link(EventLoop* its_loop) : loop(its_loop) {}
+  ~Link() {
+    if (socket.valid()) loop->RemoveFd(socket.get());
+    shutdown(socket.get(), SHUT_RDWR);
+    // A thread that still writes keeps the descriptor.
+    if (writer != nullptr && !writer->Flush(SteadyNow())) (void)socket.release();
   }
 
-  int Run() {
-    if (absl::Status status = SetUp(); !status.ok()) {
-      Log(LogLevel::kError, status.message());
-      return kExitFailed;
-    }
-    loop_->Run();
+  EventLoop* const loop;
+  pid_t pid = -1;                        // -1: it has ended
+  UniqueFd socket;                       // its standard input and output
+  UniqueFd errors;                       // its standard error, a file in memory
+  std::unique_ptr<StreamWriter> writer;  // to `socket`
+  size_t waiting_bytes = 0;              // of `writer`, when that was looked at
+  StartStage stage = StartStage::kConnecting;
+  bool executed() const { return stage >= StartStage::kExecuting; }  // frames follow
+  std::string bytes;                                                 // read but not used
+  std::string failure;                                               // why we have ended the process
+};
+
+class HostsLauncher : private HostsShell {
+ public:
+  HostsLauncher(HostsPlan plan, std::vector<ProgramFile> files, std::string digest)
+      : hosts_(plan.hosts),
+        files_(std::move(files)),
+        digest_(std::move(digest)),
+        machine_(std::move(plan), this, SteadyNow()) {}
+
+  // `front`: a pidfd of the process that the user has started.
+  absl::StatusOr<int> Run(std::unique_ptr<SignalSource> signals, UniqueFd front) {
+    absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
+    if (!loop.ok()) return loop.status();
+    loop_ = *std::move(loop);
+    front_ = std::move(front);
+    signals_ = std::move(signals);
+    const absl::Status status = SetUp();
+    if (status.ok()) loop_->Run();
     CloseLinks();
+    links_.clear();
+    signals_.reset();
+    if (!status.ok()) return status;
     return exit_code_;
   }
 
  private:
   absl::Status SetUp() {
-    absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
-    if (!loop.ok()) return loop.status();
-    loop_ = *std::move(loop);
-    absl::StatusOr<std::unique_ptr<SignalSource>> signals =
-        SignalSource::Create({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2});
-    if (!signals.ok()) return signals.status();
-    signals_ = *std::move(signals);
     StartLogThread();
     absl::StatusOr<std::unique_ptr<ChildWatch>> children =
         ChildWatch::Create(loop_.get(), [this](const std::vector<ProcessEnd>& ends) {
@@ -110,114 +162,227 @@ class HostsLauncher {
         });
     if (!children.ok()) return children.status();
     children_ = *std::move(children);
-    absl::Status status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& signal) {
-      Step([&](HostsEffects* effects) { machine_.OnSignal(signal.number, SteadyNow(), effects); });
+    // The writer's thread may outlive it, so the descriptor stays open.
+    const int drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (drained < 0) return ErrnoStatus(errno, "eventfd");
+    output_ = std::make_unique<StreamWriter>(
+        StreamWriter::Options{.fd = STDOUT_FILENO, .max_bytes = SIZE_MAX, .drained_event = drained});
+    absl::Status status = loop_->AddFd(drained, EPOLLIN, [this, drained](uint32_t) { OnDrained(drained); });
+    if (!status.ok()) return status;
+    // If that process is killed, this one says goodbye.
+    status = loop_->AddFd(front_.get(), EPOLLIN, [this](uint32_t) { loop_->Quit(); });
+    if (!status.ok()) return status;
+    status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& signal) {
+      if (!exited_) machine_.OnSignal(signal.number);
+      if (exited_) loop_->Quit();  // without the output that is not read
     });
     if (!status.ok()) return status;
-    loop_->SetTimer(
-        [this] { return machine_.NextDeadline(); },
-        [this](SteadyTime now) { Step([&](HostsEffects* effects) { machine_.OnDeadline(now, effects); }); });
-    for (size_t i = 0; i < names_.size(); ++i) {
-      links_.push_back(nullptr);
-      if (status = Connect(i); !status.ok()) return status;
+    loop_->SetTimer([this] { return exited_ ? SteadyTime::InfiniteFuture() : machine_.NextDeadline(); },
+                    [this](SteadyTime now) { OnTimer(now); });
+    for (const HostSpec& host : hosts_) {
+      links_.push_back(std::make_unique<Link>(loop_.get()));
+      lines_.push_back({Prefixer(host), Prefixer(host)});
     }
+    machine_.Start();
     return absl::OkStatus();
   }
 
-  absl::Status Connect(size_t i) {
-    absl::StatusOr<std::unique_ptr<HostLink>> link =
-        HostLink::Open(loop_.get(), children_.get(), names_[i].name, digest_, files_, CallbacksOf(i));
-    if (!link.ok()) return link.status();
-    links_[i] = *std::move(link);
-    return absl::OkStatus();
+  static LinePrefixer Prefixer(const HostSpec& host) {
+    return LinePrefixer(absl::StrCat("[", host.name, "] "), kMaxLineBytes);
   }
 
-  HostLink::Callbacks CallbacksOf(size_t i) {
-    HostLink::Callbacks callbacks;
-    callbacks.on_connected = [this, i] {
-      Step([&](HostsEffects* effects) { machine_.OnConnected(i, SteadyNow(), effects); });
-    };
-    callbacks.on_sign_of_life = [this, i] { machine_.OnSignOfLife(i, SteadyNow()); };
-    callbacks.on_report = [this, i](const hosts::v1::HostReport& report) {
-      Step([&](HostsEffects* effects) { machine_.OnReport(i, report, SteadyNow(), absl::Now(), effects); });
-    };
-    callbacks.on_stderr = [this, i](const std::string& text) {
-      hosts::v1::HostReport report;
-      report.mutable_output()->set_is_stderr(true);
-      report.mutable_output()->set_data(text);
-      Step([&](HostsEffects* effects) { machine_.OnReport(i, report, SteadyNow(), absl::Now(), effects); });
-    };
-    callbacks.on_end = [this, i](const std::string& reason) {
-      Step([&](HostsEffects* effects) { machine_.OnLost(i, reason, SteadyNow(), effects); });
-    };
-    return callbacks;
+  void OnTimer(SteadyTime now) {
+    for (size_t i = 0; i < links_.size(); ++i) {
+      Link& link = *links_[i];
+      if (link.executed() || link.writer == nullptr) continue;
+      const size_t waiting = link.writer->waiting_bytes();
+      if (std::exchange(link.waiting_bytes, waiting) != waiting) machine_.OnCopying(i, now);
+    }
+    machine_.OnDeadline(now);
+  }
+
+  void OnDrained(int event) {
+    eventfd_t count;
+    eventfd_read(event, &count);
+    if (output_->waiting_bytes() > 0 || is_closing_) return;
+    if (exited_) return loop_->Quit();
+    if (std::exchange(holds_output_, false)) machine_.OnOutputBlocked(false);
+  }
+
+  absl::Status Open(size_t i) {
+    children_->SignalGroup(links_[i]->pid, SIGKILL);  // it may hang
+    links_[i] = std::make_unique<Link>(loop_.get());
+    Link* const link = links_[i].get();
+    SpawnRequest request;
+    if (IsThisHost(hosts_[i].name)) {
+      request.program = "/proc/self/exe";
+      request.argv = {"ddprun", kAgentArgument};
+      link->stage = StartStage::kExecuting;
+    } else {
+      const absl::StatusOr<std::string> ssh = ResolveProgram("ssh", SearchPath());
+      if (!ssh.ok()) return absl::NotFoundError("there is no ssh on this host, by which --hosts starts the others");
+      request.program = *ssh;
+      request.argv = SshArguments(hosts_[i].name, digest_, files_);
+    }
+    request.environment = OwnEnvironment();
+    request.dies_with_parent = false;  // it ends with its input
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return ErrnoStatus(errno, "socketpair");
+    link->socket.reset(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    link->errors.reset(memfd_create("errors", MFD_CLOEXEC));
+    fcntl(link->errors.get(), F_SETFL, O_APPEND);
+    request.stdin_fd = request.stdout_fd = theirs.get();
+    request.stderr_fd = link->errors.get();
+    link->writer =
+        std::make_unique<StreamWriter>(StreamWriter::Options{.fd = link->socket.get(), .max_bytes = SIZE_MAX});
+    absl::Status status = loop_->AddFd(link->socket.get(), EPOLLIN, [this, i](uint32_t) { (void)Read(i); });
+    if (!status.ok()) return status;
+    absl::StatusOr<Child> child = CreateChild(request);
+    if (!child.ok()) return child.status();
+    link->pid = child->pid;
+    child->gate.Open();
+    if (link->executed()) loop_->Post([this, i] { machine_.OnConnected(i, SteadyNow()); });
+    return children_->Watch(*std::move(child));
+  }
+
+  // False: nothing more is there, for now or ever.
+  bool Read(size_t i) {
+    Link* const link = links_[i].get();
+    char buffer[64 << 10];
+    const ssize_t got = recv(link->socket.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (got == 0) loop_->RemoveFd(link->socket.get());
+    if (got <= 0) return false;
+    if (exited_ || !link->failure.empty()) return true;
+    link->bytes.append(buffer, got);
+    for (size_t end; !link->executed() && (end = link->bytes.find('\n')) != std::string::npos;) {
+      const std::string line = link->bytes.substr(0, end);
+      link->bytes.erase(0, end + 1);
+      OnLine(i, absl::StrSplit(absl::StripTrailingAsciiWhitespace(line), absl::MaxSplits(' ', 2)));
+    }
+    if (!link->executed() && link->bytes.size() > kMaxLoginBytes) link->bytes.clear();
+    bool error = false;
+    hosts::v1::HostReport report;
+    while (link->executed() && !exited_ && TakeFrame(&link->bytes, &report, &error)) {
+      const bool is_first = std::exchange(link->stage, StartStage::kRunning) != StartStage::kRunning;
+      if (is_first && ftruncate(link->errors.get(), 0) != 0) return false;  // errors of the login shell
+      machine_.OnReport(i, report, SteadyNow(), absl::Now());
+    }
+    if (error) Fail(link, "its answer is not ddprun's: does its login shell write to standard output?");
+    return true;
+  }
+
+  // See SshArguments.
+  void OnLine(size_t i, const std::vector<std::string>& words) {
+    Link* const link = links_[i].get();
+    if (words.size() < 2 || words[0] != "DDPRUN") return;
+    if (words[1] == "on" && words.size() == 3) {
+      link->stage = StartStage::kCopying;
+      if (words[2] == ThisSystem()) return;
+      Fail(link, absl::StrCat("it has ", words[2], ", this host ", ThisSystem(),
+                              ": start the job from a host of the same architecture"));
+    } else if (words[1] == "send" && words.size() == 3) {
+      for (const ProgramFile& file : files_) {
+        const std::string bytes = file.name == words[2] ? ReadSmallFile(file.path) : "";
+        for (size_t at = 0; at < bytes.size(); at += kPieceBytes) link->writer->Write(bytes.substr(at, kPieceBytes));
+      }
+    } else if (words[1] == "run") {
+      link->stage = StartStage::kExecuting;
+      machine_.OnConnected(i, SteadyNow());
+    }
+  }
+
+  void Fail(Link* link, const std::string& reason) {
+    link->failure = reason;
+    children_->SignalGroup(link->pid, SIGKILL);
   }
 
   void OnExit(const ProcessEnd& end) {
-    for (const std::unique_ptr<HostLink>& link : links_) {
-      if (link->pid() == end.pid) link->OnExit(end);
+    for (size_t i = 0; i < links_.size(); ++i) {
+      Link* const link = links_[i].get();
+      if (link->pid != end.pid) continue;
+      // Others may still hold the socket (the master of a shared connection), so its end is not waited for.
+      while (Read(i)) {
+      }
+      link->pid = -1;
+      loop_->RemoveFd(link->socket.get());
+      if (exited_) continue;
+      const std::string errors = ReadSmallFile(absl::StrCat("/proc/self/fd/", link->errors.get()));
+      machine_.OnLost(
+          i, link->failure.empty() ? ExplainSshEnd(link->stage, end.ExitCode(), errors, hosts_[i].name) : link->failure,
+          SteadyNow());
     }
     if (is_closing_ && children_->empty()) loop_->Quit();
   }
 
-  template <typename Call>
-  void Step(Call call) {
-    if (exited_) return;
-    HostsEffects effects;
-    call(&effects);
-    for (const HostsEffect& effect : effects) {
-      if (exited_) return;
-      std::visit([this](const auto& e) { Do(e); }, effect);
-    }
-  }
-
-  void Do(const hosts_effect::Send& send) { links_[send.host]->Send(send.command); }
-  void Do(const hosts_effect::Print& print) { Log(print.level, print.text); }
-  void Do(const hosts_effect::Show& show) {
-    if (show.is_stderr) {
-      LogVerbatim(show.text);
-    } else {
-      // May block, as a worker's own output would: what the hosts send then waits there.
-      WriteAll(STDOUT_FILENO, show.text);
-    }
-  }
-  void Do(const hosts_effect::Connect& connect) {
-    children_->SignalGroup(links_[connect.host]->pid(), SIGKILL);  // it may hang
-    const absl::Status status = Connect(connect.host);
+  void Connect(size_t i) override {
+    const absl::Status status = Open(i);
     if (status.ok()) return;
-    loop_->Post([this, host = connect.host, reason = std::string(status.message())] {
-      Step([&](HostsEffects* effects) { machine_.OnLost(host, reason, SteadyNow(), effects); });
-    });
+    loop_->Post([this, i, text = std::string(status.message())] { machine_.OnLost(i, text, SteadyNow()); });
   }
-  void Do(const hosts_effect::Exit& exit) {
+  void Send(size_t i, const hosts::v1::HostCommand& command) override {
+    std::string frame;
+    AppendFrame(command, &frame);
+    if (links_[i]->writer != nullptr) links_[i]->writer->Write(frame);
+  }
+  void Print(LogLevel level, const std::string& text) override { Log(level, text); }
+  void Show(bool is_stderr, const std::string& text) override {
+    if (is_stderr) return LogVerbatim(text);
+    output_->Write(text);
+    if (holds_output_ || output_->waiting_bytes() <= kMaxWaitingBytes) return;
+    holds_output_ = true;
+    loop_->Post([this] { machine_.OnOutputBlocked(holds_output_); });
+  }
+  void ShowOutput(size_t i, bool is_stderr, std::optional<std::string> data) override {
+    std::string text;
+    if (data) {
+      lines_[i][is_stderr].Feed(*data, &text);
+    } else {
+      lines_[i][is_stderr].Finish(&text);
+    }
+    Show(is_stderr, text);
+  }
+  void Exit(int code) override {
+    exit_code_ = code;
     exited_ = true;
-    exit_code_ = exit.code;
-    loop_->Quit();
+    if (output_->waiting_bytes() == 0) loop_->Quit();
   }
 
   // Lets the agents end, and so ssh; what does not end soon is killed.
   void CloseLinks() {
     exited_ = is_closing_ = true;
-    for (const std::unique_ptr<HostLink>& link : links_) link->Close();
+    loop_->RemoveFd(front_.get());
+    hosts::v1::HostCommand goodbye;
+    goodbye.mutable_goodbye();
+    for (size_t i = 0; i < links_.size(); ++i) {
+      if (links_[i]->executed()) {
+        Send(i, goodbye);
+      } else {
+        shutdown(links_[i]->socket.get(), SHUT_WR);
+      }
+    }
     if (children_ == nullptr || children_->empty()) return;
-    const SteadyTime deadline = SteadyNow() + absl::Seconds(5);
-    bool killed = false;
-    loop_->SetTimer([&] { return killed ? SteadyTime::InfiniteFuture() : deadline; },
+    SteadyTime deadline = SteadyNow() + kCloseLimit;
+    loop_->SetTimer([&] { return deadline; },
                     [&](SteadyTime) {
-                      killed = true;
+                      deadline = SteadyTime::InfiniteFuture();
                       for (const pid_t pid : children_->pids()) children_->SignalGroup(pid, SIGKILL);
                     });
     loop_->Run();
   }
 
-  const std::vector<HostSpec> names_;
+  const std::vector<HostSpec> hosts_;
   const std::vector<ProgramFile> files_;
   const std::string digest_;
   HostsMachine machine_;
+  UniqueFd front_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<SignalSource> signals_;
   std::unique_ptr<ChildWatch> children_;
-  std::vector<std::unique_ptr<HostLink>> links_;
+  std::unique_ptr<StreamWriter> output_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<std::array<LinePrefixer, 2>> lines_;  // of stdout and stderr of each host
+  bool holds_output_ = false;
   bool exited_ = false;
   bool is_closing_ = false;
   int exit_code_ = kExitFailed;
@@ -232,8 +397,7 @@ absl::StatusOr<std::vector<ProgramFile>> FilesOfProgram(std::string* digest) {
   files.push_back({"ddprun", "/proc/self/exe"});
   std::string all;
   for (ProgramFile& file : files) {
-    std::ifstream in(file.path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const std::string bytes = ReadSmallFile(file.path);
     if (bytes.empty()) return absl::InternalError(absl::StrCat("can't read ", file.path, ", which is to be copied"));
     file.bytes = static_cast<int64_t>(bytes.size());
     absl::StrAppend(&all, file.name, " ", std::hash<std::string>()(bytes), "\n");
@@ -242,16 +406,37 @@ absl::StatusOr<std::vector<ProgramFile>> FilesOfProgram(std::string* digest) {
   return files;
 }
 
-// Returns the file.
+// Returns the file, which has a name of its own, so that another job with this id can't take it away.
 absl::StatusOr<std::string> KeepToken(const HostsPlan& plan) {
-  RemoveOldCacheFiles(CacheFolder(), absl::Now());
-  absl::StatusOr<std::string> path = MakeJobFolder(plan.job_id);
-  if (!path.ok()) return path;
-  absl::StrAppend(&*path, "/token");
-  const UniqueFd file(open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const std::string folder = JobFolder(plan.job_folder);
+  if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
+  std::string path = absl::StrCat(folder, "/token-", plan.prepare.token());
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const int error = file.valid() ? WriteAll(file.get(), absl::StrCat(plan.token, "\n")) : errno;
-  if (error != 0) return ErrnoStatus(error, *path);
+  if (error != 0) return ErrnoStatus(error, path);
   return path;
+}
+
+absl::StatusOr<int> Run(HostsPlan plan, std::unique_ptr<SignalSource> signals, UniqueFd front) {
+  if (plan.detach && !plan.token.empty()) {
+    absl::StatusOr<std::string> file = KeepToken(plan);
+    if (!file.ok()) return file.status();
+    plan.token_file = *std::move(file);
+  }
+  std::string digest;
+  absl::StatusOr<std::vector<ProgramFile>> files = FilesOfProgram(&digest);
+  if (!files.ok()) return files.status();
+  return HostsLauncher(std::move(plan), *std::move(files), std::move(digest)).Run(std::move(signals), std::move(front));
+}
+
+// Passes signals on to `child` until it ends; returns its exit code.
+int Accompany(pid_t child, const sigset_t& signals) {
+  int status;
+  while (waitpid(child, &status, WNOHANG) != child) {
+    const int number = sigwaitinfo(&signals, nullptr);
+    if (number > 0 && number != SIGCHLD) kill(child, number);
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : worker_contract::ExitCodeOfSignal(WTERMSIG(status));
 }
 
 }  // namespace
@@ -263,24 +448,28 @@ absl::StatusOr<HostsInput> ReadHostsInput(const Options& options, const std::str
                     absl::LocalTimeZone(), RandomId(),      RandomId(),       RandomId()};
 }
 
+// The process that the user sees is not the one that is connected to the hosts: if it is killed, the other one still
+// says goodbye to them. Without that, they could not tell this from a lost connection.
 int RunOnHosts(HostsPlan plan) {
   // A stopped process would not tell the hosts that it is alive, and they would end the job.
   signal(SIGTSTP, SIG_IGN);
-  if (plan.detach && !plan.token.empty()) {
-    absl::StatusOr<std::string> file = KeepToken(plan);
-    if (!file.ok()) {
-      Log(LogLevel::kError, file.status().message());
-      return kExitFailed;
-    }
-    plan.token_file = *std::move(file);
-  }
-  std::string digest;
-  absl::StatusOr<std::vector<ProgramFile>> files = FilesOfProgram(&digest);
-  if (!files.ok()) {
-    Log(LogLevel::kError, files.status().message());
-    return kExitFailed;
-  }
-  return HostsLauncher(std::move(plan), *std::move(files), std::move(digest)).Run();
+  const std::vector<int> numbers = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+  absl::StatusOr<std::unique_ptr<SignalSource>> signals = SignalSource::Create(numbers);
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : numbers) sigaddset(&set, number);
+  sigaddset(&set, SIGCHLD);
+  UniqueFd front = OpenPidfd(getpid());
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  const pid_t child = signals.ok() && front.valid() ? fork() : -1;
+  if (child > 0) return Accompany(child, set);
+  if (child == 0) setsid();  // signals of the terminal come through the parent only
+  const absl::Status error = signals.ok() ? ErrnoStatus(errno, "fork") : signals.status();
+  const absl::StatusOr<int> code =
+      child == 0 ? Run(std::move(plan), *std::move(signals), std::move(front)) : absl::StatusOr<int>(error);
+  if (code.ok()) return *code;
+  Log(LogLevel::kError, code.status().message());
+  return kExitFailed;
 }
 
 }  // namespace ddprun::launcher

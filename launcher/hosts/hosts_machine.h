@@ -3,134 +3,131 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/steady_time.h"
-#include "launcher/config/host_spec.h"
 #include "launcher/hosts/hosts_plan.h"
 #include "launcher/hosts/node_comparison.h"
 #include "proto/hosts.pb.h"
 
 namespace ddprun::launcher {
 
-// Actions that a HostsMachine requests from its shell.
-namespace hosts_effect {
-struct Send {
-  size_t host;
-  hosts::v1::HostCommand command;
+// Actions that a HostsMachine requests. They must not call the machine.
+class HostsShell {
+ public:
+  virtual ~HostsShell() = default;
+  // Again, if that was done before.
+  virtual void Connect(size_t host) = 0;
+  virtual void Send(size_t host, const hosts::v1::HostCommand& command) = 0;
+  virtual void Print(LogLevel level, const std::string& text) = 0;
+  // Text for standard output or error.
+  virtual void Show(bool is_stderr, const std::string& text) = 0;
+  // Output of a host's launcher, whose lines get the host's name. Absent data: its last line ends here.
+  virtual void ShowOutput(size_t host, bool is_stderr, std::optional<std::string> data) = 0;
+  // Ends this process once everything is shown. The agents end with their connections.
+  virtual void Exit(int code) = 0;
 };
-struct Print {
-  LogLevel level;
-  std::string text;
-};
-// Whole lines for this process's own standard output or error.
-struct Show {
-  bool is_stderr;
-  std::string text;
-};
-// Connect to the host again. Its earlier connection is of no more use.
-struct Connect {
-  size_t host;
-};
-// End this process. The agents end with their connections, and stop what they have started (unless it is detached).
-struct Exit {
-  int code;
-};
-}  // namespace hosts_effect
-
-using HostsEffect = std::variant<hosts_effect::Send, hosts_effect::Print, hosts_effect::Show, hosts_effect::Connect,
-                                 hosts_effect::Exit>;
-using HostsEffects = std::vector<HostsEffect>;
 
 // PURE. Starts a job on several hosts and follows it to its end: prepares the hosts, compares them, finds an address of
-// the first at which all others reach it, and starts a launcher on each. With `may_reconnect`, it connects again to a
-// host that is lost later, as long as the job runs: its launcher is found there, or another is started. Every function
-// appends to `effects`; after an Exit nothing else may be called.
+// the first at which all others reach it, starts a launcher on each, and shows its output. A lost connection changes
+// nothing on the host: it is made again, and the output continues where it was. If the launcher there is gone, the host
+// gets another one if the job allows for that. After Exit nothing may be called.
+//
+//   kConnecting -> kReady -> kProbing -> kReady -> kStarting -> kRunning -> kEnded      any -> kGone
+//     ^    |                                           |            |^
+//     |    +--- its launcher is there -----------------|------------||
+//     +- kLost <------------------- no connection, or silence -------+
 class HostsMachine {
  public:
-  HostsMachine(HostsPlan plan, SteadyTime now);
+  HostsMachine(HostsPlan plan, HostsShell* shell, SteadyTime now);
 
+  // Connects to all hosts.
+  void Start();
   // The agent of a host runs.
-  void OnConnected(size_t host, SteadyTime now, HostsEffects* effects);
-  // Bytes went to the host or came from it; it is not stuck.
-  void OnSignOfLife(size_t host, SteadyTime now) { hosts_[host].heard = now; }
-  void OnReport(size_t host, const hosts::v1::HostReport& report, SteadyTime now, absl::Time wall_time,
-                HostsEffects* effects);
+  void OnConnected(size_t host, SteadyTime now);
+  // The copy of the program makes progress.
+  void OnCopying(size_t host, SteadyTime now) { hosts_[host].heard = now; }
+  void OnReport(size_t host, const hosts::v1::HostReport& report, SteadyTime now, absl::Time wall_time);
   // The connection has ended, `reason` says why in one line.
-  void OnLost(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
-  void OnSignal(int number, SteadyTime now, HostsEffects* effects);
+  void OnLost(size_t host, const std::string& reason, SteadyTime now);
+  void OnSignal(int number);
+  // `blocked`: standard output does not take what is shown, so the hosts keep their output.
+  void OnOutputBlocked(bool blocked);
 
   SteadyTime NextDeadline() const;
-  void OnDeadline(SteadyTime now, HostsEffects* effects);
+  void OnDeadline(SteadyTime now);
 
  private:
   enum class State {
-    kConnecting,
-    kPreparing,
-    kReady,
-    kListening,  // asked to listen
-    kReaching,   // asked to connect to the first host
-    kRunning,
-    kLost,          // was running; to be connected to again
-    kReconnecting,  // ssh runs again
-    kReturning,     // its agent prepares
-    kEnded,
-    kGone,  // can't take part, or was lost for good
+    kConnecting,  // until the agent has answered to Prepare
+    kReady,       // for a launcher
+    kProbing,     // listens, or connects to the first host
+    kStarting,    // a launcher
+    kRunning,     // its launcher is followed
+    kLost,        // to be connected to at retry_at
+    kEnded,       // its launcher has ended; of a detached job: it runs
+    kGone,        // can't take part, or was lost for good
   };
   struct Host {
     HostSpec spec;
     State state = State::kConnecting;
     int node_rank = 0;
-    SteadyTime retry_at;  // kLost
-    SteadyTime returned;
-    absl::Duration backoff;
-    std::string complaint;      // why its agent could not start a launcher again
+    bool launched = false;      // has had a launcher
     bool has_launcher = false;  // as far as we know
-    SteadyTime heard;
-    SteadyTime asked;  // Prepare was sent
+    bool prepares = false;      // Prepare was sent
+    SteadyTime heard, asked, retry_at;
+    std::string complaint;  // the last one printed since it was lost
     HostReading reading;
     std::vector<std::string> errors;     // of Reached
-    std::array<std::string, 2> partial;  // the unfinished lines of stdout and stderr
+    std::array<int64_t, 2> positions{};  // in its launcher's stdout and stderr
     std::optional<int> code;
     std::optional<hosts::v1::JobFailure> failure;
-    std::string output;  // of a detached launcher
+    std::string output;  // folder of a detached launcher
   };
 
-  size_t Count(State state) const;
-  bool IsWaiting(const Host& host) const;
+  int Count(State state) const;
+  int Running() const { return Count(State::kRunning) + Count(State::kStarting); }
+  // Its launcher is, or may be, out of reach.
+  static bool IsAway(const Host& host);
+  bool MayConnectAgain() const;
   std::vector<size_t> TakingPart() const;
-  void Fail(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
-  void Proceed(SteadyTime now, HostsEffects* effects);
-  void Compare(SteadyTime now, HostsEffects* effects);
-  void AskToReach(const hosts::v1::HostReport::Listening& listening, SteadyTime now, HostsEffects* effects);
-  void ChooseAddress(HostsEffects* effects);
-  void StartAll(const std::string& endpoint, HostsEffects* effects);
-  void Start(size_t host, HostsEffects* effects);
-  // A lost host.
-  bool MayReconnect() const;
-  void FailOrLose(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
-  void Lose(size_t host, const std::string& reason, SteadyTime now, HostsEffects* effects);
-  void Return(size_t host, SteadyTime now, HostsEffects* effects);
-  void GiveUpLost();
-  bool IsLost(const Host& host) const;
-  void EndLines(Host& host, HostsEffects* effects);
-  void Show(Host& host, bool is_stderr, const std::string& data, HostsEffects* effects);
-  void CheckEnd(SteadyTime now, HostsEffects* effects);
-  void TellDetached(HostsEffects* effects) const;
+  void Print(LogLevel level, const Host& host, const std::string& text);
+  void Proceed();
+  void AskToListen();
+  void AskToReach(const hosts::v1::HostReport::Listening& listening);
+  void ChooseAddress();
+  void StartAll(const std::string& endpoint);
+  void StartOn(size_t host);
+  void StartAgain(size_t host);
+  void OnFollowing(size_t host, const std::string& folder);
+  // The host is connected to again if it has a launcher, else it is gone.
+  void Lose(size_t host, const std::string& reason);
+  void Fail(size_t host, const std::string& reason);
+  void EndOutput(size_t host);
+  void SendToRunning(const hosts::v1::HostCommand& command);
+  void Signal(int number);
+  void Ping();
+  void CheckEnd();
+  std::string DetachedText() const;
   // Shows how the job failed, once for all hosts.
-  void Exit(int code, HostsEffects* effects) const;
-  void GiveUp(const std::string& why, HostsEffects* effects) const;
+  void Exit(int code);
+  void GiveUp(const std::string& why);
 
   const HostsPlan plan_;
+  HostsShell* const shell_;
+  SteadyTime now_;  // of the current call
   std::vector<Host> hosts_;
   hosts::v1::HostReport::Listening listening_;
   std::string endpoint_;
   bool started_ = false;
+  bool exited_ = false;
+  bool holds_output_ = false;
   int signals_ = 0;
   SteadyTime next_ping_;
   SteadyTime all_lost_until_ = SteadyTime::InfiniteFuture();

@@ -5,8 +5,10 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -16,10 +18,16 @@
 namespace ddprun::launcher {
 namespace {
 
+// Environment variables that every host gets from this one, if they are set here: names, or beginnings of names before
+// a '*'. --env adds to them.
+constexpr char kPassedVariables[] =
+    "PATH LD_LIBRARY_PATH VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV LANG LC_* TZ PYTHON* TORCH* PYTORCH* NCCL_* "
+    "GLOO_* UCX_* FI_* OMP_* MKL_* KMP_* TRITON_* HF_* TRANSFORMERS_* WANDB_* TOKENIZERS_* LOGLEVEL";
 // Flags of --hosts itself, which the launchers on the hosts don't get.
 constexpr absl::string_view kOwnFlags[] = {"hosts", "env", "detach", "show-config"};
 // Flags that say which node a launcher is: every host gets its own.
 constexpr absl::string_view kNodeFlags[] = {"standalone", "node-rank", "master-addr", "local-addr"};
+constexpr size_t kMaxFileName = 240;
 constexpr char kLinePrefix[] = "[${rank}]: ";
 
 template <typename Words>
@@ -45,7 +53,7 @@ absl::StatusOr<std::map<std::string, std::string>> PassedVariables(const std::ve
     }
     return found;
   };
-  for (const char* pattern : kPassedVariables) take(pattern);
+  for (const absl::string_view pattern : absl::StrSplit(kPassedVariables, ' ')) take(pattern);
   for (const std::string& word : asked) {
     if (const size_t equals = word.find('='); equals != std::string::npos) {
       passed[word.substr(0, equals)] = word.substr(equals + 1);
@@ -54,6 +62,20 @@ absl::StatusOr<std::map<std::string, std::string>> PassedVariables(const std::ve
     }
   }
   return passed;
+}
+
+// A file's name for any text; other texts have other names.
+absl::StatusOr<std::string> FileNameOf(absl::string_view text) {
+  std::string name;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(c) || absl::StrContains("-_.,:@=+", c)) {
+      name.push_back(c);
+    } else {
+      absl::StrAppendFormat(&name, "%%%02X", static_cast<unsigned char>(c));
+    }
+  }
+  if (name != "." && name != ".." && !name.empty() && name.size() <= kMaxFileName) return name;
+  return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " can't be the name of a folder: choose another one"));
 }
 
 absl::Status CheckFlags(const ParsedOptions& parsed, int hosts) {
@@ -67,7 +89,7 @@ absl::Status CheckFlags(const ParsedOptions& parsed, int hosts) {
     return absl::InvalidArgumentError(absl::StrCat(origins.Of("nnodes"), ", but --hosts names ", hosts,
                                                    ": leave --nnodes out, or make its maximum ", hosts));
   }
-  if (options.script.front() == "-") {
+  if (!options.script.empty() && options.script.front() == "-") {
     return absl::InvalidArgumentError("--hosts can't send a script from standard input: give a file");
   }
   return absl::OkStatus();
@@ -87,8 +109,7 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   plan.ports = options.port_range;
   plan.job_id = options.rdzv_id.value_or(input.random_job_id);
   plan.detach = options.detach;
-  plan.may_reconnect = !plan.detach && (config.settings.max_restarts() > 0 || plan.min_nodes < count);
-  plan.session = std::move(input.random_session);
+  plan.may_restart = config.settings.max_restarts() > 0 || plan.min_nodes < count;
   plan.time_zone = input.time_zone;
   plan.stop_patience = config.shutdown_timeout + absl::Seconds(15);
   for (const auto& [flag, value] : given) {
@@ -100,7 +121,18 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   }
   plan.script = options.script;
 
+  const absl::StatusOr<std::string> job = FileNameOf(plan.job_id);
+  if (!job.ok()) return absl::InvalidArgumentError(absl::StrCat(origins.Of("rdzv-id"), ": ", job.status().message()));
+  plan.job_folder = *job;
+  for (const HostSpec& host : plan.hosts) {
+    const absl::StatusOr<std::string> name = FileNameOf(host.name);
+    if (!name.ok()) return absl::InvalidArgumentError(absl::StrCat("--hosts: ", name.status().message()));
+    plan.folders.push_back(absl::StrCat(*job, "/", *name));
+  }
+
   hosts::v1::HostCommand::Prepare& prepare = plan.prepare;
+  if (plan.follows()) return plan;
+  prepare.set_token(std::move(input.random_start));
   prepare.set_folder(input.folder);
   prepare.set_python(input.python);
   prepare.set_program(!config.command.python);

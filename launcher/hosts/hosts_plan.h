@@ -16,53 +16,27 @@
 // PURE. The command line of `ddprun --hosts` as a task.
 namespace ddprun::launcher {
 
-// Environment variables that every host gets from this one, if they are set here: names, or beginnings of names before
-// a '*'. --env adds to them.
-inline constexpr const char* kPassedVariables[] = {
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "LANG",
-    "LC_*",
-    "TZ",
-    "PYTHON*",
-    "TORCH*",
-    "PYTORCH*",
-    "NCCL_*",
-    "GLOO_*",
-    "UCX_*",
-    "FI_*",
-    "OMP_*",
-    "MKL_*",
-    "KMP_*",
-    "TRITON_*",
-    "HF_*",
-    "TRANSFORMERS_*",
-    "WANDB_*",
-    "TOKENIZERS_*",
-    "LOGLEVEL",
-};
-
 // The task of `ddprun --hosts`.
 struct HostsPlan {
   std::vector<HostSpec> hosts;
+  std::vector<std::string> folders;         // of the job, on each host: Prepare.job
   int min_nodes = 1;                        // with fewer hosts the job can't run
-  hosts::v1::HostCommand::Prepare prepare;  // the same for all hosts
+  hosts::v1::HostCommand::Prepare prepare;  // the same for all hosts, but for the folder
   std::vector<std::string> flags;           // of the launcher on each host
-  std::vector<std::string> script;          // with its arguments
+  std::vector<std::string> script;          // with its arguments; empty: the job runs already and is to be followed
   bool has_endpoint = false;                // `flags` name the rendezvous server
   bool has_node_count = false;              // `flags` have --nnodes
   std::optional<PortRange> ports;
   std::string job_id;
+  std::string job_folder;  // name of the folder of the job that has `folders`
   bool detach = false;
-  bool may_reconnect = false;                        // the job can do without a host for a while
-  std::string session;                               // a random word
+  bool may_restart = false;                          // a host that has lost its launcher may get another one
   absl::TimeZone time_zone;                          // of the user
   std::string token;                                 // of the rendezvous server
   std::string token_file;                            // with `detach`: which has it, for ddprunctl
   absl::Duration stop_patience = absl::Seconds(45);  // until the rest of a job that has failed is stopped
+
+  bool follows() const { return script.empty(); }
 };
 
 // Facts of this host that a plan uses.
@@ -72,7 +46,7 @@ struct HostsInput {
   std::vector<std::string> environment;  // "NAME=VALUE" each
   std::string python;                    // interpreter of this host; empty: the workers are programs
   absl::TimeZone time_zone;
-  std::string random_job_id, random_token, random_session;
+  std::string random_job_id, random_token, random_start;
 };
 
 // The plan of a command line with --hosts. `config` is that of a job of one node with the same flags. InvalidArgument:

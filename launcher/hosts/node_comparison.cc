@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -21,7 +23,7 @@ constexpr absl::Duration kClockTolerance = absl::Seconds(1);
 constexpr int64_t kLowShm = 64 << 20;  // Docker's default: too little for NCCL and DataLoader workers
 constexpr int64_t kLowTmp = 1 << 20;
 constexpr size_t kMaxColumn = 40;
-constexpr size_t kMaxHosts = 8;  // shown in the table
+constexpr size_t kMaxColumns = 9;  // of the table, the first of which names the rows
 
 std::string BytesText(int64_t bytes) {
   if (bytes < 0) return "unlimited";
@@ -32,9 +34,10 @@ std::string BytesText(int64_t bytes) {
 std::string CountText(int64_t count) { return count < 0 ? "unlimited" : absl::StrCat(count); }
 
 // A row of the table. Hosts with equal texts are equal in this respect.
+using TextOf = std::function<std::string(const HostReading&)>;
 struct Row {
   const char* name;
-  std::function<std::string(const HostReading&)> text;
+  TextOf text;
 };
 
 std::string OrNone(const std::string& text) { return text.empty() ? "none" : OneLine(text, kMaxColumn); }
@@ -78,85 +81,61 @@ std::vector<Row> Rows(const std::vector<HostReading>& hosts) {
   return rows;
 }
 
-// The value of most hosts; among equals, that of the first.
-std::string Common(const std::vector<std::string>& values) {
-  std::map<std::string, int> counts;
-  for (const std::string& value : values) ++counts[value];
-  return *std::max_element(values.begin(), values.end(),
-                           [&](const auto& a, const auto& b) { return counts[a] < counts[b]; });
-}
-
-template <typename Text>
-std::vector<std::string> TextsOf(const std::vector<HostReading>& hosts, const Text& text) {
+std::vector<std::string> TextsOf(const std::vector<HostReading>& hosts, const TextOf& text) {
   std::vector<std::string> texts;
   for (const HostReading& host : hosts) texts.push_back(text(host));
   return texts;
 }
 
-bool Differ(const std::vector<std::string>& texts) {
-  return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts.front(); });
+// The rows that differ. Hosts that have the same values in all of them share a column.
+std::string Table(const std::vector<HostReading>& hosts) {
+  std::vector<std::vector<std::string>> columns = {{"host"}}, names = {{}};
+  std::vector<std::vector<std::string>> by_host(hosts.size());
+  for (const Row& row : Rows(hosts)) {
+    const std::vector<std::string> texts = TextsOf(hosts, row.text);
+    if (std::set<std::string>(texts.begin(), texts.end()).size() < 2) continue;
+    columns[0].push_back(row.name);
+    for (size_t i = 0; i < hosts.size(); ++i) by_host[i].push_back(texts[i]);
+  }
+  if (columns[0].size() == 1) return "";
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    by_host[i].insert(by_host[i].begin(), "");
+    const size_t same = std::find(columns.begin(), columns.end(), by_host[i]) - columns.begin();
+    if (same == columns.size()) {
+      columns.push_back(by_host[i]);
+      names.emplace_back();
+    }
+    names[same].push_back(hosts[i].name);
+  }
+  columns.resize(std::min(columns.size(), kMaxColumns));
+  std::vector<std::string> lines(columns[0].size());
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (c > 0) {
+      columns[c][0] = names[c].size() <= 3 ? absl::StrJoin(names[c], ",")
+                                           : absl::StrCat(names[c].front(), " and ", names[c].size() - 1, " more");
+    }
+    size_t width = 0;
+    for (const std::string& cell : columns[c]) width = std::max(width, cell.size());
+    for (size_t row = 0; row < lines.size(); ++row)
+      absl::StrAppendFormat(&lines[row], "  %-*s", width, columns[c][row]);
+  }
+  std::string out;
+  for (const std::string& line : lines) absl::StrAppend(&out, absl::StripTrailingAsciiWhitespace(line), "\n");
+  return out;
 }
 
-class Table {
- public:
-  explicit Table(const std::vector<HostReading>& hosts) : hosts_(hosts) {}
-
-  void Add(const std::string& name, const std::vector<std::string>& texts) { lines_.push_back({name, texts}); }
-
-  // Hosts that have the same values in all rows share a column.
-  std::string Text() const {
-    if (lines_.empty()) return "";
-    std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> columns;  // values, host names
-    for (size_t i = 0; i < hosts_.size(); ++i) {
-      std::vector<std::string> values;
-      for (const auto& [name, texts] : lines_) values.push_back(texts[i]);
-      const auto same = std::find_if(columns.begin(), columns.end(), [&](const auto& c) { return c.first == values; });
-      if (same != columns.end()) {
-        same->second.push_back(hosts_[i].name);
-      } else {
-        columns.push_back({values, {hosts_[i].name}});
-      }
-    }
-    std::vector<std::vector<std::string>> cells = {{"host"}};
-    for (const auto& line : lines_) cells.push_back({line.first});
-    for (size_t c = 0; c < std::min(columns.size(), kMaxHosts); ++c) {
-      const auto& [values, names] = columns[c];
-      cells[0].push_back(names.size() <= 3 ? absl::StrJoin(names, ",")
-                                           : absl::StrCat(names.front(), " and ", names.size() - 1, " more"));
-      for (size_t row = 0; row < values.size(); ++row) cells[row + 1].push_back(values[row]);
-    }
-    return Aligned(cells);
-  }
-
- private:
-  static std::string Aligned(const std::vector<std::vector<std::string>>& cells) {
-    std::vector<size_t> widths(cells.front().size());
-    for (const auto& row : cells) {
-      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    }
-    std::string out;
-    for (const auto& row : cells) {
-      std::string line;
-      for (size_t i = 0; i < row.size(); ++i) absl::StrAppendFormat(&line, "  %-*s", widths[i], row[i]);
-      while (line.back() == ' ') line.pop_back();
-      absl::StrAppend(&out, line, "\n");
-    }
-    return out;
-  }
-
-  const std::vector<HostReading>& hosts_;
-  std::vector<std::pair<std::string, std::vector<std::string>>> lines_;
-};
-
-// A line for each host whose value is not the common one. `line` makes it of the host, its value and the common one.
-template <typename Text, typename Line>
-void NameOddOnes(const std::vector<HostReading>& hosts, const Text& text, const Line& line,
+// A line for each host whose value is not that of most hosts; among equals, that of the first. `line` makes it of the
+// host, its value and a host with the common one.
+void NameOddOnes(const std::vector<HostReading>& hosts, const TextOf& text,
+                 const std::function<std::string(const HostReading&, const HostReading&)>& line,
                  std::vector<std::string>* lines) {
   const std::vector<std::string> texts = TextsOf(hosts, text);
-  const std::string common = Common(texts);
-  const auto owner = static_cast<size_t>(std::find(texts.begin(), texts.end(), common) - texts.begin());
+  std::map<std::string, int> counts;
+  for (const std::string& value : texts) ++counts[value];
+  const auto common =
+      std::max_element(texts.begin(), texts.end(), [&](const auto& a, const auto& b) { return counts[a] < counts[b]; });
   for (size_t i = 0; i < hosts.size(); ++i) {
-    if (texts[i] != common) lines->push_back(line(hosts[i].name, texts[i], hosts[owner].name, common));
+    if (texts[i] != *common) lines->push_back(line(hosts[i], hosts[common - texts.begin()]));
   }
 }
 
@@ -165,29 +144,22 @@ void NameOddOnes(const std::vector<HostReading>& hosts, const Text& text, const 
 NodeComparison CompareNodes(const std::vector<HostReading>& hosts) {
   NodeComparison result;
   if (hosts.empty()) return result;
-  Table table(hosts);
-  for (const Row& row : Rows(hosts)) {
-    const std::vector<std::string> texts = TextsOf(hosts, row.text);
-    if (Differ(texts)) table.Add(row.name, texts);
-  }
-  result.table = table.Text();
-
-  const auto differs = [](const char* what, const char* remedy) {
-    return [what, remedy](const std::string& host, const std::string& has, const std::string& other,
-                          const std::string& common) {
-      return absl::StrCat(host, " has ", what, " ", OrNone(has), ", ", other, " has ", OrNone(common), ": ", remedy);
+  result.table = Table(hosts);
+  const TextOf torch = [](const HostReading& h) { return OrNone(h.facts.torch()); };
+  const TextOf python = [](const HostReading& h) { return OrNone(Series(h.facts.python())); };
+  const auto differs = [](const char* what, const TextOf& text, const char* remedy) {
+    return [=](const HostReading& host, const HostReading& other) {
+      return absl::StrCat(host.name, " has ", what, " ", text(host), ", ", other.name, " has ", text(other), ": ",
+                          remedy);
     };
   };
-  NameOddOnes(
-      hosts, [](const HostReading& h) { return h.facts.torch(); },
-      differs("torch", "install the same version on all hosts"), &result.errors);
-  NameOddOnes(
-      hosts, [](const HostReading& h) { return Series(h.facts.python()); },
-      differs("Python", "use the same environment on all hosts, or set PYTHON_EXEC"), &result.errors);
+  NameOddOnes(hosts, torch, differs("torch", torch, "install the same version on all hosts"), &result.errors);
+  NameOddOnes(hosts, python, differs("Python", python, "use the same environment on all hosts, or set PYTHON_EXEC"),
+              &result.errors);
   NameOddOnes(
       hosts, [](const HostReading& h) { return absl::StrCat(h.facts.script_hash()); },
-      [](const std::string& host, const std::string&, const std::string& other, const std::string&) {
-        return absl::StrCat("the script on ", host, " is not that of ", other, ": copy it again");
+      [](const HostReading& host, const HostReading& other) {
+        return absl::StrCat("the script on ", host.name, " is not that of ", other.name, ": copy it again");
       },
       &result.warnings);
   for (const HostReading& host : hosts) {

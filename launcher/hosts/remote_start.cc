@@ -12,22 +12,32 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxReasonBytes = 300;
-constexpr char kOn[] = "DDPRUN on ";
-constexpr char kSend[] = "DDPRUN send ";
-constexpr char kRun[] = "DDPRUN run";
 constexpr int kSshFailed = 255;
 constexpr int kCopyFailed = 97;  // of the command below
+constexpr size_t kLengthBytes = 4;
+constexpr size_t kMaxFrameBytes = 64 << 20;
+
+// Removes old files from the cache in the background: copies of the program that no keeper and no start has touched for
+// 30 days, folders of jobs after 90 days, tokens after a year.
+constexpr char kTidy[] =
+    "(cd \"${XDG_CACHE_HOME:-$HOME/.cache}/ddprun\" && "
+    "find . -maxdepth 1 -type d -name \"[0-9]*-????????????????\" -mtime +30 -exec rm -rf {} + ; "
+    "find jobs -mindepth 2 -maxdepth 2 -type d -mtime +90 -exec rm -rf {} + ; "
+    "find jobs -mindepth 2 -maxdepth 2 -type f -name \"token-*\" -mtime +365 -exec rm -f {} + ; "
+    "find jobs -mindepth 1 -maxdepth 1 -type d -empty -mtime +1 -exec rmdir {} + ) </dev/null >/dev/null 2>&1 &";
 
 // For /bin/sh on any system. One line without single quotes, '!' and backslashes, which login shells treat in different
-// ways. A file appears under its name only when it is complete, so that several hosts may share the folder.
+// ways. A file appears under its name only when it is complete, so that several hosts may share the folder; after a
+// crash of the host it may be empty. The program runs with the umask of the login session.
 constexpr char kScript[] =
-    "umask 077; echo DDPRUN on $(uname -s) $(uname -m); "
-    "f=\"${XDG_CACHE_HOME:-$HOME/.cache}/ddprun/DIGEST\"; "
-    "touch -c \"$f\" 2>/dev/null; test -x \"$f/ddprun\" || for n in FILES; do "
-    "mkdir -p \"$f\" || exit 97; t=\"$f/.$$\"; b=${n#*:}; n=${n%%:*}; echo DDPRUN send $n; "
+    "m=$(umask); umask 077; echo DDPRUN on $(uname -s) $(uname -m); "
+    "f=\"${XDG_CACHE_HOME:-$HOME/.cache}/ddprun/DIGEST\"; touch -c \"$f\" 2>/dev/null; TIDY "
+    "for n in FILES; do b=${n#*:}; n=${n%%:*}; "
+    "test -f \"$f/$n\" && test $(wc -c <\"$f/$n\") -eq $b && continue; "
+    "mkdir -p \"$f\" || exit 97; t=\"$f/.$$\"; echo DDPRUN send $n; "
     "head -c $b >\"$t\" && test $(wc -c <\"$t\") -eq $b && chmod 700 \"$t\" && mv -f \"$t\" \"$f/$n\" || "
     "{ rm -f \"$t\"; exit 97; }; done; "
-    "echo DDPRUN run; exec \"$f/ddprun\" AGENT";
+    "umask $m; echo DDPRUN run; exec \"$f/ddprun\" AGENT";
 
 // The last line that says something, as ssh and the shell write theirs.
 std::string LastLine(absl::string_view text) {
@@ -106,7 +116,7 @@ std::vector<std::string> SshArguments(const std::string& host, const std::string
   std::string names;
   for (const ProgramFile& file : files) absl::StrAppend(&names, names.empty() ? "" : " ", file.name, ":", file.bytes);
   const std::string script =
-      absl::StrReplaceAll(kScript, {{"DIGEST", digest}, {"FILES", names}, {"AGENT", kAgentArgument}});
+      absl::StrReplaceAll(kScript, {{"TIDY", kTidy}, {"DIGEST", digest}, {"FILES", names}, {"AGENT", kAgentArgument}});
   return {"ssh",
           "-T",
           "-oBatchMode=yes",  // no questions: several hosts would ask at once
@@ -116,14 +126,6 @@ std::vector<std::string> SshArguments(const std::string& host, const std::string
           "--",
           host,
           absl::StrCat("exec /bin/sh -c '", script, "'")};
-}
-
-RemoteLine ParseRemoteLine(absl::string_view line) {
-  line = absl::StripTrailingAsciiWhitespace(line);
-  if (line == kRun) return {RemoteLine::Kind::kRun, ""};
-  if (absl::ConsumePrefix(&line, kOn)) return {RemoteLine::Kind::kOn, std::string(line)};
-  if (absl::ConsumePrefix(&line, kSend)) return {RemoteLine::Kind::kSend, std::string(line)};
-  return {};
 }
 
 std::string ExplainSshEnd(StartStage stage, int exit_code, absl::string_view stderr_text, absl::string_view host) {
@@ -137,6 +139,24 @@ std::string ExplainSshEnd(StartStage stage, int exit_code, absl::string_view std
   }
   if (stage == StartStage::kExecuting && exit_code != kSshFailed) return ExplainExecution(exit_code, stderr_text);
   return absl::StrCat("its ssh connection was lost", last.empty() ? "" : ": ", last);
+}
+
+void AppendFrame(const google::protobuf::MessageLite& message, std::string* bytes) {
+  const size_t size = message.ByteSizeLong();
+  for (int shift = 24; shift >= 0; shift -= 8) bytes->push_back(static_cast<char>(size >> shift));
+  message.AppendToString(bytes);
+}
+
+bool TakeFrame(std::string* bytes, google::protobuf::MessageLite* message, bool* error) {
+  size_t size = 0;
+  for (size_t i = 0; i < kLengthBytes && bytes->size() >= kLengthBytes; ++i) {
+    size = size << 8 | static_cast<uint8_t>((*bytes)[i]);
+  }
+  if (size > kMaxFrameBytes) *error = true;
+  if (*error || bytes->size() < kLengthBytes + size) return false;
+  *error = !message->ParseFromArray(bytes->data() + kLengthBytes, static_cast<int>(size));
+  bytes->erase(0, kLengthBytes + size);
+  return !*error;
 }
 
 }  // namespace ddprun::launcher

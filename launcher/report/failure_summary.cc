@@ -1,9 +1,12 @@
 #include "launcher/report/failure_summary.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/signal_name.h"
@@ -12,6 +15,7 @@
 #include "launcher/report/explain_end.h"
 #include "launcher/report/first_cause.h"
 #include "rendezvous/core/failure_text.h"
+#include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -108,18 +112,19 @@ bool IsFirstCause(const WorkerFailure& failure, const rendezvous::Verdict& verdi
          failure.host() == cause->host();
 }
 
-void AppendOthers(const FailureReport& report, absl::string_view thin, std::string* out) {
+void AppendOthers(const hosts::v1::JobFailure& job, absl::TimeZone time_zone, absl::string_view thin,
+                  std::string* out) {
   size_t shown = 0;
   size_t left_out = 0;
-  const bool has_cause = Classify({report.verdict.first_cause()}) < FailureClass::kPeerError;
-  for (const WorkerFailure& failure : report.others) {
-    if (IsFirstCause(failure, report.verdict)) continue;
+  const bool has_cause = Classify({job.verdict().first_cause()}) < FailureClass::kPeerError;
+  for (const WorkerFailure& failure : job.others()) {
+    if (IsFirstCause(failure, job.verdict())) continue;
     if (shown == kMaxOthers) {
       ++left_out;
       continue;
     }
     if (shown == 0) absl::StrAppend(out, thin, "Other Failures:\n");
-    AppendFailure(++shown, failure, /*whole=*/false, report.time_zone, out);
+    AppendFailure(++shown, failure, /*whole=*/false, time_zone, out);
     if (has_cause && Classify({failure}) == FailureClass::kPeerError)
       AppendField("cause", "consequence: lost its peers", out);
   }
@@ -128,26 +133,54 @@ void AppendOthers(const FailureReport& report, absl::string_view thin, std::stri
 
 }  // namespace
 
-std::string FailureSummary(const FailureReport& report) {
-  const rendezvous::Verdict& verdict = report.verdict;
+std::string FailureSummary(const hosts::v1::JobFailure& failure, absl::TimeZone time_zone) {
+  const rendezvous::Verdict& verdict = failure.verdict();
   if (verdict.succeeded()) return "";
   const std::string thick = std::string(kFrameWidth, '=') + "\n";
   const std::string thin = std::string(kFrameWidth, '-') + "\n";
-  std::string out = absl::StrCat(thick, OneLine(report.entrypoint, kMaxTextBytes), " FAILED\n");
+  std::string out = absl::StrCat(thick, OneLine(failure.entrypoint(), kMaxTextBytes), " FAILED\n");
   if (!verdict.reason().empty()) absl::StrAppend(&out, Wrap(OneLine(verdict.reason(), kMaxTextBytes), 0, ""), "\n");
   const bool worker_failed = verdict.has_first_cause() && verdict.first_cause().rank() >= 0;
-  if (worker_failed && !report.interpreter.empty()) {
-    absl::StrAppend(&out, "Python: ", OneLine(report.interpreter, kMaxTextBytes), "\n");
+  if (worker_failed && !failure.interpreter().empty()) {
+    absl::StrAppend(&out, "Python: ", OneLine(failure.interpreter(), kMaxTextBytes), "\n");
   }
-  if (!report.hint.empty()) {
-    absl::StrAppend(&out, Wrap(absl::StrCat("Hint: ", OneLine(report.hint, kMaxTextBytes)), 0, ""), "\n");
+  if (!failure.hint().empty()) {
+    absl::StrAppend(&out, Wrap(absl::StrCat("Hint: ", OneLine(failure.hint(), kMaxTextBytes)), 0, ""), "\n");
   }
   if (verdict.has_first_cause()) {
     absl::StrAppend(&out, thin, "Root Cause (first observed failure):\n");
-    AppendFailure(0, verdict.first_cause(), /*whole=*/true, report.time_zone, &out);
+    AppendFailure(0, verdict.first_cause(), /*whole=*/true, time_zone, &out);
   }
-  AppendOthers(report, thin, &out);
+  AppendOthers(failure, time_zone, thin, &out);
   absl::StrAppend(&out, thick);
+  return out;
+}
+
+std::string FailureSummary(const std::vector<HostFailure>& hosts, absl::TimeZone time_zone) {
+  struct Group {
+    std::vector<std::string> names;
+    hosts::v1::JobFailure failure;
+  };
+  std::vector<Group> groups;
+  for (const auto& [name, host, failure] : hosts) {
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const Group& g) { return g.failure.verdict() == failure.verdict(); });
+    if (group == groups.end()) {
+      groups.push_back({{name}, failure});
+      continue;
+    }
+    group->names.push_back(name);
+    group->failure.mutable_others()->MergeFrom(failure.others());
+    // The advice of the host that failed is the best.
+    const bool failed_here = host == failure.verdict().first_cause().host();
+    if (failed_here) group->failure.set_interpreter(failure.interpreter());
+    if (failed_here || group->failure.hint().empty()) group->failure.set_hint(failure.hint());
+  }
+  std::string out;
+  for (const Group& group : groups) {
+    if (groups.size() > 1) absl::StrAppend(&out, absl::StrJoin(group.names, ", "), ":\n");
+    absl::StrAppend(&out, FailureSummary(group.failure, time_zone));
+  }
   return out;
 }
 

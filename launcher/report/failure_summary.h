@@ -5,26 +5,24 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "rendezvous/core/messages.h"
+#include "proto/hosts.pb.h"
 
 namespace ddprun::launcher {
-
-// Input of FailureSummary.
-struct FailureReport {
-  std::string entrypoint;  // LaunchConfig's
-  rendezvous::Verdict verdict;
-  // Workers of this node that failed by themselves in the last round, in the order seen, without the first cause and
-  // without those that the launcher stopped.
-  std::vector<rendezvous::WorkerFailure> others;
-  absl::TimeZone time_zone;  // for the times shown
-  std::string interpreter;   // the Python that ran this node's workers; empty: they are programs
-  std::string hint;          // advice for the user; may be empty
-};
 
 // Returns the summary of a failed job in torchrun's format, so that people and scripts find what they look for: first
 // the first cause, identical at every launcher, then this node's other failures in brief. Ends with a newline; empty if
 // the job succeeded. Lines are at most 80 columns wide except for paths and tracebacks, which are not broken.
-std::string FailureSummary(const FailureReport& report);
+std::string FailureSummary(const hosts::v1::JobFailure& failure, absl::TimeZone time_zone);
+
+// A host and how its launcher saw the job fail.
+struct HostFailure {
+  std::string name;  // as the user calls it
+  std::string host;  // its own name
+  hosts::v1::JobFailure failure;
+};
+
+// Returns one summary for all hosts; hosts whose launchers received different verdicts get one each, under their names.
+std::string FailureSummary(const std::vector<HostFailure>& hosts, absl::TimeZone time_zone);
 
 }  // namespace ddprun::launcher
 

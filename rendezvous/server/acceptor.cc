@@ -114,6 +114,15 @@ absl::StatusOr<int> Acceptor::Listen(const Endpoint& address) {
   return listeners_.back().port;
 }
 
+int Acceptor::Adopt(int listener, int port) {
+  if (!listeners_.empty()) return port;
+  listeners_.emplace_back();
+  listeners_.back().fds = {listener};
+  listeners_.back().port = port;
+  listeners_.back().everywhere = true;
+  return port;
+}
+
 void Acceptor::Start(std::function<void(int fd)> take) {
   take_ = std::move(take);
   Watch(epoll_, EPOLL_CTL_ADD, wake_, EPOLLIN);

@@ -41,6 +41,9 @@ class Acceptor {
   // the same port. Errors: see Listen (listen.h).
   absl::StatusOr<int> Listen(const Endpoint& address);
 
+  // Takes over a socket that listens at this port at every address. Returns the port; no-op if that was done before.
+  int Adopt(int listener, int port);
+
   // Starts handing connections over, on the acceptor's thread: non-blocking descriptors, which then belong to `take`.
   // Call once.
   void Start(std::function<void(int fd)> take);

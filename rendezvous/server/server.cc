@@ -75,7 +75,8 @@ class Server::Impl {
 
   absl::Status Start(const std::vector<Endpoint>& listen) {
     for (const Endpoint& address : listen) {
-      const absl::StatusOr<int> port = acceptor_.Listen(address);
+      const absl::StatusOr<int> port =
+          options_.listener >= 0 ? acceptor_.Adopt(options_.listener, address.port) : acceptor_.Listen(address);
       if (!port.ok()) return port.status();
       addresses_.push_back(Endpoint{address.host, *port}.ToString());
       if (port_ == 0) port_ = *port;

@@ -20,6 +20,9 @@ struct ServerOptions {
   ConnectionLimits::Limits connections;
   // Epoch of the leader among several servers (LeaderView), which launchers receive; 0: the only server.
   int64_t epoch = 0;
+  // A socket that listens at all addresses of this host, non-blocking, which the server takes over instead of listening
+  // by itself; -1: none.
+  int listener = -1;
 };
 
 // Serves a Driver to launchers in other processes over gRPC (proto/rendezvous.proto), with the standard health and

@@ -1,10 +1,12 @@
 // `ddprun --hosts` over a real ssh to hosts with a real sshd each.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -110,7 +112,7 @@ class SshTest : public ::testing::Test {
     return pgrep.Out();
   }
   static int Launchers() {
-    Process pgrep({"/bin/sh", "-c", "pgrep -c -x ddprun"}, {{"PATH", kPath}});
+    Process pgrep({"/bin/sh", "-c", "pgrep -c -x \"ddprun|exe\""}, {{"PATH", kPath}});
     pgrep.Wait();
     return std::stoi(pgrep.Out());
   }
@@ -128,6 +130,14 @@ class SshTest : public ::testing::Test {
   static void KillAllOn(int host) {
     Shell(absl::StrCat("while pids=$(ip netns pids ", Hosts::Name(host),
                        ") && [ -n \"$pids\" ]; do kill -9 $pids 2>/dev/null || true; sleep 0.01; done"));
+  }
+  // Folders with the program.
+  std::vector<std::string> Copies(int host) const {
+    std::vector<std::string> copies;
+    for (const auto& entry : std::filesystem::directory_iterator(Cache(host) + "/ddprun")) {
+      if (entry.path().filename() != "jobs") copies.push_back(entry.path());
+    }
+    return copies;
   }
   std::string Cache(int host) const { return dir_.File(absl::StrCat("cache", host)); }
   std::string Gate() const { return dir_.File("gate"); }
@@ -148,7 +158,7 @@ TEST_F(SshTest, ThreeHosts_AreOneJob_AndTheProgramIsCopiedOnce) {
   Serve(2);
   Serve(3);
   Shell(absl::StrCat("mkdir -p ", Cache(2), "/ddprun/0.0.1-0123456789abcdef; cd ", Cache(2),
-                     "/ddprun/0.0.1-0123456789abcdef; touch -d '40 days ago' ddprun .used ."));
+                     "/ddprun/0.0.1-0123456789abcdef; touch ddprun; touch -d '40 days ago' ."));
   for (int run = 0; run < 2; ++run) {
     const std::unique_ptr<Process> ddprun = Start(With({"--hosts=node1:2,node2:3,node3:1"}));
     EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
@@ -162,8 +172,8 @@ TEST_F(SshTest, ThreeHosts_AreOneJob_AndTheProgramIsCopiedOnce) {
     EXPECT_EQ(Count(ddprun->Out(), "\n"), 6);
   }
   for (const int host : {2, 3}) {
-    const std::filesystem::directory_iterator copies(Cache(host) + "/ddprun");
-    EXPECT_EQ(std::distance(begin(copies), end(copies)), 1);
+    EXPECT_TRUE(Eventually([&] { return Copies(host).size() == 1; })) << "old ones are removed";
+    EXPECT_TRUE(std::filesystem::is_empty(Cache(host) + "/ddprun/jobs"));
   }
   EXPECT_TRUE(AllIsGone());
 }
@@ -209,15 +219,19 @@ TEST_F(SshTest, CtrlC_LetsTheWorkersOfAllHostsSave) {
 
 TEST_F(SshTest, KillOfTheFirstProcess_EndsAllHosts) {
   Serve(2);
-  for (const char* restarts : {"--max-restarts=0", "--max-restarts=1"}) {
-    const std::unique_ptr<Process> ddprun = Start(TickJob({restarts}));
+  // Workers that print all the time, too.
+  for (const char* chatter : {"", "while :; do echo chatter; done &"}) {
+    const std::unique_ptr<Process> ddprun =
+        Start({"--hosts=node1,node2", "--no-python", "sh", "-c",
+               absl::StrCat(chatter, " exec tests/testbin/tick ", dir_.File("ticks"), " ", Gate())});
     ASSERT_TRUE(BothTick()) << ddprun->Err();
     const absl::Time killed = absl::Now();
     ddprun->Signal(SIGKILL);
     EXPECT_EQ(ddprun->Wait(), 137);
     EXPECT_TRUE(AllIsGone());
-    // Not after the minute for which launchers wait for a lost connection.
+    // Not when the lease of a lost connection ends.
     EXPECT_LT(absl::Now() - killed, absl::Seconds(55));
+    EXPECT_TRUE(std::filesystem::is_empty(Cache(2) + "/ddprun/jobs"));
     std::filesystem::remove(dir_.File("ticks"));
   }
 }
@@ -232,30 +246,108 @@ TEST_F(SshTest, FailureOfAWorker_IsTheJobs) {
   EXPECT_TRUE(AllIsGone());
 }
 
-TEST_F(SshTest, Detached_GoesOnAlone_AndCanBeStopped) {
+TEST_F(SshTest, Detached_GoesOnAlone_AndCanBeFollowedAndStopped) {
   Serve(2);
-  const std::unique_ptr<Process> ddprun = Start(TickJob({"--detach", "--rdzv-id=night"}));
+  std::vector<std::string> arguments = {
+      "--hosts=node1,node2", "--shutdown-timeout=5", "--rdzv-id=ni/ght", "--detach", "--no-python", "sh", "-c"};
+  arguments.push_back(absl::StrCat("echo up; exec tests/testbin/tick ", dir_.File("ticks"), " ", Gate()));
+  const std::unique_ptr<Process> ddprun = Start(arguments);
   EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
-  EXPECT_THAT(ddprun->Out(), HasSubstr("Job night runs on 2 hosts"));
+  EXPECT_THAT(ddprun->Out(), HasSubstr("Job ni/ght runs on 2 hosts"));
   ASSERT_TRUE(BothTick());
   const auto command = [&](const std::string& verb) {
     const size_t begin = ddprun->Out().find("ddprunctl --server", ddprun->Out().find(verb));
     return ddprun->Out().substr(begin, ddprun->Out().find('\n', begin) - begin);
   };
-  // From another host of the user, with the token.
-  EXPECT_THAT(hosts_->Shell(3, absl::StrCat("ddprunctl/", command("To see it"))), HasSubstr("night"));
-  hosts_->Shell(3, absl::StrCat("ddprunctl/", command("To end it")));
+  EXPECT_THAT(Fault(TickJob({"--rdzv-id=ni/ght"})),
+              AllOf(HasSubstr("node1: another job with this id runs here: "), HasSubstr("node2: another job")));
+  // A follower that is killed changes nothing.
+  for (const bool killed : {true, false}) {
+    const std::unique_ptr<Process> follower = Start({"--hosts=node1,node2", "--rdzv-id=ni/ght"});
+    ASSERT_TRUE(follower->WaitForOut("[node2] [1]: up")) << follower->Err();
+    ASSERT_TRUE(follower->WaitForOut("[node1] [0]: up")) << follower->Err();
+    if (killed) {
+      follower->Signal(SIGKILL);
+      follower->Wait();
+      continue;
+    }
+    EXPECT_EQ(Ticking(), 2);
+    // From another host of the user, with the token.
+    EXPECT_THAT(hosts_->Shell(3, absl::StrCat("ddprunctl/", command("To see it"))), HasSubstr("ni/ght"));
+    hosts_->Shell(3, absl::StrCat("ddprunctl/", command("To end it")));
+    EXPECT_NE(follower->Wait(), 0);
+  }
+  EXPECT_TRUE(AllIsGone());
+  // Its end and its output are still there.
+  const std::unique_ptr<Process> late = Start({"--hosts=node2", "--rdzv-id=ni/ght"});
+  EXPECT_NE(late->Wait(), 0);
+  EXPECT_THAT(late->Out(), HasSubstr("[node2] [1]: up"));
+  EXPECT_THAT(Start({"--hosts=node2", "--rdzv-id=other"})->Wait(), 1);
+}
+
+TEST_F(SshTest, CutConnection_ChangesNothing_AndNoOutputIsLost) {
+  Serve(2);
+  const std::unique_ptr<Process> ddprun =
+      Start({"--hosts=node1,node2", "--no-python", "sh", "-c",
+             absl::StrCat("i=0; while [ ! -e ", Gate(), " ]; do echo line $i; i=$((i+1)); sleep 0.01; done; echo $i")});
+  for (int cut = 1; cut <= 2; ++cut) {
+    ASSERT_TRUE(Eventually([&] { return Count(ddprun->Out(), "[node2] ") > 100 * cut; })) << ddprun->Err();
+    Shell("pkill -9 -f '^sshd: root@notty'");
+    ASSERT_TRUE(Eventually([&] {
+      return Count(ddprun->Err(), "node2: connected again; its launcher has continued") == cut;
+    })) << ddprun->Err();
+  }
+  EXPECT_THAT(ddprun->Err(), HasSubstr("node2: its ssh connection was lost: "));
+  std::ofstream{Gate()};
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  const std::string out = ddprun->Out();
+  int lines = 0;
+  while (absl::StrContains(out, absl::StrCat("[node2] [1]: line ", lines, "\n"))) ++lines;
+  EXPECT_THAT(out, HasSubstr(absl::StrCat("[node2] [1]: ", lines, "\n")));
+  EXPECT_EQ(Count(out, "[node2] [1]: "), lines + 1) << "no line twice";
   EXPECT_TRUE(AllIsGone());
 }
 
-TEST_F(SshTest, CutConnection_IsNamed_AndNothingIsLeft) {
+TEST_F(SshTest, UnreadOutput_BlocksNeitherTheJobNorSignals) {
   Serve(2);
-  const std::unique_ptr<Process> ddprun = Start(TickJob());
-  ASSERT_TRUE(BothTick()) << ddprun->Err();
-  Shell("pkill -9 -f '^sshd: root@notty'");
-  EXPECT_NE(ddprun->Wait(), 0);
-  EXPECT_THAT(ddprun->Err(), HasSubstr("node2: its ssh connection was lost: "));
+  std::ofstream(dir_.File("worker.sh")) << "cd " << dir_.path() << "\ntrap 'echo >saved.$RANK; exit 0' TERM\n"
+                                        << "while :; do head -c 100000 /dev/zero | tr '\\0' x; echo; "
+                                        << "i=$((i+1)); echo $i >at.$RANK; done\n";
+  const std::string fifo = dir_.File("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const int unread = open(fifo.c_str(), O_RDWR);
+  Process ddprun(
+      hosts_->On(1, {"sh", "-c",
+                     absl::StrCat("PATH=", dir_.File("bin"), ":$PATH exec launcher/ddprun --hosts=node1,node2 ",
+                                  "--no-python sh ", dir_.File("worker.sh"), " >", fifo)}),
+      {{"PATH", kPath}, {"XDG_CACHE_HOME", Cache(1)}});
+  for (const char* rank : {"at.0", "at.1"}) {
+    ASSERT_TRUE(Eventually([&] { return std::atoi(ReadFile(dir_.File(rank)).c_str()) > 300; })) << ddprun.Err();
+  }
+  ddprun.Signal(SIGTERM);
+  for (const char* rank : {"saved.0", "saved.1"}) {
+    EXPECT_TRUE(Eventually([&] { return access(dir_.File(rank).c_str(), F_OK) == 0; })) << ddprun.Err();
+  }
+  ddprun.Signal(SIGTERM);
+  ddprun.Signal(SIGINT);
+  EXPECT_THAT(ddprun.Wait(), ::testing::AnyOf(143, 130)) << ddprun.Err();
+  close(unread);
   EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, Umask_IsThatOfTheLoginSession) {
+  Serve(2, "umask 027");
+  const std::unique_ptr<Process> ddprun = Start({"--hosts=node2", "--no-python", "sh", "-c", "umask"});
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_EQ(ddprun->Out(), "[node2] [0]: 0027\n");
+}
+
+TEST_F(SshTest, BrokenCopy_IsReplaced) {
+  Serve(2);
+  EXPECT_EQ(Start({"--hosts=node2", "--no-python", "true"})->Wait(), 0);
+  std::ofstream{Copies(2).at(0) + "/ddprun"};
+  const std::unique_ptr<Process> ddprun = Start({"--hosts=node2", "--no-python", "true"});
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
 }
 
 TEST_F(SshTest, LostHost_OfAnElasticJob_TheOtherGoesOn) {
@@ -269,21 +361,6 @@ TEST_F(SshTest, LostHost_OfAnElasticJob_TheOtherGoesOn) {
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(ReadFile(dir_.File("ticks")), " 1 "); })) << ddprun->Err();
   std::ofstream{Gate()};
   EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
-}
-
-TEST_F(SshTest, CutConnection_OfAJobWithRestarts_IsConnectedAgain) {
-  Serve(2);
-  const std::unique_ptr<Process> ddprun = Start(TickJob({"--max-restarts=1"}));
-  ASSERT_TRUE(BothTick()) << ddprun->Err();
-  const std::string workers = Pids();
-  Shell("pkill -9 -f '^sshd: root@notty'");
-  EXPECT_TRUE(ddprun->WaitForErr("node2: its ssh connection was lost: ")) << ddprun->Err();
-  EXPECT_TRUE(ddprun->WaitForErr("node2: connected again; its launcher has continued")) << ddprun->Err();
-  EXPECT_EQ(Pids(), workers);
-  EXPECT_EQ(Ticking(), 2);
-  std::ofstream{Gate()};
-  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
-  EXPECT_TRUE(AllIsGone());
 }
 
 TEST_F(SshTest, HostThatComesBack_GetsALauncher) {
@@ -474,7 +551,7 @@ TEST_F(SshTest, OldCLibrary) {
   Serve(2);
   EXPECT_EQ(Start({"--hosts=node2", "--no-python", "true"})->Wait(), 0);
   // The copy there now wants a version that no C library has.
-  const std::string copy = std::filesystem::directory_iterator(Cache(2) + "/ddprun")->path().string() + "/ddprun";
+  const std::string copy = Copies(2).at(0) + "/ddprun";
   const std::string program = absl::StrReplaceAll(ReadFile(copy), {{"GLIBC_2.34", "GLIBC_2.99"}});
   std::ofstream(copy, std::ios::binary) << program;
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
@@ -499,6 +576,7 @@ TEST_F(SshTest, WrongFlags_AreOneLine) {
            {{"--hosts=node1,node2", "--nnodes=3"}, "--nnodes=3, but --hosts names 2"},
            {{"--hosts=@/tmp"}, "--hosts: '/tmp' is a folder"},
            {{"--hosts=@/nowhere"}, "--hosts: can't read '/nowhere': No such file or directory"},
+           {{"--hosts=node1", "--rdzv-id=.."}, "--rdzv-id=..: '..' can't be the name of a folder"},
            {{"--hosts=node1", "--env=NO_SUCH_VARIABLE"}, "--env: 'NO_SUCH_VARIABLE' is not set here"},
            {{"--detach"}, "--detach is for --hosts"},
            {{"--hosts=node1,node1"}, "'node1' is given twice"}}) {

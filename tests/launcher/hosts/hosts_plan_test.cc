@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -29,7 +31,7 @@ absl::StatusOr<HostsPlan> Plan(Words flags, const Words& environment = {},
   HostsInput input{.hosts = here.hosts, .folder = "/work", .environment = environment, .python = "/env/python"};
   input.random_job_id = "j";
   input.random_token = "t";
-  input.random_session = "s";
+  input.random_start = "s";
   return PlanHosts(options, *config, std::move(input));
 }
 
@@ -63,11 +65,31 @@ TEST(HostsPlan, ServerOfTheUser_GetsNoToken) {
   EXPECT_THAT(Must({"--hosts=a", "--rdzv-endpoint=s:1"}).prepare.environment(), Not(Contains(HasSubstr("TOKEN"))));
 }
 
-TEST(HostsPlan, JobsThatCanDoWithoutAHost_AreConnectedAgain) {
-  EXPECT_FALSE(Must({"--hosts=a,b"}).may_reconnect);
-  EXPECT_TRUE(Must({"--hosts=a,b", "--max-restarts=1"}).may_reconnect);
-  EXPECT_TRUE(Must({"--hosts=a,b", "--nnodes=1:2"}).may_reconnect);
-  EXPECT_FALSE(Must({"--hosts=a,b", "--nnodes=1:2", "--detach"}).may_reconnect);
+TEST(HostsPlan, JobsThatCanDoWithoutALauncher_MayGetAnotherOne) {
+  EXPECT_FALSE(Must({"--hosts=a,b"}).may_restart);
+  EXPECT_TRUE(Must({"--hosts=a,b", "--max-restarts=1"}).may_restart);
+  EXPECT_TRUE(Must({"--hosts=a,b", "--nnodes=1:2"}).may_restart);
+}
+
+TEST(HostsPlan, Folders_HaveNamesOfTheirOwn) {
+  EXPECT_THAT(Must({"--hosts=a,me@b", "--rdzv-id=x"}).folders, ElementsAre("x/a", "x/me@b"));
+  EXPECT_THAT(Must({"--hosts=a", "--rdzv-id=x/y"}).folders, ElementsAre("x%2Fy/a"));
+  EXPECT_THAT(Must({"--hosts=a", "--rdzv-id=x%2Fy z"}).folders, ElementsAre("x%252Fy%20z/a"));
+  EXPECT_THAT(Must({"--hosts=[fd00::1]:2", "--rdzv-id=..."}).folders, ElementsAre(".../fd00::1"));
+  for (const char* id : {".", ".."}) {
+    EXPECT_THAT(Plan({"--hosts=a", absl::StrCat("--rdzv-id=", id)}).status().message(),
+                HasSubstr("can't be the name of a folder"));
+  }
+  EXPECT_FALSE(Plan({"--hosts=a", "--rdzv-id=" + std::string(250, 'x')}).ok());
+}
+
+TEST(HostsPlan, WithoutScript_AJobIsFollowed) {
+  const absl::StatusOr<HostsPlan> plan = Plan({"--hosts=a,b", "--rdzv-id=night"}, {}, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(plan->follows());
+  EXPECT_EQ(plan->prepare.token(), "");
+  EXPECT_FALSE(Plan({"--hosts=a,b"}, {}, {}).ok());
+  EXPECT_FALSE(Plan({"--hosts=a,b", "--rdzv-id=night", "--detach"}, {}, {}).ok());
 }
 
 TEST(HostsPlan, WrongFlags) {

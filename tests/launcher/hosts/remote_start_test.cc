@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/match.h"
+#include "proto/hosts.pb.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,14 +27,6 @@ TEST(RemoteStartTest, SshArguments_CommandIsSafeInAnyLoginShell) {
   ASSERT_TRUE(absl::StartsWith(command, "exec /bin/sh -c '") && absl::EndsWith(command, "'"));
   command = command.substr(17, command.size() - 18);
   EXPECT_EQ(command.find_first_of("'!\\\n"), std::string::npos) << command;
-}
-
-TEST(RemoteStartTest, ParseRemoteLine_IgnoresLinesOfTheLoginShell) {
-  EXPECT_EQ(ParseRemoteLine("Welcome to node b").kind, RemoteLine::Kind::kOther);
-  EXPECT_EQ(ParseRemoteLine("DDPRUN on Linux x86_64\r").text, "Linux x86_64");
-  EXPECT_EQ(ParseRemoteLine("DDPRUN send ddprun").text, "ddprun");
-  EXPECT_EQ(ParseRemoteLine("DDPRUN run").kind, RemoteLine::Kind::kRun);
-  EXPECT_EQ(ParseRemoteLine("DDPRUN runs").kind, RemoteLine::Kind::kOther);
 }
 
 struct SshEnd {
@@ -89,6 +85,36 @@ INSTANTIATE_TEST_SUITE_P(
         SshEnd{StartStage::kRunning, 255,
                "Timeout, server b not responding.\r\nConnection to b closed by remote host.\r\n",
                "its ssh connection was lost: Timeout, server b not responding."}));
+
+TEST(RemoteStartTest, Frames_ComeInAnyPieces) {
+  std::string stream;
+  hosts::v1::HostReport sent;
+  for (const size_t size : {0, 1, 300, 70000}) {
+    sent.mutable_output()->set_data(std::string(size, '\xff'));
+    AppendFrame(sent, &stream);
+  }
+  for (const size_t piece : {size_t{1}, size_t{7}, stream.size()}) {
+    std::string bytes;
+    std::vector<size_t> sizes;
+    bool error = false;
+    for (size_t at = 0; at < stream.size(); at += piece) {
+      bytes += stream.substr(at, piece);
+      hosts::v1::HostReport report;
+      while (TakeFrame(&bytes, &report, &error)) sizes.push_back(report.output().data().size());
+    }
+    EXPECT_THAT(sizes, ::testing::ElementsAre(0, 1, 300, 70000));
+    EXPECT_FALSE(error);
+  }
+}
+
+TEST(RemoteStartTest, OtherBytes_AreNoFrames) {
+  for (std::string bytes : {std::string("Welcome to node b"), std::string("\0\0\0\4abcd", 8)}) {
+    hosts::v1::HostReport report;
+    bool error = false;
+    EXPECT_FALSE(TakeFrame(&bytes, &report, &error));
+    EXPECT_TRUE(error);
+  }
+}
 
 }  // namespace
 }  // namespace ddprun::launcher
