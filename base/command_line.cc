@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "base/given_value.h"
 #include "base/text.h"
 
 namespace ddprun {

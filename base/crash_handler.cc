@@ -13,9 +13,9 @@
 #include <typeinfo>
 
 #include "absl/strings/str_cat.h"
+#include "base/limits.h"
 #include "base/log.h"
-#include "base/process_limit.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "base/steady_time.h"
 
 namespace ddprun {

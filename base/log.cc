@@ -1,6 +1,5 @@
 #include "base/log.h"
 
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <memory>
@@ -9,11 +8,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/counted.h"
 #include "base/mutex.h"
+#include "base/process.h"
+#include "base/steady_time.h"
 #include "base/stream_writer.h"
 #include "base/text.h"
-#include "base/utc_text.h"
 
 namespace ddprun {
 namespace {
@@ -30,18 +29,13 @@ const char* LevelName(LogLevel level) {
   return "ERROR";
 }
 
-std::string ThisHost() {
-  utsname name;
-  return uname(&name) == 0 && name.nodename[0] != '\0' ? name.nodename : "localhost";
-}
-
 // Never destroyed: threads that outlive main may still log.
 struct Logger {
   // Set before other threads exist.
   std::string program = "ddprun";
   LogLevel lowest = LogLevel::kWarning;
   bool terminal = isatty(STDERR_FILENO) == 1;
-  std::string host = ThisHost();
+  std::string host = Hostname();
   StreamWriter* writer = nullptr;
 
   Mutex mutex;  // keeps lines whole while `writer` is null

@@ -39,4 +39,8 @@ std::optional<std::string> TakeVariable(const char* name) {
   return taken;
 }
 
+std::string ShownId(absl::string_view node_id) {
+  return absl::BytesToHexString(absl::string_view(SecretDigest(node_id)).substr(0, 6));
+}
+
 }  // namespace ddprun

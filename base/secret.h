@@ -23,6 +23,9 @@ bool SecretsEqual(absl::string_view a, absl::string_view b);
 // show it. nullopt: it is unset or empty. Call before other threads exist.
 std::optional<std::string> TakeVariable(const char* name);
 
+// Returns a stable, unique stand-in for a node's id that may be displayed, because it can't be used to join.
+std::string ShownId(absl::string_view node_id);
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_BASE_SECRET_H_

@@ -4,10 +4,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/loopback.h"
 
 namespace ddprun {
 namespace {
@@ -56,6 +59,39 @@ bool IsLoopback(const SocketAddress& address) { return IsLoopbackHost(AddressTex
 
 int PortOf(const SocketAddress& address) {
   return ntohs(address.family() == AF_INET6 ? AsIpv6(address).sin6_port : AsIpv4(address).sin_port);
+}
+
+bool IsLocalhostName(absl::string_view host) {
+  return absl::EqualsIgnoreCase(host, "localhost") || absl::EqualsIgnoreCase(host, "localhost.localdomain") ||
+         absl::EndsWithIgnoreCase(host, ".localhost");
+}
+
+bool IsLoopbackAddress(absl::string_view address) {
+  const std::string text(address);
+  in_addr v4;
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6;
+  if (inet_pton(AF_INET6, text.c_str(), &v6) != 1) return false;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+bool IsLoopbackHost(absl::string_view host) {
+  if (IsLocalhostName(host)) return true;
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
+  return IsLoopbackAddress(host);
+}
+
+std::optional<UnixAddress> UnixAddress::Parse(absl::string_view text) {
+  UnixAddress result;
+  // Leave one byte for the null byte that ends a path.
+  if (text.size() < 2 || text.size() >= sizeof result.address_.sun_path) return std::nullopt;
+  if (text[0] != '/' && text[0] != '@') return std::nullopt;
+  result.address_.sun_family = AF_UNIX;
+  std::copy(text.begin(), text.end(), result.address_.sun_path);
+  // An abstract name follows a null byte, and its length is given by the size.
+  if (text[0] == '@') result.address_.sun_path[0] = '\0';
+  result.size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());
+  return result;
 }
 
 }  // namespace ddprun

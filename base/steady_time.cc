@@ -14,4 +14,6 @@ SteadyTime SteadyNow() {
 
 absl::Time WallTimeAtStart() { return absl::Now() - SteadyNow().since_start(); }
 
+std::string UtcText(absl::Time time) { return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()); }
+
 }  // namespace ddprun

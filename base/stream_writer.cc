@@ -1,5 +1,6 @@
 #include "base/stream_writer.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,7 +12,6 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "base/write_all.h"
 
 namespace ddprun {
 
@@ -129,6 +129,21 @@ void StreamWriter::Run(const std::shared_ptr<Shared>& shared) {
     shared->changed.NotifyAll();
     if (shared->options.drained_event >= 0 && shared->queue.empty()) eventfd_write(shared->options.drained_event, 1);
   }
+}
+
+int WriteAll(int fd, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(written);
+    } else if (errno == EAGAIN) {
+      pollfd room{fd, POLLOUT, 0};
+      poll(&room, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
 }
 
 }  // namespace ddprun

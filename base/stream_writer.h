@@ -64,6 +64,10 @@ class StreamWriter {
 // errno.
 int WriteWhole(int fd, absl::string_view text);
 
+// Writes all of `bytes`, in as many calls as that takes. Blocks, also if another process made the shared file
+// non-blocking. Returns 0 or an errno.
+int WriteAll(int fd, absl::string_view bytes);
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_BASE_STREAM_WRITER_H_

@@ -1,13 +1,20 @@
 #include "base/text.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 
+#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 
 namespace ddprun {
 namespace {
@@ -190,6 +197,92 @@ std::string CutMiddle(absl::string_view text, size_t max_bytes) {
   const absl::string_view head = Utf8Prefix(text, room / 4);
   const absl::string_view tail = Utf8Suffix(text, room - room / 4);
   return absl::StrCat(head, "\n... ", text.size() - head.size() - tail.size(), " bytes left out ...\n", tail);
+}
+
+bool IsUtf8(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t length = Utf8CharacterLength(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
+
+bool HasControl(absl::string_view bytes) {
+  return bytes.find_first_of("\n\t") != absl::string_view::npos || CleanText(bytes) != bytes;
+}
+
+namespace {
+
+constexpr size_t kMaxRanges = 8;
+
+void SortUnique(std::vector<int32_t>* numbers) {
+  std::sort(numbers->begin(), numbers->end());
+  numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
+}
+
+}  // namespace
+
+std::string RangesText(std::vector<int32_t> numbers) {
+  SortUnique(&numbers);
+  std::vector<std::string> ranges;
+  for (size_t first = 0; first < numbers.size();) {
+    if (ranges.size() == kMaxRanges) {
+      return absl::StrCat(absl::StrJoin(ranges, ", "), ", ... (", numbers.size(), " in all)");
+    }
+    size_t last = first;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    ranges.push_back(first == last ? absl::StrCat(numbers[first]) : absl::StrCat(numbers[first], "-", numbers[last]));
+    first = last + 1;
+  }
+  return absl::StrJoin(ranges, ", ");
+}
+
+std::string RanksText(std::vector<int32_t> ranks, int32_t base_rank) {
+  if (ranks.empty()) return "no rank";
+  SortUnique(&ranks);
+  for (int32_t& rank : ranks) rank += base_rank;
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", RangesText(ranks));
+}
+
+absl::string_view TrimValue(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  if (text.size() < 2 || (text[0] != '\'' && text[0] != '"')) return text;
+  if (text.find(text[0], 1) != text.size() - 1) return text;
+  return absl::StripAsciiWhitespace(text.substr(1, text.size() - 2));
+}
+
+absl::StatusOr<std::string> ExpandHome(absl::string_view path, absl::string_view home) {
+  if (path.empty() || path[0] != '~') return std::string(path);
+  const absl::string_view rest = path.substr(1);
+  if (!rest.empty() && rest[0] != '/') {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Quoted(path), ": only your own home, ~/, is expanded: write the whole path, or ./~ if the name begins so"));
+  }
+  if (home.empty()) return absl::InvalidArgumentError(absl::StrCat(Quoted(path), ": HOME is not set: write the path"));
+  return absl::StrCat(home, rest);
+}
+
+absl::string_view GrpcCause(absl::string_view message) {
+  for (const absl::string_view wrapper :
+       {"Failed to connect to remote host: ", "recvmsg:", "sendmsg:", "last error: "}) {
+    const size_t at = message.rfind(wrapper);
+    if (at != absl::string_view::npos) message.remove_prefix(at + wrapper.size());
+  }
+  // "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed".
+  for (const absl::string_view family : {"ipv4:", "ipv6:"}) {
+    const size_t at = message.rfind(family);
+    const size_t end = at == absl::string_view::npos ? at : message.find(": ", at);
+    if (end != absl::string_view::npos) message.remove_prefix(end + 2);
+  }
+  return message;
+}
+
+std::string RandomId() {
+  char bytes[16];
+  // Requests of up to 256 bytes are neither interrupted nor cut short (getrandom(2)).
+  (void)!getrandom(bytes, sizeof bytes, 0);
+  return absl::BytesToHexString(absl::string_view(bytes, sizeof bytes));
 }
 
 }  // namespace ddprun

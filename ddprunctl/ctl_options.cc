@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/command_line.h"
 #include "base/endpoint.h"
-#include "base/given_value.h"
+#include "base/text.h"
 #include "base/version.h"
 
 namespace ddprun::ctl {

@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/reset_signals.h"
+#include "base/process.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "ddprunctl/control_client.h"

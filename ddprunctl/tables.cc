@@ -9,9 +9,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "base/counted.h"
+#include "base/steady_time.h"
 #include "base/text.h"
-#include "base/utc_text.h"
 
 namespace ddprun::ctl {
 namespace {

@@ -9,10 +9,9 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "base/hostname.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/secret.h"
-#include "base/signal_name.h"
 #include "launcher/cluster/query_job_end.h"
 #include "launcher/interpreter.h"
 #include "launcher/os/background_call.h"

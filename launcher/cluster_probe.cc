@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/hostname.h"
+#include "base/process.h"
 #include "launcher/cluster/detect.h"
 #include "launcher/cluster/slurm_conf.h"
 #include "launcher/os/proc_files.h"

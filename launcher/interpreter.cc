@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/write_all.h"
+#include "base/stream_writer.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/python_environment.h"
 #include "launcher/os/resolve_program.h"

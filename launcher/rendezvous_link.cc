@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/endpoint.h"
 #include "base/log.h"
-#include "base/loopback.h"
+#include "base/socket_address.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
 #include "rendezvous/server/call_guard.h"

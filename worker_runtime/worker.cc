@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "worker_runtime/base/last_words.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/non_restartable.h"

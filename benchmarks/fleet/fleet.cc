@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "base/random_id.h"
+#include "base/text.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::benchmarks {

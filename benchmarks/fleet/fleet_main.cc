@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/endpoint.h"
-#include "base/file_limit.h"
-#include "base/random_id.h"
+#include "base/limits.h"
+#include "base/text.h"
 #include "benchmarks/fleet/fleet.h"
 
 namespace ddprun::benchmarks {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "launcher/cluster/derived_port.h"
 #include "launcher/cluster/job_place.h"
 #include "launcher/cluster/variables.h"

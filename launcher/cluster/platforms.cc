@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "launcher/cluster/derived_port.h"
 #include "launcher/cluster/job_place.h"
 #include "launcher/cluster/json_variables.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "launcher/cluster/derived_port.h"
 #include "launcher/cluster/host_list.h"
 #include "launcher/cluster/slurm_gpus.h"

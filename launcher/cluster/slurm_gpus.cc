@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "launcher/cluster/variables.h"
 
 namespace ddprun::launcher {

@@ -15,7 +15,7 @@
 // with the variable's name, its value and what is wrong.
 namespace ddprun::launcher {
 
-// Value, trimmed (base/given_value.h), of a variable; absent if unset, blank, or "(null)", which SLURM writes for no
+// Value, trimmed (base/text.h), of a variable; absent if unset, blank, or "(null)", which SLURM writes for no
 // value.
 std::optional<std::string> Variable(const EnvironmentLookup& environment, const std::string& name);
 

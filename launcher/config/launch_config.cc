@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/counted.h"
 #include "base/text.h"
 
 namespace ddprun::launcher {

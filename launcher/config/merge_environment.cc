@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
 #include "base/endpoint.h"
-#include "base/loopback.h"
+#include "base/socket_address.h"
+#include "base/text.h"
 #include "launcher/config/node_count.h"
 
 namespace ddprun::launcher {

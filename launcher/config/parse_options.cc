@@ -14,7 +14,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/command_line.h"
-#include "base/given_value.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/config/flag_table.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/given_value.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/node_count.h"

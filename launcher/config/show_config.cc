@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "base/ranks_text.h"
 #include "base/text.h"
 #include "launcher/config/signal_list.h"
 #include "launcher/report/wait_text.h"

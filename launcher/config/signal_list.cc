@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace ddprun::launcher {

@@ -5,8 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/counted.h"
-#include "base/given_value.h"
 #include "base/text.h"
 
 namespace ddprun::launcher {

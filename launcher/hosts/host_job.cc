@@ -21,7 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "base/write_all.h"
+#include "base/stream_writer.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/event_loop.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "base/counted.h"
 #include "base/endpoint.h"
 #include "base/text.h"
 #include "launcher/report/failure_summary.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/endpoint.h"
-#include "base/ranks_text.h"
+#include "base/text.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "base/timer.h"
 #include "launcher/config/cluster_environment.h"
 #include "launcher/machine/agent_effect.h"
 #include "launcher/machine/round_failures.h"

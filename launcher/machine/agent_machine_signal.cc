@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "launcher/machine/agent_machine.h"
 #include "launcher/report/duration_text.h"
 #include "worker_contract/exit_codes.h"

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/steady_time.h"
-#include "base/timer.h"
 #include "launcher/report/first_cause.h"
 #include "rendezvous/core/messages.h"
 

@@ -7,7 +7,6 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "base/timer.h"
 #include "launcher/machine/lease.h"
 #include "rendezvous/core/messages.h"
 

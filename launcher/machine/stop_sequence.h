@@ -5,7 +5,6 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "base/timer.h"
 
 namespace ddprun::launcher {
 

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "base/timer.h"
 #include "launcher/machine/agent_effect.h"
 #include "launcher/machine/server_line.h"
 #include "rendezvous/core/messages.h"

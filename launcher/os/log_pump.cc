@@ -15,11 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/counted.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "base/stream_writer.h"
-#include "base/utc_text.h"
+#include "base/text.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/line_prefixer.h"
 

@@ -15,8 +15,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/hostname.h"
-#include "base/loopback.h"
+#include "base/process.h"
+#include "base/socket_address.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 
 namespace ddprun::launcher {
 

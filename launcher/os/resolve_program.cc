@@ -12,7 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/process_limit.h"
+#include "base/limits.h"
 #include "launcher/os/unique_fd.h"
 #include "worker_contract/exit_codes.h"
 

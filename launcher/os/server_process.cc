@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "base/process_name.h"
+#include "base/process.h"
 #include "launcher/os/pidfd.h"
 
 namespace ddprun::launcher {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/proc_files.h"
 

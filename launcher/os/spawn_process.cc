@@ -21,8 +21,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/file_limit.h"
-#include "base/process_limit.h"
+#include "base/limits.h"
 #include "launcher/os/cpu_topology.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/resolve_program.h"

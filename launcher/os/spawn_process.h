@@ -43,7 +43,7 @@ struct Child {
 // - is killed by the kernel when the thread that called CreateChild ends (unless `dies_with_parent` is false). This is
 //   PR_SET_PDEATHSIG, which watches the thread and not the process: call it only from the main thread;
 // - starts with an empty signal mask and default handling of all signals, including SIGPIPE, except `ignored_signals`;
-// - has the limit of open files that this process was started with (base/file_limit.h);
+// - has the limit of open files that this process was started with (base/limits.h);
 // - inherits descriptors that are not close-on-exec, and `passed_fds`. All of ours are close-on-exec; those that the
 //   launcher was started with are passed on, as in torchrun. It closes all others before its exec, so that a slow exec
 //   does not keep a port or a connection of a dead launcher open.

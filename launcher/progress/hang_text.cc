@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/ranks_text.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
 

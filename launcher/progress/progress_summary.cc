@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "base/counted.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
 

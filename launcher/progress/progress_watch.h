@@ -10,7 +10,6 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "base/timer.h"
 #include "launcher/progress/duration_histogram.h"
 #include "launcher/progress/straggler_watch.h"
 #include "launcher/workers/worker_set.h"

@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
-#include "base/ranks_text.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
 #include "launcher/report/explain_end.h"

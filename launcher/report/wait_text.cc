@@ -7,8 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "base/counted.h"
-#include "base/ranks_text.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
 

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "base/secret.h"
 #include "base/socket_address.h"
 #include "base/steady_time.h"

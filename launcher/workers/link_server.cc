@@ -10,9 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "base/random_id.h"
+#include "base/socket_address.h"
 #include "base/text.h"
-#include "base/unix_address.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/proc_files.h"
 #include "worker_contract/worker_link.h"

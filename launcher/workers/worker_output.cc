@@ -13,7 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "base/random_id.h"
+#include "base/text.h"
 #include "launcher/config/line_prefix.h"
 #include "launcher/os/temporary_folder.h"
 

@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "base/timer.h"
 #include "rendezvous/client/backoff.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/client/join_first.h"

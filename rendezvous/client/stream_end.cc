@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/grpc_cause.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "rendezvous/core/phrases.h"
 
 namespace ddprun::rendezvous {

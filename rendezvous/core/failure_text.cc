@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace ddprun::rendezvous {

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "base/text_check.h"
 #include "proto/time.h"
 #include "rendezvous/core/limits.h"
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
 #include "base/text.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fields.h"

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/shown_id.h"
+#include "base/secret.h"
 #include "rendezvous/core/command.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/limits.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"

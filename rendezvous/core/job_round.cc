@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"

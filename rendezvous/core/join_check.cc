@@ -1,9 +1,7 @@
 #include "rendezvous/core/join_check.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
 #include "base/text.h"
-#include "base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {

@@ -1,7 +1,7 @@
 #include "rendezvous/core/phrases.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::rendezvous {

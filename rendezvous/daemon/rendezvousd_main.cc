@@ -1,14 +1,17 @@
 // rendezvousd: the standalone rendezvous server, for any number of jobs.
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,15 +21,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "base/counted.h"
 #include "base/crash_handler.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "base/log.h"
-#include "base/reset_signals.h"
-#include "base/service_manager.h"
-#include "base/signal_name.h"
+#include "base/process.h"
+#include "base/socket_address.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/daemon/rendezvousd_options.h"
 #include "rendezvous/ha/ha_server.h"
@@ -41,6 +44,19 @@
 
 namespace ddprun::rendezvous {
 namespace {
+
+// Reports state such as "READY=1" (sd_notify(3)) to the service manager that started this process (systemd,
+// Type=notify), in one datagram to the socket $NOTIFY_SOCKET. Does nothing if the variable is not set; errors are
+// ignored.
+void NotifyServiceManager(absl::string_view state) {
+  const char* const name = getenv("NOTIFY_SOCKET");
+  const std::optional<UnixAddress> address = UnixAddress::Parse(name == nullptr ? "" : name);
+  if (!address.has_value()) return;
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  sendto(fd, state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT, address->get(), address->size());
+  close(fd);
+}
 
 using worker_contract::kExitFailed;
 using worker_contract::kExitUsage;

@@ -2,7 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
-#include "base/grpc_cause.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/loopback.h"
+#include "base/socket_address.h"
 
 namespace ddprun::http {
 namespace {

@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/file_limit.h"
-#include "base/loopback.h"
+#include "base/limits.h"
+#include "base/socket_address.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/counted.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "base/log.h"
-#include "base/process_name.h"
+#include "base/process.h"
+#include "base/text.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_history.h"

@@ -3,7 +3,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "base/counted.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -12,9 +12,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "base/log.h"
-#include "base/process_limit.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {

@@ -23,9 +23,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "base/given_value.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/text.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "base/shown_id.h"
+#include "base/secret.h"
 #include "proto/time.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"

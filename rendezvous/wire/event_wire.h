@@ -12,7 +12,7 @@ namespace ddprun::rendezvous {
 
 // Conversion of events. Thread-safe.
 
-// Converts an event for display: the node's id is replaced by its shown form (base/shown_id.h).
+// Converts an event for display: the node's id is replaced by its shown form (base/secret.h).
 v1::Event ToProto(uint64_t number, const Event& event);
 
 // Convert an event of a record (proto/state.proto), which has the node's own id and no number. RecordFromProto returns

@@ -1,6 +1,6 @@
 #include "rendezvous/wire/job_wire.h"
 
-#include "base/shown_id.h"
+#include "base/secret.h"
 #include "proto/time.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"

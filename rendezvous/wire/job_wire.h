@@ -7,7 +7,7 @@
 
 namespace ddprun::rendezvous {
 
-// Convert the state of a job for display: ids of nodes are replaced by their shown form (base/shown_id.h). `start`: the
+// Convert the state of a job for display: ids of nodes are replaced by their shown form (base/secret.h). `start`: the
 // wall-clock time at SteadyTime's start. Thread-safe.
 v1::Job ToProto(const JobView& job, absl::Time start);
 v1::Goodput ToProto(const GoodputView& times);

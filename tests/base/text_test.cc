@@ -2,10 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/counted.h"
-#include "base/grpc_cause.h"
-#include "base/text_check.h"
-
 namespace ddprun {
 namespace {
 
@@ -119,6 +115,25 @@ TEST(GrpcCauseTest, WrappersAndAddressesAreLeftOut) {
   for (const char* message : {"", "etcdserver: no leader", "nnodes differs: 2 on ipv4:", "host ipv6:x"}) {
     EXPECT_EQ(GrpcCause(message), message);
   }
+}
+
+TEST(RangesText, Lists_AreCompacted) {
+  EXPECT_EQ(RangesText({}), "");
+  EXPECT_EQ(RangesText({4}), "4");
+  EXPECT_EQ(RangesText({2, 1, 0, 1}), "0-2");
+  EXPECT_EQ(RangesText({9, 0, 1, 2, 5, 7, 8}), "0-2, 5, 7-9");
+  std::vector<int32_t> even;
+  for (int32_t i = 0; i < 1000; i += 2) even.push_back(i);
+  EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14, ... (500 in all)");
+  even.resize(8);
+  EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14");
+}
+
+TEST(RanksText, OneOrSeveral) {
+  EXPECT_EQ(RanksText({}), "no rank");
+  EXPECT_EQ(RanksText({3}), "rank 3");
+  EXPECT_EQ(RanksText({3, 3}), "rank 3");
+  EXPECT_EQ(RanksText({0, 1, 3}, 8), "ranks 8-9, 11");
 }
 
 }  // namespace

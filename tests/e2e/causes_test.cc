@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/hostname.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/launch.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/random_id.h"
+#include "base/text.h"
 #include "launcher/agent.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/os/guard.h"

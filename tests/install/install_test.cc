@@ -253,7 +253,7 @@ TEST_F(InstallTest, SourcePackage_HasTheInstalledLibrarysSources) {
                                             "project(trainer CXX)\n"
                                             "add_subdirectory(ddprun)\n"
                                             "find_package(ddprun 0.1 REQUIRED)\n"
-                                            "add_executable(trainer ddprun/base/ranks_text.cc)\n"
+                                            "add_executable(trainer ddprun/base/text.cc)\n"
                                             "target_link_libraries(trainer ddprun::worker_runtime)\n";
   const auto configure = [](const std::string& more) {
     return Shell("rm -rf source && cmake -G Ninja -S . -B source " + more, InDir(""),

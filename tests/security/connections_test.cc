@@ -14,7 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "tests/rendezvous/server/net_fixture.h"
 #include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/raw_connection.h"

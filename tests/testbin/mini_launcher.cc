@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/random_id.h"
+#include "base/text.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "base/unix_address.h"
+#include "base/socket_address.h"
 #include "worker_contract/environment.h"
 
 namespace ddprun {

@@ -12,7 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/random_id.h"
+#include "base/text.h"
 #include "worker_runtime/safetensors/atomic_file.h"
 #include "worker_runtime/safetensors/checksum.h"
 

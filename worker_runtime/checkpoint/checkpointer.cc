@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/random_id.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"

@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/hostname.h"
+#include "base/process.h"
 #include "base/steady_time.h"
 
 namespace ddprun {

@@ -30,7 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/write_all.h"
+#include "base/stream_writer.h"
 #include "worker_contract/exit_codes.h"
 #include "worker_contract/fork_protocol.h"
 

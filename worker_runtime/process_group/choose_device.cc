@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/counted.h"
+#include "base/text.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/nccl_loader.h"
 

@@ -9,8 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/hostname.h"
 #include "base/mutex.h"
+#include "base/process.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 

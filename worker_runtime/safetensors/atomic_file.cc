@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/random_id.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/write_all.h"
+#include "base/stream_writer.h"
 
 namespace ddprun {
 namespace {

@@ -25,7 +25,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "worker_contract/environment.h"

@@ -16,7 +16,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/counted.h"
 #include "base/text.h"
 #include "worker_runtime/state/optimizer_kind.h"
 

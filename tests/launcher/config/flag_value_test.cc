@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "absl/strings/strip.h"
-#include "base/signal_name.h"
+#include "base/process.h"
 #include "launcher/config/node_count.h"
 #include "launcher/config/signal_list.h"
 

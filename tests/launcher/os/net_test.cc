@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/hostname.h"
+#include "base/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

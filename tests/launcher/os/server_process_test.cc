@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/process_name.h"
+#include "base/process.h"
 #include "gtest/gtest.h"
 
 namespace ddprun::launcher {

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/os/resolve_program.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "tests/launcher/store/raw_store_client.h"
 #include "tests/launcher/store/request_bytes.h"
 #include "tests/launcher/store/store_on_loop.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/unix_address.h"
+#include "base/socket_address.h"
 #include "gmock/gmock.h"
 #include "launcher/os/unique_fd.h"
 #include "tests/launcher/os/process_testing.h"

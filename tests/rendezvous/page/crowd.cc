@@ -19,9 +19,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/endpoint.h"
-#include "base/file_limit.h"
+#include "base/limits.h"
 #include "base/mutex.h"
-#include "base/random_id.h"
+#include "base/text.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/core/messages.h"
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "base/hostname.h"
-#include "base/write_all.h"
+#include "base/process.h"
+#include "base/stream_writer.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/extras/metrics/event_record.h"
 

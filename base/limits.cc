@@ -1,8 +1,9 @@
-#include "base/process_limit.h"
+#include "base/limits.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -10,9 +11,40 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/log.h"
 #include "base/mutex.h"
 
 namespace ddprun {
+namespace {
+
+std::optional<rlimit> inherited;  // written before other threads exist
+std::atomic<bool> ran_out{false};
+
+}  // namespace
+
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  const rlimit before = limit;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) inherited = before;
+}
+
+std::optional<rlimit> InheritedFileLimit() { return inherited; }
+
+void ReportOutOfFiles() {
+  if (!ran_out.exchange(true)) Log(LogLevel::kError, OutOfFilesText());
+}
+
+bool RanOutOfFiles() { return ran_out.load(); }
+
+std::string OutOfFilesText() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return absl::StrCat("out of file descriptors (limit ", limit.rlim_cur,
+                      "): raise 'ulimit -n' (the hard limit) on this host and start again");
+}
+
 namespace {
 
 // First word of a file; empty if it can't be read.
