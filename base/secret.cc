@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "absl/strings/escaping.h"
+
 namespace ddprun {
 
 std::string RandomSecret() {
