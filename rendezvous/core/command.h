@@ -7,29 +7,31 @@
 
 #include "worker_contract/exit_codes.h"
 
-// Commands of operators on jobs, nodes and hosts (docs/rendezvousd.md).
+// Commands of operators on jobs, nodes and hosts (protocol 3.10, docs/rendezvousd.md). Registry::OnCommand executes
+// them.
 namespace ddprun::rendezvous {
 
-// The job ends like a failed one, with this exit code at every launcher.
+// Ends the job as failed; every launcher exits with kExitStopped.
 struct StopJob {
   std::string job_id;
 };
 using worker_contract::kExitStopped;
 
-// The job gets new bounds on its number of nodes. Launchers still have to join with the same --nnodes as before.
+// Changes the job's minimum and maximum number of nodes. Launchers still have to join with the job's original --nnodes.
 struct ResizeJob {
   std::string job_id;
   int32_t min_nodes = 0;
   int32_t max_nodes = 0;
 };
 
-// The node leaves the job; its launcher ends with kExitStopped.
+// Removes a node from its job for good; its launcher exits with kExitStopped.
 struct KickNode {
   std::string job_id;
-  std::string node;  // its host, or the id with which it is shown (ShownId)
+  std::string node;  // host name, or displayed id (ShownId)
 };
 
-// Nodes of this host are replaced where their jobs can form without them, and get no ranks in others.
+// Takes a host out of use: nodes of the host leave their rounds as long as their jobs keep min nodes, and new nodes of
+// the host get no ranks.
 struct DrainHost {
   std::string host;
 };

@@ -8,30 +8,30 @@
 
 namespace ddprun::rendezvous {
 
-// Variables that give the token where no flag does.
+// Environment variables with the token, or the file of tokens, which are used if no flag gives one.
 inline constexpr char kTokenVariable[] = "DDPRUN_TOKEN";
 inline constexpr char kTokenFileVariable[] = "DDPRUN_TOKEN_FILE";
 
-// Credentials with which launchers and the rendezvous server authenticate each other (docs/security.md). If all are
-// empty, neither side authenticates. Files except the token's are PEM; files are read again when they change.
+// Credentials with which launchers and the rendezvous server authenticate each other (docs/security.md). If all fields
+// are empty, neither side authenticates. TLS files are PEM. All files are read again when they change.
 struct Credentials {
-  std::string token;       // the shared token itself, or
-  std::string token_file;  // a file of tokens, one a line: the first is shown to the other side, all are accepted
-  std::string tls_cert;    // this side's certificate chain
-  std::string tls_key;     // and its key
-  std::string tls_ca;      // who signs the other side's certificates
-  // Names (of their certificates) that clients must have one of; empty: any that tls_ca signed.
+  std::string token;       // shared token
+  std::string token_file;  // instead of `token`, a file with one token per line: sends the first, accepts all
+  std::string tls_cert;    // file with this side's certificate chain
+  std::string tls_key;     // file with the private key of tls_cert
+  std::string tls_ca;      // file with the CA certificates that sign the other side's certificates
+  // Certificate names that the server accepts from clients; empty: it accepts any certificate that tls_ca signed.
   std::vector<std::string> tls_allowed_names;
-  // Without a token: a MUNGE credential is shown to the other side, and a server that can check them serves only those
-  // that are from its own user. Where munge doesn't work this has no effect.
+  // True to use MUNGE if there is no token: each side sends a MUNGE credential, and the server serves only its own
+  // user. No effect on hosts where munged does not run.
   bool munge = false;
-  std::string munge_socket;  // munged's, if it is not the usual one
+  std::string munge_socket;  // socket of munged; empty: munge's default
 
   bool has_token() const { return !token.empty() || !token_file.empty(); }
   bool has_tls() const { return !tls_cert.empty() || !tls_ca.empty(); }
 };
 
-// The role of a token (docs/security.md). Each role includes the permissions of the roles before it.
+// Permissions that a token grants (docs/security.md). Each role includes the permissions of the roles before it.
 enum class Role { kRead, kLauncher, kAdmin };
 inline constexpr Role kRoles[] = {Role::kRead, Role::kLauncher, Role::kAdmin};
 
@@ -44,13 +44,13 @@ inline absl::string_view Name(Role role) {
   return "unknown";
 }
 
-// The caller of a server, as far as it has proved who it is.
+// An authenticated caller of the server.
 struct Caller {
   Role role = Role::kAdmin;
-  std::string name;     // of its token, or the user of its MUNGE credential; empty: it has none
-  std::string address;  // the name in its certificate, else its host's address
+  std::string name;     // name of the token, or user of the MUNGE credential; empty: the caller sent neither
+  std::string address;  // name in the client certificate, or the IP address if there is no certificate
 
-  // For people.
+  // Returns the caller's name for events and messages, e.g. "stopped by alice".
   const std::string& actor() const { return name.empty() ? address : name; }
 };
 

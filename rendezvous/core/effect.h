@@ -11,10 +11,12 @@
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/messages.h"
 
-// Effects are the decisions of the core. The shell executes them in order.
+// Effects: what the core asks its shell (server/driver.h) to do in response to an event. Registry's functions append
+// them to a list, and the shell executes them in the order of the list.
 namespace ddprun::rendezvous {
 
-// Something to tell one node. The shell delivers it to the node's stream of this incarnation, or drops it.
+// Sends a message to one node, on the node's stream of this incarnation; if that stream is gone, the message is
+// dropped.
 struct Tell {
   std::string job_id;
   std::string node_id;
@@ -22,13 +24,13 @@ struct Tell {
   ServerMessage message;
 };
 
-// End the node's stream of this incarnation, after what it was told before.
+// Closes the node's stream of this incarnation, after the messages of earlier effects were sent on it.
 struct Close {
   enum class Why {
-    kRefused,   // for good: a Rejected came before
-    kFull,      // the same, because the server has too many jobs
-    kReplaced,  // by a stream of the same node with a higher incarnation
-    kLost,      // it was silent and counts as lost; it may join again
+    kRefused,   // the node is not accepted; a Rejected was sent before
+    kFull,      // as kRefused, because the server has too many jobs or nodes
+    kReplaced,  // the same node has a stream with a higher incarnation
+    kLost,      // the node was silent and counts as lost (protocol 4.1); it may join again
   };
 
   std::string job_id;
@@ -38,14 +40,14 @@ struct Close {
   std::string reason;  // one line
 };
 
-// Replaces the stored record of the job. Messages to this job's nodes that follow the effect depend on the record: the
-// shell must not deliver them before the record is safe.
+// Replaces the stored record of the job (protocol 4.4). The shell must not deliver later messages to this job's nodes
+// before the record is durable, because they depend on it.
 struct Persist {
   std::shared_ptr<const JobRecord> record;
-  std::string event;  // what happened, in a line, for the job's history
+  std::string event;  // one line that says why the record changed, stored beside it; empty: nothing to show
 };
 
-// Something happened. Watchers receive the event after the earlier records of the same job are safe.
+// Publishes an event to subscribers, once the records of earlier Persist effects of the same job are durable.
 struct Report {
   Event event;
 };
@@ -53,7 +55,7 @@ struct Report {
 using Effect = std::variant<Tell, Close, Persist, Report>;
 using Effects = std::vector<Effect>;
 
-// The message of this effect if it is one, or nullptr.
+// Returns the effect's message if the effect is a Tell with a message of type `Message`, otherwise nullptr.
 template <typename Message>
 const Message* ToldMessage(const Effect& effect) {
   const auto* tell = std::get_if<Tell>(&effect);

@@ -12,44 +12,44 @@
 
 namespace ddprun::rendezvous {
 
-// Something that happened to a job, a node or a host, once. For people and for programs that watch; the server decides
-// nothing by it.
+// An event in the life of a job, node or host, for users and monitoring programs (docs/rendezvousd.md). The server's
+// decisions do not depend on events.
 struct Event {
   enum class Kind {
-    kJobCreated,     // its first node joined
-    kJobWaiting,     // fewer than min nodes; not of a job that has just been created
-    kRoundAssigned,  // `nodes` nodes with `workers` workers begin round `round`
-    kRoundStopped,   // the round is over before its end; `failure` is its first cause, if a worker failed
-    kWorkerFailed,   // the first failure of its round; later ones follow from it
+    kJobCreated,     // the job's first node joined
+    kJobWaiting,     // the job has fewer than min nodes again; not reported for a new job
+    kRoundAssigned,  // round `round` was assigned to `nodes` nodes with `workers` workers
+    kRoundStopped,   // the round was stopped before it succeeded; `failure`: its first cause, if a worker failed
+    kWorkerFailed,   // the first cause of a round; later failures of the round are not reported
     kNodeJoined,
-    kNodeLost,      // silent, or its connection broke and it did not reconnect
-    kNodeLeft,      // its launcher said so
-    kNodeReturned,  // reconnected
-    kNodeCooldown,  // left out of rounds for a while, because its workers failed again and again
-    kJobFinished,   // all workers succeeded
+    kNodeLost,      // the node was silent, or did not reconnect within the reconnect grace
+    kNodeLeft,      // the launcher sent Leave
+    kNodeReturned,  // the node reconnected, to this server or from an earlier one
+    kNodeCooldown,  // the node is left out of rounds for a while, because its workers failed repeatedly (protocol 3.9)
+    kJobFinished,   // all workers exited with 0
     kJobFailed,
-    kJobStopped,  // by a command
-    kJobResized,  // by a command: from now on `min_nodes` to `max_nodes`
-    kNodeKicked,  // by a command
+    kJobStopped,  // a command stopped the job
+    kJobResized,  // a command set the job's size to `min_nodes` to `max_nodes`
+    kNodeKicked,  // a command removed the node
     kHostDrained,
     kHostUndrained,
   };
 
   Kind kind = Kind::kJobCreated;
-  std::string job_id;     // empty: of the server (hosts)
-  uint64_t round = 0;     // the job's latest at that time; 0: none yet
-  std::string node_id;    // as nodes join with; not for people (ShownId). Empty: not of one node
-  std::string host;       // of the node, or the host itself
-  std::string detail;     // one sentence: why, or what exactly
-  std::string actor;      // who commanded it; empty: no command
-  int32_t nodes = 0;      // kRoundAssigned
-  int32_t workers = 0;    // kRoundAssigned
-  int32_t min_nodes = 0;  // kJobCreated, kJobResized
+  std::string job_id;     // empty: an event of the server (host drained or undrained)
+  uint64_t round = 0;     // the job's latest round at the time of the event; 0: none yet
+  std::string node_id;    // Join.node_id, a secret: show ShownId(node_id) instead. Empty: not about one node
+  std::string host;       // host of the node, or the host that was drained or undrained
+  std::string detail;     // one sentence with the reason or the particulars
+  std::string actor;      // user who gave the command; empty: no command caused the event
+  int32_t nodes = 0;      // set for kRoundAssigned
+  int32_t workers = 0;    // set for kRoundAssigned
+  int32_t min_nodes = 0;  // set for kJobCreated, kJobResized
   int32_t max_nodes = 0;
-  int32_t restart_count = 0;             // charged to the job so far; of round and job events
-  std::optional<int32_t> exit_code;      // of the launchers of a job that has ended
-  std::optional<WorkerFailure> failure;  // its traceback is cut to kMaxEventTraceback
-  absl::Time time = {};                  // wall time at the server: for people, never compared
+  int32_t restart_count = 0;             // restarts charged to the job so far; 0 for events of hosts
+  std::optional<int32_t> exit_code;      // set when the job ended: exit code of every launcher
+  std::optional<WorkerFailure> failure;  // the traceback is truncated to kMaxEventTraceback bytes
+  absl::Time time = {};                  // server's wall time, for display only
 
   friend bool operator==(const Event&, const Event&) = default;
 };
@@ -57,7 +57,7 @@ struct Event {
 inline constexpr int kEventKinds = static_cast<int>(Event::Kind::kHostUndrained) + 1;
 inline constexpr size_t kMaxEventTraceback = 2048;
 
-// "round.assigned". Part of what programs rely on: names do not change.
+// Returns the public name of a kind, such as "round.assigned". Programs depend on these names, so they do not change.
 constexpr absl::string_view Name(Event::Kind kind) {
   switch (kind) {
     case Event::Kind::kJobCreated: return "job.created";
@@ -82,7 +82,7 @@ constexpr absl::string_view Name(Event::Kind kind) {
 }
 static_assert(Name(static_cast<Event::Kind>(kEventKinds)) == "unknown", "kEventKinds must count the last kind");
 
-// True for events that end their job.
+// True for the events that report the end of a job.
 inline bool IsEnd(Event::Kind kind) {
   return kind == Event::Kind::kJobFinished || kind == Event::Kind::kJobFailed || kind == Event::Kind::kJobStopped;
 }

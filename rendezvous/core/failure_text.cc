@@ -28,7 +28,7 @@ absl::string_view LimitOf(int signal) {
   }
 }
 
-// Returns a shell's use of the exit code of a worker that ran; empty if there is none.
+// Returns what an exit code means in a shell, e.g. " (in shells: SIGKILL)" for 137; empty if it has no such meaning.
 std::string MeaningInShells(int exit_code) {
   if (exit_code == kExitCannotExecute) return " (in shells: can't execute a command)";
   if (exit_code == kExitNotFound) return " (in shells: command not found)";
@@ -66,7 +66,7 @@ std::string DescribeWho(const WorkerFailure& failure) {
 
 std::string DescribeFailure(const WorkerFailure& failure) {
   const std::string message = OneLine(failure.message(), kMaxMessageBytes);
-  // Why a program was not started is said better by who tried.
+  // The launcher's message says more exactly why the program was not started than its exit code does.
   const bool never_started = failure.rank() >= 0 && failure.pid() == 0 && failure.signal() == 0 && !message.empty();
   const std::string end = never_started ? "was not started" : DescribeEnd(failure);
   std::string text = absl::StrCat(DescribeWho(failure), " ", end);

@@ -7,23 +7,25 @@
 #include "rendezvous/core/messages.h"
 #include "worker_contract/exit_codes.h"
 
-// Texts for how a worker ended.
+// Texts that describe a WorkerFailure, for users and logs. Pure functions.
 namespace ddprun::rendezvous {
 
 using worker_contract::kExitCannotExecute;
 using worker_contract::kExitNotFound;
 
-// "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such program",
-// "exited with 78 (non-restartable)", "reported a failure" (it lives), "was lost" (a node's failure, not a worker's).
+// Returns how the worker ended: "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such
+// program", "exited with 78 (non-restartable)", "reported a failure" (the worker is alive), "was lost" (the failure is
+// a node's).
 std::string DescribeEnd(const WorkerFailure& failure);
 
-// "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if no worker failed.
+// Returns which worker failed: "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if the failure is a node's.
 std::string DescribeWho(const WorkerFailure& failure);
 
-// One sentence without a full stop: who, how it ended, its message if that adds anything, and where it was.
+// Returns one sentence without a period: DescribeWho, DescribeEnd, the failure's message unless the sentence already
+// contains it, and the worker's last progress.
 std::string DescribeFailure(const WorkerFailure& failure);
 
-// Cuts each of its texts to `max_bytes`. REQUIRES: as CutMiddle (text.h).
+// Truncates each text of the failure to `max_bytes`. REQUIRES: max_bytes >= 256.
 void ShortenTexts(size_t max_bytes, WorkerFailure* failure);
 
 }  // namespace ddprun::rendezvous

@@ -14,50 +14,54 @@
 
 namespace ddprun::rendezvous {
 
-// Checks the fields of a message against their bounds, in one of three modes:
-//   - for a received message, the first field that does not fit becomes an INVALID_ARGUMENT that names it by its path
-//     ("join.settings.last_call: ..."), and texts for people are cleaned;
-//   - Lenient(), for values that the server wrote itself and for those that only people look at: a value that does not
-//     fit becomes the nearest one that does;
-//   - Fit(), for a message that is about to be sent: only texts for people are shortened and made valid UTF-8.
-// Thread-compatible; `status` outlives this object.
+// Checks the fields of a message against their bounds (limits.h). One Check function per message type (validate.h)
+// calls the checks below; the mode decides what they do:
+//   - the public constructor is for a received message: the first field out of bounds sets `status` to INVALID_ARGUMENT
+//     with the field's path ("join.settings.last_call: ..."), and control characters are removed from displayed texts;
+//   - Lenient() is for values that the server wrote itself or that are only displayed: a value out of bounds is
+//     replaced by the nearest one in bounds;
+//   - Fit() is for a message that is about to be sent: displayed texts are truncated and made valid UTF-8, nothing else
+//     is checked.
+// Thread-compatible; `status` must outlive this object.
 class Fields {
  public:
   Fields(absl::string_view path, absl::Status* status) : mode_(Mode::kRefuse), path_(path), status_(status) {}
   static Fields Lenient() { return Fields(Mode::kLenient); }
   static Fields Fit() { return Fields(Mode::kFit); }
 
-  // The checker for the message in the field `name`.
+  // Returns a Fields for the message in field `name`, whose paths begin with that field.
   Fields Inside(absl::string_view name) const;
 
+  // Reports field `name` as invalid, if this checks a received message and no field failed before.
   void Fail(absl::string_view name, absl::string_view problem);
-  // A field that must be set.
+  // Fails if the field is not set.
   void Required(absl::string_view name, bool is_set);
 
-  // A name that is compared: not empty, no control characters, valid UTF-8, at most `max_bytes`.
+  // Checks an id or name that the server compares: not empty, no control characters, valid UTF-8, at most `max_bytes`.
   void Name(absl::string_view name, size_t max_bytes, std::string* value);
-  // A name that may be empty.
+  // Same as Name, but the value may be empty.
   void OptionalName(absl::string_view name, size_t max_bytes, std::string* value);
 
-  // Text for people, of at most `max_bytes`, in valid UTF-8. It becomes OneLine (text.h), or CleanText where lines mean
-  // something, so that a peer can't forge a line of a log or move a terminal's cursor.
+  // Check a displayed text: valid UTF-8 of at most `max_bytes`. Line() turns it into a single line (OneLine in
+  // base/text.h), Lines() keeps line breaks (CleanText), so that a peer can't forge lines of a log or move a terminal's
+  // cursor.
   void Line(absl::string_view name, size_t max_bytes, std::string* value);
   void Lines(absl::string_view name, size_t max_bytes, std::string* value);
 
-  // Empty, or kMinSecretBytes to kMaxSecretBytes of any kind.
+  // Checks a secret: empty, or kMinSecretBytes to kMaxSecretBytes arbitrary bytes.
   void Secret(absl::string_view name, const std::string& value);
 
-  // Returns the value, or the nearest one in bounds.
+  // Checks that `low` <= value <= `high`; returns the value, or the nearest one in bounds.
   int32_t Number(absl::string_view name, int64_t value, int64_t low, int64_t high);
-  // A step of the training: not negative.
+  // Checks an optimizer step or count: not negative. Returns the value, or 0.
   int64_t Step(absl::string_view name, int64_t value);
 
-  // The field `name` of `message`, a Duration: at least zero and at most kMaxDuration, or infinite. It must be set.
+  // Checks the Duration field `name` of `message`: set, not negative, and at most kMaxDuration or infinite.
   void Duration(absl::string_view name, google::protobuf::Message* message);
-  // As Duration, and not infinite.
+  // Same as Duration, but the value must be finite.
   void FiniteDuration(absl::string_view name, google::protobuf::Message* message);
 
-  // A time in the years 1 to 9999; an unset one is the epoch.
+  // Checks that the time is in the years 1 to 9999. An unset time counts as the epoch.
   void Time(absl::string_view name, google::protobuf::Timestamp* value);
 
  private:
@@ -72,10 +76,10 @@ class Fields {
   absl::Status* status_ = nullptr;
 };
 
-// The duration nearest to `value` that Fields::Duration accepts.
+// Returns the duration nearest to `value` that Fields::Duration accepts.
 absl::Duration NearestDuration(const google::protobuf::Duration& value);
 
-// `text` as valid UTF-8 (bad bytes become '?') of at most `max_bytes`; longer text ends in "...".
+// Returns `text` as valid UTF-8 (invalid bytes become '?') of at most `max_bytes`; truncated text ends in "...".
 std::string FitText(absl::string_view text, size_t max_bytes);
 
 }  // namespace ddprun::rendezvous

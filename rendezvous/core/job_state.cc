@@ -8,28 +8,28 @@ using S = JobState;
 constexpr Transition kTransitions[] = {
     {S::kWaiting, S::kLastCall, "the min-th node joined"},
     {S::kWaiting, S::kStopping, "the max-th node joined, or the min-th one and there is no last call"},
-    {S::kWaiting, S::kRecovering, "a node reports a round that this server did not give out"},
-    {S::kWaiting, S::kFailed, "the join timeout is over, everybody is gone, or a held failure was a failure"},
+    {S::kWaiting, S::kRecovering, "a node reports a round of an earlier server"},
+    {S::kWaiting, S::kFailed, "the join timeout expired, all launchers left, or a held failure ended the job"},
 
-    {S::kLastCall, S::kStopping, "the last call is over, or the max-th node joined"},
+    {S::kLastCall, S::kStopping, "the last call ended, or the max-th node joined"},
     {S::kLastCall, S::kWaiting, "fewer than min nodes are left"},
-    {S::kLastCall, S::kRecovering, "a node reports a round that this server did not give out"},
-    {S::kLastCall, S::kFailed, "everybody is gone, or a held failure was a failure"},
+    {S::kLastCall, S::kRecovering, "a node reports a round of an earlier server"},
+    {S::kLastCall, S::kFailed, "all launchers left, or a held failure ended the job"},
 
-    {S::kStopping, S::kRunning, "every node at hand is ready: ranks are given out"},
+    {S::kStopping, S::kRunning, "every participant is ready: ranks are assigned"},
     {S::kStopping, S::kWaiting, "fewer than min nodes are left"},
-    {S::kStopping, S::kFailed, "workers do not stop, everybody is gone, or a held failure was a failure"},
+    {S::kStopping, S::kFailed, "workers do not stop, all launchers left, or a held failure ended the job"},
 
-    {S::kRunning, S::kStopping, "a worker failed, a node was lost, or a node joined: the round is left"},
-    {S::kRunning, S::kWaiting, "the round is left with fewer than min nodes"},
+    {S::kRunning, S::kStopping, "a worker failed, a node was lost, or a node joined: the round is stopped"},
+    {S::kRunning, S::kWaiting, "the round is stopped, and fewer than min nodes are left"},
     {S::kRunning, S::kFinished, "every group succeeded"},
-    {S::kRunning, S::kFailed, "a worker failed and there is no restart left or no use in one, or everybody is gone"},
+    {S::kRunning, S::kFailed, "a worker failed and the job can't restart, or all launchers left"},
 
-    {S::kRecovering, S::kRunning, "all nodes of the round have reported: it goes on as if nothing had happened"},
-    {S::kRecovering, S::kStopping, "nodes are missing after the recovery time, or the round was being left"},
-    {S::kRecovering, S::kWaiting, "the same, with fewer than min nodes"},
+    {S::kRecovering, S::kRunning, "all nodes of the round have reported: it continues"},
+    {S::kRecovering, S::kStopping, "nodes did not report in time, or the round was being stopped"},
+    {S::kRecovering, S::kWaiting, "as to kStopping, but fewer than min nodes are left"},
     {S::kRecovering, S::kFinished, "all nodes of the round have reported success"},
-    {S::kRecovering, S::kFailed, "a worker failed and there is no restart left or no use in one, or everybody is gone"},
+    {S::kRecovering, S::kFailed, "a worker failed and the job can't restart, or all launchers left"},
 };
 
 }  // namespace

@@ -6,21 +6,24 @@
 
 namespace ddprun::rendezvous {
 
+// The states of a job (protocol 3 to 5) and every transition between them, which Job::Enter checks.
+//
 //              min nodes            last call over, or max nodes       all ready
 //   kWaiting ------------> kLastCall ----------------------> kStopping ------> kRunning ---> kFinished
 //    ^    ^                   |                               ^  |    ^             |
 //    |    +---- node gone ----+                               |  |    +-------------+
-//    +---------------- fewer than min nodes at hand ----------|--+      the round is left
+//    +---------------- fewer than min nodes left -------------|--+      the round is stopped
 //    |                                                        |         (failure, loss, late node)
 //   kRecovering (after a server restart) ---------------------+
 //
-//   kFailed is reached from every state but kFinished: budget spent, no use restarting, timeout, everybody gone.
+//   kFailed can follow every state except kFinished: restart limit reached, non-restartable failure, timeout, or all
+//   launchers left.
 enum class JobState {
-  kWaiting,     // fewer than min nodes
-  kLastCall,    // at least min nodes; waits for more of them for a while
-  kStopping,    // a next round is decided; it begins when the nodes at hand have no workers left
-  kRunning,     // the nodes of the round run, or ran, their workers
-  kRecovering,  // nodes report a round that this server did not give out: waits for the others of it
+  kWaiting,     // fewer than min nodes have joined
+  kLastCall,    // at least min nodes have joined; the job waits for more until the last call ends
+  kStopping,    // the next round is decided; it starts when all nodes have stopped their workers (protocol 3.3)
+  kRunning,     // a round is assigned; its nodes start, run or have finished their workers
+  kRecovering,  // nodes report a round of an earlier server; the job waits for the round's other nodes (protocol 4.4)
   kFinished,
   kFailed,
 };
@@ -31,13 +34,13 @@ struct Transition {
   absl::string_view why;
 };
 
-// Every transition there is.
+// Returns all allowed transitions.
 absl::Span<const Transition> AllTransitions();
 
-// True if the list contains the transition.
+// True if AllTransitions() contains the transition.
 bool IsTransition(JobState from, JobState to);
 
-// "waiting", "last call", ...
+// Returns the displayed name: "waiting", "last call", ...
 absl::string_view Name(JobState state);
 
 inline bool IsEnd(JobState state) { return state == JobState::kFinished || state == JobState::kFailed; }

@@ -7,7 +7,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The first setting that differs, as its flag and the two values.
+// A setting that differs: its flag, the job's value and the joining node's value.
 struct Difference {
   std::string flag, job, other;
 };

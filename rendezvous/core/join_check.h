@@ -9,22 +9,24 @@
 #include "google/protobuf/repeated_field.h"
 #include "rendezvous/core/messages.h"
 
-// Checks that concern the job or the node and not one message alone (see validate.h for those). Pure functions.
+// Checks of a message against the job or node that it concerns; validate.h checks a message by itself. Pure functions.
 namespace ddprun::rendezvous {
 
-// nullopt, or a phrase that says what is wrong with the survivors of a node with so many slots: a local rank that it
-// does not have, out of order or twice; a negative step.
+// Checks the survivors that a node with `slots` workers reports (protocol 2.2): local ranks below `slots` and
+// ascending, steps not negative. Returns nullopt if they are valid, otherwise what is wrong, e.g. "has local rank 8;
+// ...".
 std::optional<std::string> CheckSurvivors(const google::protobuf::RepeatedPtrField<Survivor>& survivors, int32_t slots);
 
-// nullopt, or one line that names the first setting that differs, both values and both hosts.
+// Compares the settings of a Join from `host` with the job's, which came from `job_host` (protocol 2.1). Returns
+// nullopt if they are equal, otherwise one line with the first difference, both values and both hosts.
 std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::string_view job_host,
                                              const JobSettings& job, absl::string_view host,
                                              const JobSettings& settings);
 
-// One line for who brings a node id that another launcher process has (protocol 2.4).
+// Returns the reason for rejecting a Join of `host` whose node id belongs to another launcher process (protocol 2.4).
 std::string OtherLaunchersId(absl::string_view job_id, absl::string_view host);
 
-// nullopt, or what is wrong with the name of a host that a command names.
+// Checks the host name in a command. Returns nullopt if it is valid, otherwise what is wrong with it.
 std::optional<std::string> CheckHostName(const std::string& host);
 
 }  // namespace ddprun::rendezvous

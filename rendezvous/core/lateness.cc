@@ -10,12 +10,12 @@ void Lateness::OnTurn(SteadyTime due, SteadyTime now) {
 }
 
 void Lateness::OnBeat(absl::Duration gap, absl::Duration interval) {
-  // A beat half an interval late is nothing; one node that is very late must not excuse all others.
+  // Half an interval of delay is normal. The upper bound keeps one very late node from excusing all others.
   const absl::Duration late = std::clamp(gap - interval * 3 / 2, absl::ZeroDuration(), kMost);
   beats_late_ += (late - beats_late_) / kBeatsAveraged;
 }
 
-// A beat may well be later than the average.
+// Returns twice the average, because single heartbeats arrive later than the average.
 absl::Duration Lateness::Allowance() const { return std::min(2 * beats_late_, kMost); }
 
 }  // namespace ddprun::rendezvous

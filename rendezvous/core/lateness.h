@@ -6,36 +6,37 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: how late this server is with its own work, so that it does not take a node for silent whose heartbeats it has
-// not read yet (protocol 4.7). There are two signs:
+// PURE: measures how late this server is with its own work, so that it does not count a node as silent whose heartbeats
+// it has not read yet (protocol 4.7). It uses two signs:
 //
-//   - it does something long after it was due: it was stopped, or got no CPU. Heartbeats that arrived meanwhile may
-//     wait to be read, for as long again; no node counts as silent before.
-//   - heartbeats of most nodes come late, for which no single node can be the reason: an average over all beats.
-//     A node that is heard now has that much more time for its next one.
+//   - The server acts long after a deadline, because its process was stopped or got no CPU. Heartbeats that arrived in
+//     the meantime may still be unread, so no node counts as silent until the same delay has passed again.
+//   - Heartbeats of most nodes arrive late, which no single node can cause. Each node gets extra time for its next
+//     heartbeat, in proportion to the average delay of all heartbeats.
 //
-// Only the moment at which a silent node counts as lost is put off. The time until its workers are certainly gone
-// (FenceTime) is counted from when it was last heard, and never gets shorter. Thread-compatible.
+// Both only postpone the moment at which a silent node counts as lost. The time after which its workers are certainly
+// gone (FenceTime) counts from its last message and is not affected. Thread-compatible.
 class Lateness {
  public:
-  static constexpr absl::Duration kTolerance = absl::Milliseconds(50);  // of a timer on a busy machine
-  static constexpr absl::Duration kMost = absl::Seconds(30);            // by which a loss is put off
+  static constexpr absl::Duration kTolerance = absl::Milliseconds(50);  // normal delay of a timer
+  static constexpr absl::Duration kMost = absl::Seconds(30);            // bound on either extra time
   static constexpr int kBeatsAveraged = 32;
 
-  // The server comes to work at `now`; something has been due since `due` (in the future: nothing is).
+  // Reports that the server handles an event at `now`, while its earliest deadline was `due` (in the future if the
+  // server is not late).
   void OnTurn(SteadyTime due, SteadyTime now);
 
-  // A heartbeat that was to come after `interval` came after `gap`.
+  // Reports a heartbeat that arrived `gap` after the node's previous message, where `interval` was planned.
   void OnBeat(absl::Duration gap, absl::Duration interval);
 
-  // By how much later than at its heartbeat timeout a node that is heard now is missed. At most kMost.
+  // Returns the time, in addition to its heartbeat timeout, that a node heard from now gets for its next message.
   absl::Duration Allowance() const;
 
-  // No node counts as silent before this time, which never goes back.
+  // No node counts as silent before this time. The value never decreases.
   SteadyTime excused_until() const { return excused_until_; }
 
  private:
-  absl::Duration beats_late_;  // average
+  absl::Duration beats_late_;  // average delay of heartbeats
   SteadyTime excused_until_ = SteadyTime::InfinitePast();
 };
 

@@ -14,11 +14,11 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/time.h"
 
-// The messages between launchers and the rendezvous server are those of proto/rendezvous.proto, which describes their
-// fields (docs/protocol.md has the sections cited there). Here are their names, defaults and constructors.
+// Short names, default values and constructors of the messages between launchers and the rendezvous server.
+// proto/rendezvous.proto documents the fields, docs/protocol.md the rules.
 namespace ddprun::rendezvous {
 
-// Protocol version of this build (protocol 7). It grows when a message's meaning changes, not when something is added.
+// Protocol version of this build (protocol 7.1).
 inline constexpr uint32_t kProtocolVersion = 1;
 
 using v1::Assign;
@@ -43,7 +43,7 @@ using v1::Welcome;
 using v1::WorkerFailed;
 using v1::WorkerFailure;
 
-// The settings of a job whose launchers were given no options.
+// Returns the settings of a job whose launchers have no options.
 inline JobSettings DefaultSettings() {
   JobSettings settings;
   settings.set_min_nodes(1);
@@ -59,7 +59,7 @@ inline JobSettings DefaultSettings() {
   return settings;
 }
 
-// A restartable failure that is no worker's, such as a lost node; at the epoch.
+// Returns a restartable failure that no worker caused (rank -1), e.g. for a lost node, with the epoch as its time.
 inline WorkerFailure NewFailure() {
   WorkerFailure failure;
   failure.set_rank(-1);
@@ -70,7 +70,7 @@ inline WorkerFailure NewFailure() {
   return failure;
 }
 
-// Exit status as a shell reports it: the exit code, or 128 + signal; 1 if the worker lives.
+// Returns the worker's exit status as a shell reports it: its exit code, or 128 + signal; 1 if the worker is alive.
 inline int32_t ExitStatus(const WorkerFailure& failure) {
   if (failure.signal() != 0) return 128 + failure.signal();
   return failure.exit_code() != 0 ? failure.exit_code() : 1;
@@ -93,7 +93,7 @@ inline Survivor NewSurvivor(int32_t local_rank, std::optional<int64_t> committed
   return survivor;
 }
 
-// The first cause of a Verdict or a StopRound, if it has one.
+// Returns the first cause of a Verdict or StopRound; nullopt if the message has none.
 template <typename Message>
 std::optional<WorkerFailure> FirstCause(const Message& message) {
   if (!message.has_first_cause()) return std::nullopt;
@@ -104,7 +104,7 @@ inline constexpr int kMaxTracebackBytes = 16 * 1024;
 
 // ---- launcher -> server ----
 
-// A Join with the values that a launcher has by default.
+// Returns a Join with a launcher's default values.
 inline Join NewJoin() {
   Join join;
   join.set_incarnation(1);
@@ -152,14 +152,14 @@ inline Leave NewLeave(std::string reason, bool has_workers = false, int32_t sign
 }
 
 inline constexpr size_t kMaxPhaseBytes = 64;
-inline constexpr int kMaxRanksInProgress = 256;                        // the others follow in the next Progress
-inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);  // a launcher sends at most one in this time
+inline constexpr int kMaxRanksInProgress = 256;                        // further ranks follow in the next Progress
+inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);  // shortest time between two Progress messages
 
 using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceeded, Ready, Leave, Progress>;
 
 // ---- server -> launcher ----
 
-// An infinite interval asks for no heartbeats.
+// An infinite heartbeat_interval means that the launcher sends no heartbeats.
 inline Welcome NewWelcome(absl::Duration heartbeat_interval, absl::Duration heartbeat_timeout) {
   Welcome welcome;
   *welcome.mutable_heartbeat_interval() = FromDuration(heartbeat_interval);
@@ -169,7 +169,8 @@ inline Welcome NewWelcome(absl::Duration heartbeat_interval, absl::Duration hear
 }
 
 inline constexpr int kMaxHostsNamed = 16;
-inline constexpr int kMaxHostsTold = 256;  // of a job with at most this many nodes, every node learns all hosts
+inline constexpr int kMaxHostsTold =
+    256;  // Waiting.hosts names all hosts of a job with at most this many nodes, else kMaxHostsNamed
 
 inline Assign NewAssign(Assignment assignment) {
   Assign assign;

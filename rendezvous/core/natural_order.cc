@@ -5,7 +5,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Takes the digits at the front of `text`, without leading zeros.
+// Removes the digits at the front of `text` and returns them without leading zeros.
 absl::string_view TakeNumber(absl::string_view* text) {
   size_t end = 0;
   while (end < text->size() && absl::ascii_isdigit((*text)[end])) ++end;

@@ -5,9 +5,9 @@
 
 namespace ddprun::rendezvous {
 
-// Negative, 0 or positive as `a` comes before, is equal to, or comes after `b` where runs of decimal digits count as
-// numbers of any length: node7 < node66 < node066b. A total order: names that differ only in leading zeros
-// are ordered by their bytes.
+// Compares names with runs of decimal digits as numbers: node7 < node66 < node066b. Returns a negative value, 0 or a
+// positive value if `a` is less than, equal to or greater than `b`. A total order: names that differ only in leading
+// zeros are ordered by their bytes.
 int NaturalCompare(absl::string_view a, absl::string_view b);
 
 }  // namespace ddprun::rendezvous

@@ -26,7 +26,7 @@ bool HasStrongerRequest(const RankRequest& a, const RankRequest& b) {
   return a.join_order < b.join_order;
 }
 
-// Which request each group rank goes to.
+// Returns RankTable::order.
 std::vector<size_t> Order(absl::Span<const RankRequest> requests) {
   const size_t n = requests.size();
   std::vector<size_t> order(n, kTombstone);

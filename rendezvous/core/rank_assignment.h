@@ -11,13 +11,13 @@
 
 namespace ddprun::rendezvous {
 
-// One node that takes part in a round. Views must outlive the call.
+// One participant of a round: the input of AssignRanks. The strings must outlive the call.
 struct RankRequest {
-  int32_t previous_rank = -1;        // group rank in the last round; -1: it was not in it
-  std::optional<int32_t> node_rank;  // requested group rank
+  int32_t previous_rank = -1;        // group rank in the last round; -1: newcomer
+  std::optional<int32_t> node_rank;  // group rank that the node requested (--node-rank)
   absl::string_view topology;
   absl::string_view host;
-  uint64_t join_order = 0;  // different for every node
+  uint64_t join_order = 0;  // position among all nodes by time of join; different for every node
   int32_t slots = 1;
   absl::string_view role;
 };
@@ -31,16 +31,17 @@ struct RankPlace {
 
 struct RankTable {
   int32_t world_size = 0;
-  std::vector<RankPlace> places;  // of request i
-  std::vector<size_t> order;      // which request has group rank r
+  std::vector<RankPlace> places;  // places[i]: ranks of requests[i]
+  std::vector<size_t> order;      // order[r]: index of the request with group rank r
 };
 
-// Assigns ranks (protocol 3.4). A requested rank below the number of nodes gets exactly that group rank; of two equal
-// ones the survivor's, then the earlier node's. If there are as many nodes that every survivor's old group rank exists,
-// survivors keep theirs, and a newcomer takes the place of a node that is gone: the ranks of the others do not move.
-// Else survivors close up in their old order. Newcomers fill the gaps by topology and host (both in natural order) and
-// by when they joined. Base ranks follow the group ranks, slots apart; role ranks count only nodes of the same role.
-// O(n log n).
+// Assigns ranks (protocol 3.4), in this order:
+//   1. A node that requests a group rank below the number of nodes gets that rank. If several nodes request the same
+//      one, a node of the last round wins, then the node that joined first.
+//   2. If the old group ranks of all nodes of the last round are below the number of nodes, these nodes keep them.
+//      Otherwise they are renumbered in their old order.
+//   3. Newcomers fill the gaps, ordered by topology, host name (both in natural order) and time of join.
+// Global ranks follow the group ranks, `slots` per node; role ranks count only nodes of the same role. O(n log n).
 RankTable AssignRanks(absl::Span<const RankRequest> requests);
 
 }  // namespace ddprun::rendezvous

@@ -58,9 +58,9 @@ void Check(Join* join, Fields fields) {
   fields.Required("settings", join->has_settings());
   Check(join->mutable_settings(), fields.Inside("settings"));
   if (join->phase() == Join::PHASE_UNSPECIFIED) fields.Fail("phase", "is missing");
-  // A newer version's phase, whatever it is, means that the node has workers (protocol 7.3).
+  // An unknown phase, of a newer launcher, counts as running (protocol 7.3).
   if (!Join::Phase_IsValid(join->phase())) join->set_phase(Join::PHASE_RUNNING);
-  // A node that is not idle needs no port: its Ready brings a new one.
+  // A node that is not idle needs no port yet: its Ready will have the port.
   const bool is_idle = join->phase() == Join::PHASE_IDLE;
   join->set_store_port(fields.Number("store_port", join->store_port(), is_idle ? 1 : 0, 65535));
   if (join->has_node_rank()) {
@@ -111,7 +111,7 @@ void Check(Progress* progress, Fields fields) {
 
 void Check(Welcome* welcome, Fields fields) {
   fields.Duration("heartbeat_interval", welcome);
-  // More heartbeats than that would load the launcher.
+  // A shorter interval would keep the launcher busy with heartbeats.
   if (ToDuration(welcome->heartbeat_interval()) < absl::Milliseconds(1)) {
     fields.Fail("heartbeat_interval", "must be at least 1ms");
   }

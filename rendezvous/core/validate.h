@@ -5,25 +5,26 @@
 #include "rendezvous/core/fields.h"
 #include "rendezvous/core/messages.h"
 
-// The bounds of all messages (docs/protocol.md, 2.2). Each message is checked once, where it enters the program: by the
-// reader of a stream, or by the client of a server in the same process. Pure functions.
+// The bounds of all messages (protocol 2.2), checked once, where a message enters the program: by the reader of a
+// stream, or by the client of a server in the same process. The sender calls FitTexts instead. Pure functions.
 namespace ddprun::rendezvous {
 
-// Checks a received message and cleans its texts. INVALID_ARGUMENT names the field.
+// Checks a received message and removes control characters from its displayed texts. Returns INVALID_ARGUMENT with the
+// path of the first field out of bounds.
 absl::Status Validate(LauncherMessage* message);
 absl::Status Validate(ServerMessage* message);
 
-// Makes the texts of a message fit before it is sent (see Fields::Fit).
+// Truncates the displayed texts of a message to their bounds. Call before sending (Fields::Fit).
 void FitTexts(LauncherMessage* message);
 void FitTexts(ServerMessage* message);
 
-// Check parts of messages in the mode of `fields`.
+// Check and adjust parts of messages as the mode of `fields` says (fields.h).
 void Check(JobSettings* settings, Fields fields);
 void Check(WorkerFailure* failure, Fields fields);
 void Check(Verdict* verdict, Fields fields);
 void Check(RankProgress* rank, Fields fields);
 
-// A part with its texts made to fit.
+// Returns `part` with its displayed texts truncated to their bounds.
 template <typename Part>
 Part Fitted(Part part) {
   Check(&part, Fields::Fit());
