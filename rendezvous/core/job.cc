@@ -105,8 +105,8 @@ void Job::SendWelcome(Node* node, const Join& join, const Turn& turn) {
   if (!node->join.origin().in_process()) {
     const int64_t nodes = std::max<int64_t>(settings_.min_nodes(), static_cast<int64_t>(members_.size()));
     const absl::Duration planned = StretchedTimeout(ToDuration(settings_.heartbeat_timeout()), nodes);
-    // If this Welcome is lost, the launcher still uses its present timeout: so the timeout never becomes shorter. No
-    // server has assigned a longer one than LongestTimeout.
+    // If this Welcome is lost, the launcher keeps its current timeout, so the timeout must not become shorter. No
+    // server assigns a timeout longer than LongestTimeout.
     const absl::Duration present = std::max(node->heartbeat_timeout, ToDuration(join.heartbeat_timeout()));
     members_.SetHeartbeatTimeout(node, std::min(std::max(planned, present), LongestTimeout(settings_)));
   }
@@ -180,7 +180,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
     node->may_claim_touch = false;
     members_.SetInTouch(node, false);
   }
-  if (node->state == NodeState::kIdle) {  // told again
+  if (node->state == NodeState::kIdle) {  // a repeated Ready, with the latest survivors
     members_.SetSurvivors(node, ready.survivors(), ready.can_reform());
     if (ready.left_out() && state_ == JobState::kStopping) TryAssign(turn);
     return;
@@ -210,7 +210,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
 
 void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn) {
   if (!node->in_round() || node->state != NodeState::kRunning || message.round() != round_.number()) return;
-  // No node runs a round that is being left, so only these two states matter.
+  // In the other states no node is in NodeState::kRunning.
   if (state_ != JobState::kRunning && state_ != JobState::kRecovering) return;
   members_.SetState(node, NodeState::kSucceeded);
   round_.AddSuccess();
@@ -226,7 +226,8 @@ SteadyTime Job::StateDeadline() const {
   switch (state_) {
     case JobState::kWaiting: return *waiting_since_ + WaitLimit();
     case JobState::kLastCall: return last_call_end_;
-    // If only nodes that are gone hold up the round, it begins when the fence opens.
+    // If only nodes that are gone, or the backoff, delay the round, it starts when the fence opens and the backoff
+    // ends.
     case JobState::kStopping:
       return WaitsForGoneOnly() ? std::min(stop_deadline_, std::max(fence_.OpensAt(), restart_at_)) : stop_deadline_;
     case JobState::kRecovering: return recovery_.until();
@@ -279,7 +280,7 @@ void Job::OnStateDeadline(const Turn& turn) {
           Failed(DescribeJoinTimeout(SettingsNow(), WaitLimit(), static_cast<size_t>(usable_nodes()),
                                      members_.FirstHosts(kMaxHostsNamed), round_.number() > 0 ? state_reason_ : ""),
                  departures_.loss());
-      verdict.set_exit_code(1);  // that nodes did not come is the reason, whatever took them away
+      verdict.set_exit_code(1);  // missing nodes are the reason, not the exit code of a lost node
       return End(std::move(verdict), turn);
     }
     case JobState::kLastCall:
@@ -324,10 +325,10 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   waiting.set_nodes_joined(usable_nodes());
   waiting.set_min_nodes(size_.min_nodes);
   waiting.set_max_nodes(size_.max_nodes);
-  // The bytes of one notice to all nodes grow with the square of the number of nodes.
+  // The size of Waiting messages to all nodes is quadratic in the number of nodes, so only small jobs get all hosts.
   const size_t named = members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed;
   for (std::string& host : members_.FirstHosts(named)) waiting.add_hosts(std::move(host));
-  const bool endless = state_ == JobState::kStopping && !WaitsForGoneOnly();  // until workers have stopped
+  const bool endless = state_ == JobState::kStopping && !WaitsForGoneOnly();  // workers have to stop first
   absl::Duration remaining = std::max(absl::ZeroDuration(), StateDeadline() - now);
   if (endless) remaining = absl::InfiniteDuration();
   *waiting.mutable_remaining() = FromDuration(waiting.spare() ? absl::ZeroDuration() : remaining);
@@ -340,7 +341,7 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
 }
 
 void Job::Send(const Node& node, ServerMessage message, const Turn& turn) const {
-  if (!node.connected) return;  // it will be answered when it comes back
+  if (!node.connected) return;  // its next Join is answered with what it missed (protocol 4.3)
   turn.effects->emplace_back(
       rendezvous::Tell{job_id_, node.join.node_id(), node.join.incarnation(), std::move(message)});
 }

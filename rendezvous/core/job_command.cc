@@ -1,4 +1,4 @@
-// Commands of operators on a job.
+// Part of Job: commands of operators (protocol 3.10).
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -16,7 +16,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The node of this host or shown id.
+// Finds the node with this host name or displayed id (ShownId). NOT_FOUND, or INVALID_ARGUMENT if several nodes match.
 absl::StatusOr<Node*> FindNamed(const std::string& name, const std::string& job_id, const Membership& members) {
   std::vector<Node*> found;
   std::vector<std::string> ids;
@@ -37,7 +37,7 @@ absl::StatusOr<Node*> FindNamed(const std::string& name, const std::string& job_
 }  // namespace
 
 absl::Status Job::Stop(const std::string& actor, const Turn& turn) {
-  // A verdict that no launcher receives has no effect, and nodes that run the job may be about to reconnect.
+  // Without launchers the verdict would reach none, and nodes that still run the job may be about to reconnect.
   if (members_.size() == 0) {
     return absl::UnavailableError(absl::StrCat(
         "job ", job_id_, ": no launcher is connected yet; try again when they have reconnected, or stop them"));
@@ -58,7 +58,7 @@ absl::Status Job::Kick(const std::string& name, const std::string& actor, const 
   }
   std::string what = absl::StrCat("node ", node->join.host(), " kicked by ", actor);
   departed_.AddKicked(node->join.node_id(), actor);
-  if (round_.number() > 0) Persist(what, turn);  // as in Resize
+  if (round_.number() > 0) Persist(what, turn);  // without a round the record on disk is the previous job's, see Resize
   Report(Event{.kind = Event::Kind::kNodeKicked,
                .node_id = node->join.node_id(),
                .host = node->join.host(),
@@ -84,7 +84,8 @@ absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Tu
   resized_ = true;
   size_ = size;
   const std::string what = absl::StrCat("resized to ", size.min_nodes, ":", size.max_nodes, " nodes by ", actor);
-  // Before a first round the record is that of the job before, which must not be forgotten: its rounds may still run.
+  // Until this job has a round, the record on disk is that of the previous job and must stay: workers of its rounds may
+  // still run.
   if (round_.number() > 0) Persist(what, turn);
   Report(Event{.kind = Event::Kind::kJobResized,
                .detail = what,

@@ -1,4 +1,4 @@
-// Who joins a job, who comes back to it, and what is made of their reports after a server restart.
+// Part of Job: new nodes, nodes that return, and recovery after a restart of the server (protocol 4.3, 4.4).
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Phase = Join::Phase;
 
-// Spares included. Beyond it a crowd of launchers would only cost memory.
+// Maximum number of nodes of a job including spares, to bound memory.
 constexpr size_t kMaxNodesPresent = 2 * kMaxNodes;
 
 uint64_t ReportedRound(const Join& join) { return join.has_current() ? join.current().round() : 0; }
@@ -36,7 +36,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
   if (!IsTrueNode(join))
     return Refuse(join.node_id(), join.incarnation(), OtherLaunchersId(job_id_, join.host()), turn);
   if (Node* node = members_.Find(join.node_id()); node != nullptr) {
-    // A stream that was overtaken by a newer one of the same launcher.
+    // The launcher has opened a newer stream in the meantime.
     if (join.incarnation() <= node->join.incarnation()) {
       return Close(join.node_id(), join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
     }
@@ -85,7 +85,7 @@ bool Job::IsTrueNode(const Join& join) const {
 void Job::SendVerdict(const Join& join, Verdict verdict, const Turn& turn) {
   fence_.OnToldEnd(join, turn.now);
   const bool has_workers = join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING;
-  // Before a first round the record is the earlier job's.
+  // Until this job has a round, the record on disk is that of the previous job and must stay.
   if (has_workers && round_.number() > 0) Persist("", turn);
   turn.effects->emplace_back(
       rendezvous::Tell{job_id_, join.node_id(), join.incarnation(), NewFinish(std::move(verdict))});
@@ -98,7 +98,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
   SendWelcome(node, join, turn);
-  // One that joined an earlier server, or was lost.
+  // A higher incarnation has joined before: an earlier server, or this one before it was lost.
   Report(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
          Counted(node->join.slots(), "worker"), turn);
   const bool starts_recovery = StartsRecovery(join);
@@ -121,7 +121,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
     case JobState::kStopping: return TryAssign(turn);
     case JobState::kRunning:
       ConsiderLate(*node, turn);
-      // A spare, which a server that is started later has to know.
+      // The node is a spare. Records name spares, so that a restarted server knows them.
       if (state_ == JobState::kRunning && !is_known) Persist(absl::StrCat("node ", join.host(), " stands by"), turn);
       return;
     case JobState::kRecovering:
@@ -144,7 +144,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kRunning: ReconcileRunning(node, join, turn); break;
     case JobState::kRecovering:
       ForgetReport(node);
-      members_.SetState(node, NodeState::kIdle);  // until the report says otherwise
+      members_.SetState(node, NodeState::kIdle);  // TakeReport sets the reported state
       TakeReport(node, join, turn);
       CompleteRecoveryIfAllReported(turn);
       break;
@@ -165,7 +165,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
 void Job::LearnRound(uint64_t number, const Turn& turn) {
   if (!round_.Learn(number)) return;
   fence_.OnUnknownRound();
-  // Before a first round there is nothing to go on with: the nodes begin the job anew.
+  // Without a round of its own the job needs no record: after a restart its nodes begin it anew.
   if (round_.number() > 0) Persist("", turn);
 }
 
@@ -181,7 +181,7 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
     case Join::PHASE_RUNNING:
     case Join::PHASE_SUCCEEDED: members_.SetState(node, NodeState::kStopping); return Send(*node, StopOf(*node), turn);
     case Join::PHASE_STOPPING: return members_.SetState(node, NodeState::kStopping);
-    default: return;  // refused by Validate
+    default: return;  // does not pass Validate
   }
 }
 
@@ -209,7 +209,7 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
         return;
       case Join::PHASE_SUCCEEDED: return OnSucceeded(node, NewGroupSucceeded(reported), turn);
       case Join::PHASE_STOPPING:
-        // A worker's failure may have been on the broken stream: it or a Ready follows and decides.
+        // The broken stream may have lost a WorkerFailed. It is sent again, or Ready follows; either decides.
         if (node->state == NodeState::kRunning) members_.SetState(node, NodeState::kStopping);
         return;
       default: break;
@@ -220,11 +220,11 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
 }
 
 void Job::ConsiderLate(const Node& node, const Turn& turn) {
-  if (node.state != NodeState::kIdle) return;  // its Ready will bring it here
-  if (round_.any_succeeded()) return;          // the job is ending
+  if (node.state != NodeState::kIdle) return;  // OnReady will call this again
+  if (round_.any_succeeded()) return;          // the job is about to finish: no new round
   const LeftOutNodes left_out = LeftOutNow();
   if (left_out.contains(&node)) return;
-  // Without room it is a spare, unless it can replace a node of a drained host.
+  // If the round is full, the node is a spare, unless it can replace a node of a drained host.
   const bool replaces = std::any_of(left_out.begin(), left_out.end(), [&](const Node* other) {
     return other->in_round() && server_.drained->contains(other->join.host());
   });
@@ -253,7 +253,8 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const Assignment& a = join.current();
   if (a.group_world_size() != round_.group_world_size() || !round_.MayHavePlace(node->join.node_id(), a.group_rank()) ||
       !round_.HasStoreAt(a.master_addr(), a.master_port()) || !recovery_.Report(a.group_rank())) {
-    return TakePhase(node, join, turn);  // contradicts the record, or another node's report
+    return TakePhase(node, join,
+                     turn);  // contradicts the record or another node's report: the node is not part of the round
   }
   node->round = reported;
   node->base_rank = a.base_rank();
@@ -264,13 +265,13 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
     Persist(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
   }
   if (join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING) fence_.LatestRoundRuns();
-  // With the process of the server before this one its node has ended.
+  // The launcher knows that the process of the earlier server has ended, and with it the node in that process.
   const bool lost_node =
       join.origin().server_node_ended() && a.has_server_node() && !recovery_.HasReported(a.server_node());
   if (lost_node) {
     recovery_.Gone(a.server_node());
     restart_at_ = std::max(
-        restart_at_, turn.now + ToDuration(settings_.reconnect_grace()));  // as of any node whose stream has ended
+        restart_at_, turn.now + ToDuration(settings_.reconnect_grace()));  // as for any node whose stream has ended
   }
   switch (join.phase()) {
     case Join::PHASE_RUNNING: members_.SetState(node, NodeState::kRunning); break;
@@ -279,7 +280,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       round_.AddSuccess();
       break;
     case Join::PHASE_STOPPING:
-      // A worker's failure, or a Ready, follows.
+      // WorkerFailed or Ready follows.
       recovery_.ExpectCause(a.group_rank());
       members_.SetState(node, NodeState::kStopping);
       break;
@@ -288,7 +289,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       LeaveInRecovery(absl::StrCat("round ", reported, " was being stopped when its nodes joined again"), std::nullopt,
                       turn);
       return;
-    default: return;  // refused by Validate
+    default: return;  // does not pass Validate
   }
   if (lost_node && !recovery_.leaving()) {
     return LeaveInRecovery(
@@ -300,7 +301,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
 
 void Job::TakeReportOfOlder(Node* node, const Join& join, const Turn& turn) {
   TakePhase(node, join, turn);
-  // The server ended before it had told this node of the round.
+  // The earlier server ended before this node had received the round.
   const int32_t group_rank = round_.RecordedRank(node->join.node_id());
   if (group_rank < 0 || !recovery_.Report(group_rank)) return;
   members_.SetGroupRank(node, group_rank);
@@ -342,7 +343,8 @@ void Job::CompleteRecoveryIfAllReported(const Turn& turn) {
                                  " did not receive it before the server restarted"),
                     std::nullopt, turn);
   }
-  if (recovery_.awaits_cause()) return;  // a failure counts, also if others stopped for another reason first
+  if (recovery_.awaits_cause())
+    return;  // a worker's failure is charged even if the round was stopped for another reason before
   CompleteRecovery(turn);
 }
 
@@ -351,7 +353,8 @@ void Job::CompleteRecovery(const Turn& turn) {
   if (round_.all_succeeded()) return End(Succeeded(round_.world_size()), turn);
   waiting_since_.reset();
   Enter(JobState::kRunning, round_.reason());
-  goodput_.OnEvent(Event::Kind::kRoundAssigned, turn.now);  // by the server before
+  goodput_.OnEvent(Event::Kind::kRoundAssigned,
+                   turn.now);  // the earlier server assigned the round; its goodput continues
   ConsiderAllLate(turn);
 }
 

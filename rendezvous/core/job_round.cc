@@ -1,4 +1,4 @@
-// Rounds: how one begins, why it is left, and how the job ends.
+// Part of Job: how a round is decided, assigned and stopped, and how the job ends.
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -15,7 +15,8 @@
 namespace ddprun::rendezvous {
 
 void Job::Enter(JobState to, std::string reason) {
-  if (!IsTransition(state_, to)) std::abort();  // a bug of ours: better no server than two rounds at once
+  if (!IsTransition(state_, to))
+    std::abort();  // a bug in this server: exiting is safer than running two rounds at once
   state_ = to;
   state_reason_ = std::move(reason);
 }
@@ -62,7 +63,7 @@ void Job::StopAll(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kRunning && node->state != NodeState::kSucceeded) continue;
     Send(*node, StopOf(*node), turn);
-    // Without workers it may have been silent for longer.
+    // A node without workers may have been silent for longer; now it gets a full heartbeat timeout.
     if (node->state == NodeState::kSucceeded) members_.Expect(node.get(), turn.now);
     members_.SetState(node.get(), NodeState::kStopping);
   }
@@ -125,7 +126,8 @@ void Job::NotifyLeftOut(const Turn& turn) {
 }
 
 void Job::TryAssign(const Turn& turn) {
-  // A node of a drained host counts until it has answered that it is left out, or reconnects without its peers.
+  // Nodes of drained hosts that may claim to be in touch count until they have answered ExcludedFromRound. When they no
+  // longer count, fewer than min nodes may be left.
   if (TooFew()) {
     departures_.AddCommand();
     return EnterWaiting(next_reason_, turn);
@@ -145,7 +147,8 @@ bool Job::StopSurvivors(const Turn& turn) {
   bool any = false;
   for (Node* node : nodes) {
     if (node->survivors.empty()) continue;
-    // Without a place in the last round the launcher's own claim counts, unless the server knows better.
+    // A node outside the last round missed a round, unless it claims to be in touch and this server has not assigned a
+    // round after the node's last one.
     const bool missed = !node->in_round() && (!node->in_touch || node->round < round_.last_assigned());
     if (plain == nodes.end() && !missed) continue;
     any = true;
@@ -154,7 +157,7 @@ bool Job::StopSurvivors(const Turn& turn) {
             ? absl::StrCat("restarting all workers: those of node ", (*plain)->join.host(), " can't re-form")
             : absl::StrCat("restarting the workers of node ", node->join.host(), ": they missed a round");
     Send(*node, NewStopRound(node->round, std::move(reason)), turn);
-    members_.Expect(node, turn.now);  // as in StopAll
+    members_.Expect(node, turn.now);  // gets a full heartbeat timeout, as in StopAll
     members_.SetState(node, NodeState::kStopping);
   }
   return any;
@@ -221,7 +224,7 @@ void Job::Assign(const Turn& turn) {
   for (const size_t i : table.order) {
     Send(*nodes[i], rendezvous::NewAssign(round_.PlaceOf(*nodes[i], budget_.used())), turn);
   }
-  NoteChange(turn.now);  // of spares
+  NoteChange(turn.now);  // spares receive Waiting
 }
 
 void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn) {
@@ -235,12 +238,13 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
       break;
     case JobState::kWaiting:
     case JobState::kLastCall:
-    case JobState::kStopping: return;  // the round is left already: this only followed from that
+    case JobState::kStopping: return;  // the round is already stopped: the failure is a consequence
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
   const WorkerFailure& failure = message.failure();
-  if (failure.restartable() && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
+  if (failure.restartable() && state_ == JobState::kRecovering &&
+      !recovery_.Fail()) {  // a consequence of the first failure
     return CompleteRecoveryIfAllReported(turn);
   }
   Report(Event{.kind = Event::Kind::kWorkerFailed,
@@ -274,7 +278,8 @@ void Job::OnGone(Node* node, Going going, const Turn& turn) {
 }
 
 void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn) {
-  // A group that has succeeded counts on, so that the next server has to ask for it.
+  // A group that has succeeded still counts, so the record does not mark it as gone: a restarted server has to wait for
+  // its report.
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ != JobState::kRecovering) {
     round_.Gone(node->group_rank);
   }
@@ -283,7 +288,7 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
     round_.Leave(going.what, std::nullopt);
     Persist(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
   }
-  // Who commanded that a node goes has said so.
+  // A kick was already reported as kNodeKicked.
   if (going.how != Going::How::kKicked) {
     Report(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
@@ -296,7 +301,7 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
 void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   NoteChange(turn.now);
   const std::string what = departure.Text();
-  // Nodes of the round that a record tells of may still come.
+  // Nodes of the recorded round may still report.
   if (members_.size() == 0 && state_ == JobState::kRecovering && !recovery_.anybody()) return;
   if (members_.size() == 0) return End(AllLeft(what, departure.loss()), turn);
   departures_.Add(departure);
@@ -315,7 +320,8 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
       if (in_vain) return EndWithTooFew(what, turn);
       if (departure.had_ranks()) state_reason_ = what;
       return;
-    case JobState::kRecovering: return CompleteRecoveryIfAllReported(turn);  // its failure may have been awaited
+    case JobState::kRecovering:
+      return CompleteRecoveryIfAllReported(turn);  // the recovery may have waited for this node's failure report
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
