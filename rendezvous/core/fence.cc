@@ -24,12 +24,12 @@ void Fence::OnJoin(const Join& join) {
 }
 
 void Fence::Complete() {
-  // Launchers that begin and are complete: this is no job of a server before this one.
+  // All nodes join for the first time, so no earlier server had this job.
   if (!has_veterans_) gone_.DropUnknown();
 }
 
 SteadyTime Fence::WorkersGone(const Node& node, SteadyTime heard) const {
-  // In this process it is never silent: the end of its stream tells.
+  // A launcher in this process sends no heartbeats: its workers are gone when its stream ends.
   return node.join.origin().in_process() ? SteadyTime::InfiniteFuture() : heard + FenceTime(node.heartbeat_timeout);
 }
 
@@ -49,7 +49,7 @@ void Fence::OnJobEnd(const Node& node, SteadyTime now) {
 void Fence::AddTold(const Join& join, absl::Duration longest_timeout, SteadyTime now, FencedNodes* nodes) {
   if (join.phase() != Join::PHASE_RUNNING && join.phase() != Join::PHASE_STOPPING)
     return nodes->CameBack(join.node_id());
-  // In this process it is never silent: the end of its stream tells.
+  // A launcher in this process sends no heartbeats: its workers are gone when its stream ends.
   const SteadyTime gone = join.origin().in_process() ? SteadyTime::InfiniteFuture() : now + FenceTime(longest_timeout);
   nodes->Add(join.node_id(), join.incarnation(), gone, Membership::SessionOf(join));
 }

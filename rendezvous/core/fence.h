@@ -13,12 +13,13 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: when the workers of nodes that are gone are gone as well, so that a round may begin (protocol 4.5; the reasons
-// are in docs/design/0003-fencing.md). Thread-compatible.
+// PURE: the fence of one job (protocol 4.5): when all workers of nodes that are gone have ended, so that a round may
+// start. Job reports how nodes leave and return; OpensAt() says when the fence opens. The nodes are kept in
+// FencedNodes. Reasons are in docs/design/0003-fencing.md. Thread-compatible.
 class Fence {
  public:
-  // Of launchers that look for another server than this one, workers are gone so many heartbeat timeouts after it
-  // began: 11/12 after it was last refused, and something for the time that a server takes until it listens.
+  // Workers of launchers of an earlier server that have not contacted this one are gone this many heartbeat timeouts
+  // after this server began: 11/12 for their lease, the rest for the time that a server takes until it listens.
   static constexpr double kUnknownHeartbeats = 1.5;
   static absl::Duration UnknownTime(const JobSettings& settings) {
     return LongestTimeout(settings) * kUnknownHeartbeats;
@@ -27,64 +28,66 @@ class Fence {
     return server_began + UnknownTime(settings);
   }
 
-  // `inherited`: nodes that may still have workers since before this job, or before this server. `all`: they are all
-  // that there are, but for those that are expected to report.
+  // `inherited`: nodes of the previous job of this id, or of an earlier server, that may still have workers. `all`:
+  // apart from nodes that are expected to report, no others may have workers.
   Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited, bool all);
 
-  // The digest of the session secret of a node that may have workers; nullptr: no such node is known here.
+  // Returns the digest of the session secret of a node that is gone but may have workers; nullptr: it is not such a
+  // node.
   const std::string* FindSession(absl::string_view node_id) const { return gone_.FindSession(node_id); }
 
-  // The Join is late: its node has joined with a higher incarnation since, and is gone. It says nothing of its workers.
+  // True if the Join is outdated: its node is gone, and joined with the same or a higher incarnation before.
   bool IsOvertaken(const Join& join) const { return gone_.IsOvertaken(join.node_id(), join.incarnation()); }
-  // The node of this Join has joined and reports the state of its workers. REQUIRES: !IsOvertaken(join).
+  // Reports that a node joined: from now on Membership knows the state of its workers. REQUIRES: !IsOvertaken(join).
   void OnJoin(const Join& join);
-  // Workers of the latest round run: no later round can have been assigned, and no unknown node has workers.
+  // Reports that a node has workers of the adopted round: no later one can have been assigned, so no unknown node has
+  // workers.
   void LatestRoundRuns() { gone_.DropUnknown(); }
-  // The job is one of a server before this one.
+  // Reports that an earlier server had nodes of this job.
   void OnRestored() { has_veterans_ = true; }
-  // All nodes are there that the last round can have had (protocol 4.5).
+  // Reports that max nodes are in touch: they are the whole last round, so no unknown node has workers (protocol 4.5).
   void LastRoundIsThere() { gone_.DropUnknown(); }
-  // All nodes that there can be are there.
+  // Reports that max nodes have joined. If none of them has joined a server before, no unknown node has workers.
   void Complete();
-  // A round is heard of that neither this server gave out nor its records name.
+  // Reports that a node named a round that is unknown to this server and its records: unknown nodes may have workers.
   void OnUnknownRound() { gone_.AddUnknown(unknown_gone_); }
 
-  // A node that may have workers has left at `now`.
+  // Report that a node that may have workers left, was lost because of silence, or was present when the job ended.
   void OnLeft(const Node& node, SteadyTime now);
-  // A node that may have workers was lost because nothing was heard from it.
   void OnSilent(const Node& node);
-  // The job has ended, with this node that may have workers.
   void OnJobEnd(const Node& node, SteadyTime now);
 
-  // The launcher of this Join receives the end of its job, an earlier one of the same id, and stops its workers if it
-  // has any. REQUIRES: !IsOvertaken(join).
+  // Reports that the launcher of this Join is sent a verdict of a job that has ended for it, so that it now stops its
+  // workers. REQUIRES: !IsOvertaken(join).
   void OnToldEnd(const Join& join, SteadyTime now) { AddTold(join, longest_timeout_, now, &gone_); }
-  // Does this for `nodes` of an ended job whose longest heartbeat timeout is `longest_timeout`.
+  // Does the same for a job without a Fence, whose fenced nodes are `nodes`. `longest_timeout`: LongestTimeout of that
+  // job.
   static void AddTold(const Join& join, absl::Duration longest_timeout, SteadyTime now, FencedNodes* nodes);
 
-  // A heartbeat of a node that is gone. True if the node may still have workers; then the heartbeat is answered.
+  // Reports a heartbeat of a node that is not in the job. Returns true if the node may still have workers, so that the
+  // heartbeat must be answered.
   bool OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now);
-  // A stream ended. True if it was the stream of a node that is gone, whose workers are gone now.
+  // Reports the end of a stream. Returns true if it was the stream of a fenced node: its workers are gone now.
   bool OnStreamClosed(absl::string_view node_id, uint64_t incarnation) {
     return gone_.StreamClosed(node_id, incarnation);
   }
 
-  // From when on a round may begin, if nothing more is heard.
+  // Returns when a round may start, if no further event is reported; the infinite past if it may start now.
   SteadyTime OpensAt() const { return gone_.AllGone(); }
-  // True if unknown nodes of an earlier server are the reason that no round may begin until then.
+  // True if unknown nodes of an earlier server, and not known ones, determine OpensAt().
   bool AwaitsUnknown() const { return gone_.unknown_gone() == gone_.AllGone(); }
 
   const FencedNodes& nodes() const { return gone_; }
 
  private:
-  // When a silent node that was last heard then has no workers any more.
+  // Returns when the workers of a silent node that was last heard from at `heard` are gone.
   SteadyTime WorkersGone(const Node& node, SteadyTime heard) const;
 
-  const absl::Duration longest_timeout_;  // of all nodes of the job
+  const absl::Duration longest_timeout_;  // longest heartbeat timeout of any node of the job
   const absl::Duration reconnect_grace_;
   const SteadyTime unknown_gone_;
   FencedNodes gone_;
-  bool has_veterans_ = false;  // some node has been with a server before, this one or another
+  bool has_veterans_ = false;  // true if a node of the job has joined any server before
 };
 
 }  // namespace ddprun::rendezvous

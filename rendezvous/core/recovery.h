@@ -11,22 +11,24 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: which nodes of a running round have reported to a server that was restarted, and what is known of the round's
-// future meanwhile (protocol 4.4). Means something while the job is recovering. Thread-compatible.
+// PURE: the progress of a recovery (protocol 4.4): which nodes of an earlier server's round have reported, and if the
+// round has to be stopped once they have. Used only in JobState::kRecovering. Nodes are named by their group rank in
+// that round. Thread-compatible.
 class Recovery {
  public:
-  // Nodes have this many of the longest heartbeat timeouts and the reconnect grace to report.
+  // Nodes have to report within this many of the job's longest heartbeat timeouts plus the reconnect grace.
   static constexpr int kHeartbeats = 3;
 
-  // The first node has reported, or the server begins with the record of a job.
+  // Begins the recovery: the first node has reported, or the server has started with a record of the job.
   void Begin(const JobSettings& settings, SteadyTime now) {
     until_ = now + kHeartbeats * LongestTimeout(settings) + ToDuration(settings.reconnect_grace());
   }
-  // The round had been left before the server was restarted, as its record says.
+  // The record says that the round was stopped before the restart.
   void BeginLeft() { leaving_ = left_before_ = true; }
+  // Deadline of the reports.
   SteadyTime until() const { return until_; }
 
-  // A higher round than before is taken up: what was reported of the one before does not count.
+  // Discards all reports, because a node reported a higher round, which the job adopts.
   void StartOver() {
     reported_.clear();
     gone_.clear();
@@ -34,49 +36,48 @@ class Recovery {
     leaving_ = failed_ = left_before_ = false;
   }
 
-  // The node of this place in the round is gone, as the record says, or is certain: it is not waited for.
-  // REQUIRES: it has not reported.
+  // Marks a node as gone, so that the recovery does not wait for its report. REQUIRES: !HasReported(group_rank).
   void Gone(int32_t group_rank) { gone_.insert(group_rank); }
   bool HasReported(int32_t group_rank) const { return reported_.contains(group_rank); }
 
-  // The node of this place in the round has reported. False: another node has said the same of itself.
+  // Marks a node as having reported. Returns false if another node has already reported this group rank.
   bool Report(int32_t group_rank) {
     anybody_ = true;
     gone_.erase(group_rank);
     return reported_.insert(group_rank).second;
   }
-  // True if a node has reported, even if it is gone again.
+  // True if any node has reported since the recovery began, even if it is gone again.
   bool anybody() const { return anybody_; }
-  // It is gone, or reports anew.
+  // Discards the report of a node, which is gone or joins again.
   void Forget(int32_t group_rank) {
     reported_.erase(group_rank);
     owing_.erase(group_rank);
   }
   int32_t reported() const { return static_cast<int32_t>(reported_.size()); }
-  // Nodes of the round that have reported or are known to be gone.
+  // Number of nodes that have reported or are known to be gone.
   int32_t accounted_for() const { return static_cast<int32_t>(reported_.size() + gone_.size()); }
 
-  // The round can't go on; it remains to be seen who is there.
+  // Marks the round as stopped: when all nodes have reported, the next round follows.
   void Leave() { leaving_ = true; }
   bool leaving() const { return leaving_; }
-  // True if the round was left before the restart: failures that workers report now followed from that.
+  // True if the round was stopped before the restart, so that failures reported now are consequences.
   bool left_before() const { return left_before_; }
 
-  // The node of this place said that its workers stop: the failure that they stop for follows, or its Ready, which
-  // has come.
+  // A node whose workers are stopping will send the failure that caused it, or Ready. ExpectCause marks it as expected,
+  // CauseReceived as received.
   void ExpectCause(int32_t group_rank) { owing_.insert(group_rank); }
   void CauseReceived(int32_t group_rank) { owing_.erase(group_rank); }
-  // Why the round can't go on may still be told.
+  // True if the round is stopped, and an expected WorkerFailed or Ready is missing, which may name the first cause.
   bool awaits_cause() const { return leaving_ && !left_before_ && !owing_.empty(); }
 
-  // A worker failed. False: another one did before, which counts: this only followed from that.
+  // Reports that a worker failed. Returns true for the first failure, which is the cause; later ones are consequences.
   bool Fail() { return !std::exchange(failed_, true); }
 
  private:
   SteadyTime until_;
-  absl::flat_hash_set<int32_t> reported_;  // group ranks
-  absl::flat_hash_set<int32_t> gone_;      // the same
-  absl::flat_hash_set<int32_t> owing_;     // the same
+  absl::flat_hash_set<int32_t> reported_;  // group ranks that have reported
+  absl::flat_hash_set<int32_t> gone_;      // group ranks known to be gone
+  absl::flat_hash_set<int32_t> owing_;     // group ranks whose cause is expected
   bool anybody_ = false;
   bool leaving_ = false;
   bool failed_ = false;

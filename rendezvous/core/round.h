@@ -15,67 +15,73 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: a job's latest round, given out or taken up from reports: what its nodes were told, how many groups of it have
-// succeeded, and why it was left. Also the highest round number that is taken. Thread-compatible.
+// PURE: the latest round of a job, which this server assigned or recovered from a record or reports: its assignment,
+// how many of its groups have succeeded, and why it was stopped. It also keeps the highest round number that is in use.
+// Thread-compatible.
 class Round {
  public:
-  // Rounds will be greater than `floor`. As long as nothing else is known, a node may report at most `max_reported`.
+  // Begins without a round. The first one will be greater than `floor`. Until then, a node may report a round of at
+  // most `max_reported` (protocol 4.6).
   explicit Round(uint64_t floor, uint64_t max_reported) : highest_(floor), max_reported_(max_reported) {}
-  // As a server before this one recorded it.
+  // Restores the round that an earlier server recorded. `highest`: the highest round number in use.
   Round(RoundRecord record, uint64_t highest);
 
-  // nullopt, or one line that says why no server can have given out round `number` (protocol 4.6).
+  // Checks a reported round number. Returns nullopt, or one line that says why no server can have assigned that round
+  // (protocol 4.6).
   std::optional<std::string> CheckReported(uint64_t number) const;
 
-  // A node reports that it was assigned round `number`, which is not assigned again. True if the round was not known.
+  // Marks a reported round number as used, so that it is never assigned again. Returns true if it is the highest so
+  // far.
   bool Learn(uint64_t number);
 
-  // The next round begins on `group_world_size` nodes; `master` hosts its store. `nodes` are for its record: by group
-  // rank, or none. `source`: whose training state all take.
+  // Begins the next round with `group_world_size` nodes. `master`: node with the store. `nodes`: for the record, by
+  // group rank; empty without records. `source`: rank whose training state all workers take (protocol 3.8).
   void Assign(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
               std::vector<RoundNodeRecord> nodes = {}, std::optional<StateSource> source = std::nullopt);
 
-  // The node of this group rank is in the server's process.
+  // Sets the group rank of the node that is in the server's process.
   void SetServerNode(int32_t group_rank) { server_node_ = group_rank; }
 
-  // Resumes a round of an earlier server, as one of its nodes reports it.
+  // Adopts a round of an earlier server, as one of its nodes reports it.
   void Resume(const Assignment& assignment);
 
-  // The node of this group rank is lost, or has left.
+  // Marks the node of this group rank as gone in the record.
   void Gone(int32_t group_rank);
 
-  // The group rank of a node of a recorded round; -1: it has none there, or there is no such record.
+  // Returns the node's group rank in the round of an earlier server's record; -1: not in it, or there is no such
+  // record.
   int32_t RecordedRank(absl::string_view node_id) const;
-  // The digest of its session secret; nullptr: the same.
+  // Returns the digest of the session secret of a node of that recorded round, or nullptr.
   const std::string* RecordedSession(absl::string_view node_id) const;
-  // True if the node can have this place in the recorded round, or there is no record.
+  // False if that recorded round has another node, or none, at this group rank.
   bool MayHavePlace(absl::string_view node_id, int32_t group_rank) const;
 
-  // The assignment of a node of this round.
+  // Returns the assignment of a node of this round.
   Assignment PlaceOf(const Node& node, int32_t restart_count) const;
 
-  // Its nodes have to stop their workers, because of this. `cause`: the worker's failure that is to blame, if any.
-  // `at_step_end`: nothing is broken, they may finish their step.
+  // Stops the round because of `reason`: from now on StopOf returns it. `cause`: the worker's failure that caused the
+  // stop, if any. `at_step_end`: nothing is broken, so workers may finish their step.
   void Leave(std::string reason, std::optional<WorkerFailure> cause, bool at_step_end = false);
-  // The message to a node that still runs round `number`, this one or an older one, whose workers are not kept.
+  // Returns the message to a node that still runs round `number`, this or an older one. `keep_workers`: workers of this
+  // round may re-form; those of older rounds must exit.
   StopRound StopOf(uint64_t number, bool keep_workers) const;
 
-  // Groups that succeeded count also after their nodes are gone.
+  // Count the groups that have succeeded, which includes those of nodes that are gone since.
   void AddSuccess() { ++succeeded_; }
   void TakeBackSuccess() { --succeeded_; }
   bool any_succeeded() const { return succeeded_ > 0; }
   bool all_succeeded() const { return succeeded_ == facts_.group_world_size; }
 
-  uint64_t number() const { return facts_.number; }  // 0: none yet
+  uint64_t number() const { return facts_.number; }  // number of this round; 0: none yet
   uint64_t highest() const { return highest_; }
-  // By this server, or as its records say; 0: none yet.
+  // Returns the last round that this server or its records assigned; 0: none.
   uint64_t last_assigned() const { return last_assigned_; }
   int32_t group_world_size() const { return facts_.group_world_size; }
   int32_t world_size() const { return facts_.world_size; }
   const std::string& reason() const { return facts_.reason; }
-  const std::string& leave_reason() const { return facts_.leave_reason; }  // empty: not left
+  const std::string& leave_reason() const { return facts_.leave_reason; }  // empty: not stopped
   const std::optional<WorkerFailure>& leave_cause() const { return facts_.leave_cause; }
-  // True if the store of group rank 0 is still at the address that the nodes received.
+  // True if the round's store is at this address.
   bool HasStoreAt(const std::string& address, int32_t port) const {
     return facts_.master_addr == address && facts_.master_port == port;
   }
@@ -86,13 +92,14 @@ class Round {
   RoundRecord facts_;
   uint64_t highest_;
   uint64_t last_assigned_ = 0;
-  // Not for the record: who did not receive its Assign before the server ended is given another one.
+  // Not in the record: a node that did not receive its Assign before the server ended is assigned another round.
   std::optional<StateSource> source_;
-  std::optional<int32_t> server_node_;  // servers with records are in no node's process
+  std::optional<int32_t> server_node_;  // not in the record: servers with records are never in a node's process
   bool at_step_end_ = false;
   uint64_t max_reported_ = 0;
   int32_t succeeded_ = 0;
-  absl::flat_hash_map<std::string, int32_t> recorded_;  // group ranks of a round that a server before this one recorded
+  absl::flat_hash_map<std::string, int32_t>
+      recorded_;  // group ranks by node id, if an earlier server recorded this round
 };
 
 }  // namespace ddprun::rendezvous
