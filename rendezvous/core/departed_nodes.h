@@ -17,15 +17,15 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: the nodes that a job has lost or kicked. Their launchers receive the outcome if they rejoin, also from the next
-// server and after the end of the job. Thread-compatible.
+// PURE: the nodes that a job has lost or kicked. If their launchers join again, even after a restart of the server or
+// after the end of the job, they receive the verdict. Thread-compatible.
 class DepartedNodes {
  public:
-  // With more nodes the oldest are forgotten. A record has room for kMaxLost spares, too.
+  // Maximum numbers of nodes; the oldest are forgotten. A record can hold kMaxLost spares in addition.
   static constexpr size_t kMaxKicked = 1000;
   static constexpr size_t kMaxLost = 256;
 
-  // Restores what Record wrote. `unreported`: nodes of the previous job's last round have not come to this server.
+  // Restores what Record wrote. `unreported`: see EndedJob::unreported, for the previous job of this id.
   DepartedNodes(const JobRecord& record, bool unreported)
       : kicked_(record.kicked), lost_(record.others), unreported_(unreported) {}
 
@@ -37,28 +37,28 @@ class DepartedNodes {
     if (kicked_.size() == kMaxKicked) kicked_.erase(kicked_.begin());
     kicked_.push_back(KickedNodeRecord{node_id, actor});
   }
-  // The node has joined. Returns true if it was lost, or was a spare when the record was made.
+  // Reports that a node joined. Returns true if it was lost before, or was a spare in the record.
   bool OnJoin(const std::string& node_id) {
     unheard_.erase(node_id);
     return std::erase(lost_, node_id) > 0;
   }
-  // The actor of the command that kicked the node; nullptr if the node was not kicked.
+  // Returns the user who kicked the node; nullptr if it was not kicked.
   const std::string* KickedBy(absl::string_view node_id) const {
     const auto it = std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == node_id; });
     return it == kicked_.end() ? nullptr : &it->actor;
   }
 
-  // The workers of this disconnected or lost node have succeeded, or the job ends: its launcher may still come for the
-  // verdict, within the fence time of the job's longest heartbeat timeout.
+  // Expects a disconnected or lost node to rejoin for the verdict, because its workers have succeeded or the job ends.
+  // It may do so until 7/6 of the job's longest heartbeat timeout after its last message (protocol 5).
   void ExpectForVerdict(const Node& node, const JobSettings& settings) {
     unheard_[node.join.node_id()] = node.last_heard + FenceTime(LongestTimeout(settings));
   }
-  // A new round begins without the nodes that were expected.
+  // Stops expecting these nodes, because a new round begins without them.
   void OnAssign() { unheard_.clear(); }
-  // The job ends before all nodes of its round have reported.
+  // Marks the job as ended before all nodes of its round have reported.
   void SetUnreported() { unreported_ = true; }
 
-  // Fills in the parts of the record, and of the ended job, that name absent nodes.
+  // Fill in the fields of the record, or of the ended job, that name absent nodes.
   void Record(JobRecord* record) const {
     record->kicked = kicked_;
     record->others = lost_;
@@ -71,9 +71,9 @@ class DepartedNodes {
 
  private:
   std::vector<KickedNodeRecord> kicked_;       // oldest first
-  std::vector<std::string> lost_;              // node ids, oldest first; those restored may be of spares
-  std::map<std::string, SteadyTime> unheard_;  // see EndedJob
-  bool unreported_ = false;                    // see EndedJob
+  std::vector<std::string> lost_;              // node ids, oldest first; restored ids may be those of spares
+  std::map<std::string, SteadyTime> unheard_;  // see EndedJob::unheard
+  bool unreported_ = false;                    // see EndedJob::unreported
 };
 
 }  // namespace ddprun::rendezvous

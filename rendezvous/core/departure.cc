@@ -20,7 +20,7 @@ void Departure::Add(const Node& node, Going going) {
   had_ranks_ = true;
   if (node.state == NodeState::kSucceeded) return;
   ends_round_ = true;
-  // In place of one that was kicked another one may come.
+  // A new node may replace a kicked one.
   if (!going.may_return && going.how != Going::How::kKicked) may_all_return_ = false;
   if (going.signal != 0) told_to_stop_ = true;
   if (!going.at_step_end) at_step_end_ = false;

@@ -57,7 +57,7 @@ void EndedJob::AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std:
 bool EndedJob::Concerns(const Join& join) const {
   if (!told) return false;
   if (Has(join.node_id())) return true;
-  // A node that was lost before the end: only this job can have given it that round.
+  // A node that was lost before the end: only this job can have assigned that round to it.
   return join.has_current() && join.current().round() <= last_round;
 }
 

@@ -19,74 +19,76 @@
 
 namespace ddprun::rendezvous {
 
-// The memory of a job that has ended.
+// The server's memory of a job that has ended, which it keeps to send the verdict to launchers that come back for it,
+// and to begin the next job of the same id safely (protocol 5).
 struct EndedJob {
-  JobView view;                       // with its verdict, without nodes
-  uint64_t last_round = 0;            // the highest one given out or reported
-  bool told = true;                   // false: no launcher received the verdict, so it has no effect
-  std::vector<std::string> node_ids;  // sorted: who was told, and who is when it comes back
-  FencedNodes gone;                   // nodes that still had workers, before or at the end
-  bool gone_are_all = false;          // no other node had workers
-  // But nodes of the last round that have not come to this server; true if a record does not name them.
+  JobView view;                       // displayed data, including the verdict; without nodes
+  uint64_t last_round = 0;            // highest round that was assigned or reported
+  bool told = true;                   // false: no launcher received the verdict, so its nodes may resume the job
+  std::vector<std::string> node_ids;  // sorted ids of the nodes that received the verdict, or will if they join again
+  FencedNodes gone;                   // nodes that may still have workers
+  bool gone_are_all = false;          // no other nodes may have workers, except unreported ones
+  // True if nodes of the last round have not reported to this server since it started, or are not known by name.
   bool unreported = false;
-  // Nodes of the last round that the verdict has not reached, and until when each may still come back for it.
+  // Nodes of the last round that have not received the verdict, and until when each may still join for it.
   std::map<std::string, SteadyTime> unheard;
 
-  // As a server left it that ended before `began`, when this one began.
+  // Rebuilds an ended job from the record of an earlier server. `began`: when this server began.
   static EndedJob FromRecord(JobRecord record, SteadyTime began);
 
-  // True if the Join comes from a launcher of this job, which has to receive the verdict again.
+  // True if the Join is from a node of this job, which must receive the verdict.
   bool Concerns(const Join& join) const;
   bool Has(absl::string_view node_id) const;
-  // Nodes that were not there when the job ended.
+  // Adds nodes to node_ids that were not connected when the job ended.
   void AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std::vector<std::string>& lost);
-  // False if the node id is known to belong to another launcher process (protocol 2.4).
+  // False if the Join's node id belongs to another launcher process: its session secret differs (protocol 2.4).
   bool IsTrueNode(const Join& join) const;
 };
 
-// The jobs that ended last: at most kMaxJobs of them with at most kMaxNodes nodes in all. Thread-compatible.
+// The jobs that ended last: at most kMaxJobs, with at most kMaxNodes nodes in total. Thread-compatible.
 class EndedJobs {
  public:
   static constexpr size_t kMaxJobs = 1000;
   static constexpr size_t kMaxNodes = 200'000;
 
-  // Rounds of jobs that a server before this one has forgotten.
+  // Reports the highest round of the jobs that earlier servers have forgotten.
   void Forgotten(uint64_t round) { forgotten_round_ = std::max(forgotten_round_, round); }
 
-  // REQUIRES: no ended job of that id is remembered.
+  // Adds a job, and forgets the oldest jobs if there are too many. REQUIRES: Find(the job's id) == nullptr.
   void Add(EndedJob job);
   void Remove(absl::string_view job_id);
 
-  // A stream of a node of that job, if it is remembered, has closed.
+  // Reports the end of a stream of a node of that job, if the job is remembered.
   void OnStreamClosed(absl::string_view job_id, absl::string_view node_id, uint64_t incarnation);
 
-  // A node that left, or whose job ended, sends heartbeats while it stops its workers. True if it belonged to the job.
+  // Reports a heartbeat of a node that is still stopping its workers. Returns true if the node belonged to the job, so
+  // that the heartbeat must be answered.
   bool OnHeartbeat(absl::string_view job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now);
 
-  // The verdict is sent again to the launcher of this Join. REQUIRES: the job is remembered, and Concerns(join).
+  // Reports that the launcher of this Join is sent the verdict. REQUIRES: the job is remembered, and Concerns(join).
   void OnTold(const Join& join, SteadyTime now);
 
-  // The time from which no launcher can still come for the verdict of its job.
+  // Returns until when launchers may still join for a verdict that they have not received (EndedJob::unheard).
   SteadyTime UnheardUntil() const;
 
-  // nullptr: not (or no longer) remembered.
+  // Returns the job, or nullptr if it is not remembered.
   const EndedJob* Find(absl::string_view job_id) const;
 
-  // New rounds of a job of this id must be greater than this. Of forgotten jobs only the highest round of all is
-  // kept, so rounds of a job id grow for ever.
+  // Returns the round above which rounds of a new job of this id must be. One maximum is kept for all forgotten jobs,
+  // so that the rounds of a job id never decrease.
   uint64_t RoundFloor(absl::string_view job_id) const;
 
-  // The first job whose id is greater than `after`, or nullptr.
+  // Returns the first job whose id is greater than `after`, or nullptr.
   const EndedJob* Next(absl::string_view after) const;
 
  private:
   struct Entry {
     EndedJob job;
-    std::list<std::string>::iterator place;
+    std::list<std::string>::iterator place;  // position in order_
   };
 
   absl::btree_map<std::string, Entry> jobs_;
-  std::list<std::string> order_;  // who ended first is at the front
+  std::list<std::string> order_;  // job ids, oldest end first
   size_t nodes_ = 0;
   uint64_t forgotten_round_ = 0;
 };

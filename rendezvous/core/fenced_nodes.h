@@ -14,42 +14,44 @@
 
 namespace ddprun::rendezvous {
 
-// For how long after it was last heard a silent node may have workers.
+// Returns how long after its last message a silent node may have workers: 7/6 of the timeout (protocol 4.5).
 inline absl::Duration FenceTime(absl::Duration heartbeat_timeout) { return heartbeat_timeout * 7 / 6; }
 
-// PURE: nodes that a job has lost, but whose workers may still run: until when at the latest. No round begins before
-// (protocol 4.5). Thread-compatible. Value type.
+// PURE: nodes that are not in a job any more, but whose workers may still run, each with the time by which they have
+// ended: the fence of protocol 4.5, which Fence maintains. Unknown nodes of earlier servers count as one entry.
+// Thread-compatible. Value type.
 class FencedNodes {
  public:
-  // Workers of this node, whose last stream had this incarnation, are gone at `gone`. Replaces what was known of it.
-  // `session`: digest of its session secret.
+  // Adds a node, or replaces it. `incarnation`: that of its last stream. `gone`: when its workers are gone at the
+  // latest; infinite if only the end of the stream will show. `session`: digest of its session secret.
   void Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone, std::string session = "");
 
-  // The digest of the node's session secret; nullptr: no such node is known here.
+  // Returns the digest of the node's session secret; nullptr: no such node is here.
   const std::string* FindSession(absl::string_view node_id) const;
 
-  // The node reports that its workers still run: they are gone at `gone`. Returns true if the node was known here.
+  // Postpones the node's time to `gone`, because it sent a heartbeat. Returns true if the node is here.
   bool StillThere(const std::string& node_id, uint64_t incarnation, SteadyTime gone);
 
-  // If this was the launcher's last stream, its process has ended, and its workers with it. True if it was known here.
+  // Reports the end of a stream. If it was the node's last one, its launcher and workers have ended; removes the node
+  // and returns true.
   bool StreamClosed(absl::string_view node_id, uint64_t incarnation);
 
-  // True if the node's last stream had this incarnation or a higher one.
+  // True if the node is here, and its last stream had this incarnation or a higher one.
   bool IsOvertaken(absl::string_view node_id, uint64_t incarnation) const;
 
-  // The node has joined again and reports the state of its workers.
+  // Removes a node that joined again and thereby reported the state of its workers.
   void CameBack(absl::string_view node_id);
 
-  // Adds or drops the unknown nodes of an earlier server.
+  // Adds or removes unknown nodes of earlier servers. `gone`: when their workers are gone at the latest.
   void AddUnknown(SteadyTime gone) { unknown_gone_ = gone; }
   void DropUnknown() { unknown_gone_ = SteadyTime::InfinitePast(); }
 
   SteadyTime unknown_gone() const { return unknown_gone_; }
 
-  // The known nodes that may have workers at `now`, by node id.
+  // Returns the known nodes that may have workers at `now`, sorted by node id.
   std::vector<FencedNodeRecord> Record(SteadyTime now) const;
 
-  // From when on none of them has workers, if nothing more is heard; the infinite past if there are none.
+  // Returns when all workers are gone, if nothing more is reported; the infinite past if there are no nodes.
   SteadyTime AllGone() const;
 
  private:
@@ -60,7 +62,7 @@ class FencedNodes {
   };
 
   absl::flat_hash_map<std::string, Entry> nodes_;
-  std::set<std::pair<absl::Duration, std::string>> by_time_;  // of the same, since the clock's start
+  std::set<std::pair<absl::Duration, std::string>> by_time_;  // (Entry::gone as time since the clock's start, node id)
   SteadyTime unknown_gone_ = SteadyTime::InfinitePast();
 };
 

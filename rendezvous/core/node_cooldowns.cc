@@ -17,7 +17,9 @@ NodeCooldowns::NodeCooldowns(absl::Duration first, const JobRecord& record, Stea
 
 void NodeCooldowns::OnFirstCause(absl::string_view node_id, SteadyTime now) {
   if (first_ <= absl::ZeroDuration()) return;
-  const auto one_more = [](int32_t count) { return std::min(count, INT32_MAX - 1) + 1; };  // records may have any
+  const auto one_more = [](int32_t count) {
+    return std::min(count, INT32_MAX - 1) + 1;
+  };  // a record may contain any number
   in_a_row_ = node_id == failing_node_ ? one_more(in_a_row_) : 1;
   failing_node_ = std::string(node_id);
   if (in_a_row_ < kRoundsInARow) return;

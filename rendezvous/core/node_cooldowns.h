@@ -14,38 +14,38 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: which nodes are to be left out of the next rounds of one job because their workers fail again and again
-// (protocol 3.9). A cooldown lasts until Expire is called at its end or later. Thread-compatible.
+// PURE: the cooldowns of one job (protocol 3.9): nodes whose workers fail repeatedly are left out of rounds for a
+// while. A cooldown is active until Expire is called at its end or later. Thread-compatible.
 class NodeCooldowns {
  public:
-  // First causes in a row, all on one node, after which its cooldown begins.
+  // Number of consecutive first causes on one node after which its cooldown begins.
   static constexpr int32_t kRoundsInARow = 3;
-  static constexpr absl::Duration kLongest = absl::Minutes(10);  // unless the first one is longer
-  // Nodes that are remembered. With more, the one whose first cooldown is the oldest is forgotten.
+  static constexpr absl::Duration kLongest = absl::Minutes(10);  // maximum length, unless `first` is longer
+  // Number of nodes that are remembered; beyond it, the node whose first cooldown began earliest is forgotten.
   static constexpr size_t kMaxNodes = 256;
 
-  // `first`: how long the first cooldown of a node lasts; each further one is twice as long. Zero: there are none.
+  // `first`: length of a node's first cooldown; each further one is twice as long. Zero: no node gets a cooldown.
   explicit NodeCooldowns(absl::Duration first) : first_(first) {}
-  // As it was recorded.
+  // Restores the cooldowns of a record.
   NodeCooldowns(absl::Duration first, const JobRecord& record, SteadyTime now);
 
-  // A worker of this node was the first cause of the end of a round. Begins a cooldown if it was so in a row, again
-  // with each further one in that row.
+  // Reports that a worker of this node was the first cause of a round's end. Begins, or restarts, the node's cooldown
+  // from the kRoundsInARow-th consecutive first cause on.
   void OnFirstCause(absl::string_view node_id, SteadyTime now);
 
-  // Ends the cooldowns whose time is over. Returns true if there were any.
+  // Ends the cooldowns that are over at `now`. Returns true if there were any.
   bool Expire(SteadyTime now);
-  // Of the one that ends next; infinite: none is left.
+  // Returns the end of the earliest cooldown, or infinite.
   SteadyTime NextEnd() const;
 
   bool any() const { return active_ > 0; }
   bool IsActive(absl::string_view node_id) const;
-  // Nodes with a cooldown, in the order in which they end.
+  // Returns the ids of nodes with an active cooldown, earliest end first.
   std::vector<std::string> Nodes() const;
-  // How long this node's last cooldown lasts, from begin to end. Zero: it had none.
+  // Returns the total length of this node's latest cooldown; zero if it had none.
   absl::Duration Length(absl::string_view node_id) const;
 
-  // Fills in the record's part of it.
+  // Fills in the fields of the record about cooldowns.
   void Record(SteadyTime now, JobRecord* record) const;
 
  private:

@@ -25,7 +25,7 @@ LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules) {
       drained.push_back(node);
     }
   }
-  std::vector<const Node*> nodes;  // who is needed first comes first
+  std::vector<const Node*> nodes;  // nodes to leave out, the most needed first
   for (const std::string& node_id : rules.cooldowns.Nodes()) {
     const Node* node = members.Find(node_id);
     if (node != nullptr && !rules.drained.contains(node->join.host())) nodes.push_back(node);
@@ -62,7 +62,8 @@ bool ReadyForRound(const Membership& members, size_t max_nodes, const LeftOutNod
 std::vector<Node*> Participants(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out) {
   std::vector<Node*> chosen;
   chosen.reserve(std::min(members.size(), max_nodes));
-  // A node that is in touch is of the last round, even if it was not told: to leave it out would break what it says.
+  // A node in touch belongs to the last assigned round, even if it did not receive it: without it no round may start
+  // (protocol 4.5).
   const auto class_of = [](const Node& node) { return node.in_round() ? 0 : node.in_touch ? 1 : 2; };
   for (const int wanted : {0, 1, 2}) {
     for (const auto& node : members.nodes()) {
@@ -86,7 +87,7 @@ RankTable RanksOf(const std::vector<Node*>& nodes) {
 
 std::optional<StateSource> StateSourceOf(const std::vector<Node*>& nodes, const RankTable& table) {
   std::optional<StateSource> source;
-  for (const size_t i : table.order) {  // by rank
+  for (const size_t i : table.order) {  // in order of ranks, so that the lowest one wins
     for (const Survivor& survivor : nodes[i]->survivors) {
       if (!survivor.has_committed_step() || (source && survivor.committed_step() <= source->step)) continue;
       source = StateSource{table.places[i].base_rank + survivor.local_rank(), survivor.committed_step()};

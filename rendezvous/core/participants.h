@@ -13,51 +13,54 @@
 #include "rendezvous/core/node_cooldowns.h"
 #include "rendezvous/core/rank_assignment.h"
 
-// Who takes part in the next round (protocol 3.3, 3.4). Pure functions.
+// Selects the nodes of the next round (protocol 3.3, 3.9, 3.10) and their ranks. Pure functions. A newcomer is a node
+// outside the last round.
 namespace ddprun::rendezvous {
 
 using LeftOutNodes = absl::flat_hash_set<const Node*>;
 
 using DrainedHosts = std::set<std::string>;
 
-// The reasons to leave nodes out of rounds. The referenced objects outlive the rules.
+// Input of LeftOut. The referenced objects must outlive the rules.
 struct LeftOutRules {
   const NodeCooldowns& cooldowns;
   const DrainedHosts& drained;
   size_t min_nodes = 1;
   size_t max_nodes = 1;
-  size_t ranked = 0;  // how many nodes the last round had; no more than max_nodes: the job was not made smaller since
+  size_t ranked = 0;  // number of nodes of the last round; more than max_nodes after a resize
 };
 
-// Nodes of drained hosts that are not of the last round: they count for nothing.
+// Returns the number of newcomers of drained hosts that do not claim to be in touch: these get no ranks.
 size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drained);
 
-// Nodes that the next round begins without (protocol 3.9, 3.10): newcomers of drained hosts; nodes with a cooldown and
-// those of drained hosts, as far as `min_nodes` others are there (those with a cooldown that ends first are needed
-// first); and if the last round's nodes are more than `max_nodes`, those of the highest group ranks.
+// Returns the nodes that are left out of the next round (protocol 3.9, 3.10):
+//   - newcomers of drained hosts;
+//   - nodes of drained hosts and nodes with a cooldown, as long as `min_nodes` others remain; if some of them are
+//     needed after all, first those whose cooldown ends first, then those of drained hosts;
+//   - if the last round had more than `max_nodes` nodes, those with the highest group ranks.
 LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules);
 
-// True if the round waits for no node that is there: all nodes of the last round are ready, which always take part
-// unless they are left out, and as many newcomers as there is room for; no node has workers; and no node that is left
-// out may claim to be in touch.
+// True if the next round waits for no node of the job: no node has workers, all nodes of the last round are ready, and
+// so are as many newcomers as there is room for, and no node that is left out may claim to be in touch.
 bool ReadyForRound(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out = {});
 
-// At most `max_nodes` that are ready: those of the last round first, then newcomers in the order in which they joined.
+// Returns the ready nodes that take part, at most `max_nodes`: first those of the last round, then newcomers in touch,
+// then other newcomers, each in order of their joins.
 std::vector<Node*> Participants(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out = {});
 
-// Their ranks, in the same order.
+// Assigns ranks to these nodes; RankTable::places is in the same order.
 RankTable RanksOf(const std::vector<Node*>& nodes);
 
-// Whose training state all workers of a round take.
+// The survivor whose training state all workers of a round take (protocol 3.8).
 struct StateSource {
-  int32_t rank = 0;  // RANK in that round
-  int64_t step = 0;  // that it has committed
+  int32_t rank = 0;  // RANK in the new round
+  int64_t step = 0;  // committed step of the survivor
 
   friend bool operator==(const StateSource&, const StateSource&) = default;
 };
 
-// The survivor with the largest committed step, of equals that of the lowest rank (protocol 3.8). nullopt: none of
-// these nodes has one with a state. `table`: RanksOf(nodes).
+// Returns the survivor with the largest committed step, the lowest rank among equals (protocol 3.8); nullopt if none
+// has a state. `table`: RanksOf(nodes).
 std::optional<StateSource> StateSourceOf(const std::vector<Node*>& nodes, const RankTable& table);
 
 }  // namespace ddprun::rendezvous

@@ -15,42 +15,45 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: the previous job of a job id, as the next job of that id remembers it. Value type.
+// PURE: what a job knows about the previous job of the same job id (protocol 5): rounds that still belong to it, and
+// its verdict. Value type.
 struct PreviousJob {
-  // A reported round from this one on resumes the previous job, as long as no round was assigned.
+  // A node that reports this round or a higher one resumes the previous job, until the new job has a round.
   uint64_t resume_from = 1;
-  int32_t restarts = 0;  // charged to the job that is resumed
-  // Nodes that report one of the rounds up to this one receive the verdict. 0: there is no verdict.
+  int32_t restarts = 0;  // restarts charged to the previous job, which a resumed job keeps
+  // Nodes that report a round up to this one receive `verdict`. 0: there is no verdict.
   uint64_t last_round = 0;
   std::optional<Verdict> verdict;
 
-  // An ended job whose verdict no launcher received is resumed by nodes that still run its last round.
+  // Returns the memory of an ended job. If no launcher received its verdict, nodes of its last round resume it.
   static PreviousJob Of(const EndedJob& ended) {
     if (ended.told) return {ended.last_round + 1, 0, ended.last_round, ended.view.verdict};
     return {ended.last_round, ended.view.restart_count, 0, std::nullopt};
   }
-  // The record's job is the one that is resumed.
+  // Returns the memory for a job that is resumed from its record.
   static PreviousJob Of(const JobRecord& record) {
     return {record.round.number, record.restarts_charged, record.earlier_round, record.earlier_verdict};
   }
+  // Fills in the fields of the record that name the previous job.
   void Record(JobRecord* record) const {
     record->earlier_round = last_round;
     record->earlier_verdict = verdict;
   }
 
+  // True if a node that reports this round must receive the previous job's verdict.
   bool HadRound(uint64_t round) const { return round > 0 && round <= last_round; }
 };
 
-// The server's knowledge of a job id before a job of this id begins.
+// The server's knowledge about a job id at the moment when a job of this id begins.
 struct JobOrigin {
-  uint64_t round_floor = 0;   // rounds will be greater
-  uint64_t max_reported = 0;  // the highest round that a node may report while nothing else is known of the job
+  uint64_t round_floor = 0;   // new rounds must be greater
+  uint64_t max_reported = 0;  // highest round that a node may report if no round of the job is known (limits.h)
   FencedNodes gone;           // nodes of the previous job that may still have workers
-  bool gone_are_all = false;  // no other nodes have workers, except those that are unreported
-  bool unreported = false;    // nodes of the previous job's last round have not come to this server
+  bool gone_are_all = false;  // no other nodes may have workers, except unreported ones
+  bool unreported = false;    // see EndedJob::unreported
   PreviousJob previous;
 
-  // The origin of a job that is resumed from the record.
+  // Returns the origin of a job that is resumed from its record.
   static JobOrigin Of(const JobRecord& record, SteadyTime server_began) {
     JobOrigin origin{.gone_are_all = NamesAll(record.round, record.highest_round), .previous = PreviousJob::Of(record)};
     const SteadyTime gone = Fence::UnknownGone(record.settings, server_began);
@@ -59,10 +62,10 @@ struct JobOrigin {
   }
 };
 
-// The server of a job. The objects that it points to outlive the job.
+// The server's part in its jobs. The objects that it points to must outlive the jobs.
 struct JobServer {
-  SteadyTime began;            // nodes of an earlier server may look for that one until then
-  bool keeps_records = false;  // all that has to outlive the server is handed out in Persist effects
+  SteadyTime began;            // when this server began; nodes of earlier servers may still run then
+  bool keeps_records = false;  // true if jobs emit Persist effects
   Lateness* lateness = nullptr;
   const DrainedHosts* drained = nullptr;
 };

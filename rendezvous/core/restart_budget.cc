@@ -7,7 +7,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A record or a launcher may report the largest number there is.
+// Adds 1 without overflow, since a record or launcher may report any number.
 int32_t OneMore(int32_t count) { return std::min(count, kMaxRestarts) + 1; }
 
 }  // namespace

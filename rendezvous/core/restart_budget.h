@@ -12,46 +12,46 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: how often the workers of one job may be started again because one failed, and when (protocol 3.5): one budget
-// for the whole job, whichever node the failure was on. Value type.
+// PURE: the restarts of one job (protocol 3.5): decides if a failure may be followed by a restart, charges it, and
+// gives the backoff before the next round. One budget for the whole job, whichever node the failure was on. Value type.
 class RestartBudget {
  public:
-  // A restart that comes later than this after the one before is the first of a series again.
+  // Charges at most this far apart belong to one series, in which the backoff doubles.
   static constexpr absl::Duration kSeriesGap = absl::Minutes(10);
-  static constexpr absl::Duration kMaxBackoff = absl::Minutes(5);  // unless the first one is longer
+  static constexpr absl::Duration kMaxBackoff = absl::Minutes(5);  // unless restart_backoff is longer
 
   enum class Answer {
-    kRestart,     // one restart was taken
-    kSpent,       // none is left
-    kNoProgress,  // the same rank has failed at the same step too often in a row
+    kRestart,     // one restart was charged
+    kSpent,       // the restart limit is reached
+    kNoProgress,  // the same rank failed at the same step max_failures_at_step times in a row
   };
 
-  // Uses the settings' fields on restarts.
+  // Uses max_restarts, restart_window, restart_backoff and max_failures_at_step of the settings.
   explicit RestartBudget(const JobSettings& settings);
 
-  // Asks for a restart because of this failure. Unless the answer is kRestart the budget is of no more use.
+  // Charges a restart for this failure. After any answer except kRestart the job ends, and the budget must not be used.
   Answer Charge(const WorkerFailure& failure, SteadyTime now);
 
-  // From the charge at `now` on, how long to wait before the workers are started.
+  // Returns how long after the latest charge the next round may start.
   absl::Duration Backoff() const;
 
-  // A node or a record reports this many restarts to a restarted server. Returns true if that is more than was known.
-  // Their times are not known: with a window they count as long ago. At most kMaxRestarts count.
+  // Adopts the number of charges that a node or a record reports to a restarted server, if it is higher. Returns true
+  // if it was. The times of these charges are unknown, so they do not count within the restart window.
   bool LearnUsed(int32_t used);
 
-  // Fills in the record except `wait`, with at most this many charges, the newest ones.
+  // Returns the record of the budget, except RestartRecord::wait, with at most kMaxRecorded charges, the newest ones.
   static constexpr size_t kMaxRecorded = 1000;
   RestartRecord Record(SteadyTime now) const;
-  // Restores a record at `now`. The number of charges is learnt with LearnUsed.
+  // Restores a record, apart from the number of charges, which LearnUsed restores.
   void Restore(const RestartRecord& record, SteadyTime now);
 
-  int32_t used() const { return used_; }  // in the job's life
+  int32_t used() const { return used_; }  // number of charges in the job's life
   int32_t max() const { return max_; }
   absl::Duration window() const { return window_; }
   int32_t failures_at_step() const { return at_step_; }
 
  private:
-  // True if the failure is of the same rank at the same step as the last one. Counts such failures.
+  // Counts failures of the same rank at the same step in a row. Returns true if their limit is reached.
   bool IsStuck(const WorkerFailure& failure);
 
   int32_t max_;
@@ -59,12 +59,12 @@ class RestartBudget {
   absl::Duration backoff_;
   int32_t max_at_step_;
   int32_t used_ = 0;
-  std::deque<SteadyTime> in_window_;  // of restarts, if there is a window
-  SteadyTime last_ = SteadyTime::InfinitePast();
-  int32_t series_ = 0;  // restarts in it
-  int32_t rank_ = -1;   // that failed last
-  int64_t step_ = -1;   // at which it did; -1: not known
-  int32_t at_step_ = 0;
+  std::deque<SteadyTime> in_window_;              // times of charges; empty without a restart window
+  SteadyTime last_ = SteadyTime::InfinitePast();  // time of the last charge
+  int32_t series_ = 0;                            // number of charges in the current series
+  int32_t rank_ = -1;                             // rank of the last failure
+  int64_t step_ = -1;                             // step of the last failure; -1: unknown
+  int32_t at_step_ = 0;                           // failures of rank_ at step_ in a row
 };
 
 }  // namespace ddprun::rendezvous
