@@ -6,7 +6,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr double kNewShare = 0.2;  // of the last measurement in the smoothed time of a step
+constexpr double kNewShare = 0.2;  // weight of the latest measurement in the smoothed duration of a step
 
 }  // namespace
 
@@ -58,7 +58,7 @@ void Goodput::OnEvent(Event::Kind kind, SteadyTime now) {
 
 void Goodput::TakeUnheard(int64_t step) {
   const absl::Duration unheard = std::exchange(unheard_, absl::ZeroDuration());
-  // A round resumes at the highest step at best: a later one was made since the record.
+  // A round resumes at the highest recorded step at best, so a later step means that workers trained since the record.
   const bool ran = unheard_phase_ == Phase::kStarting || unheard_phase_ == Phase::kReForming;
   if (!ran || step - 1 <= highest_) return;
   *TimeOf(unheard_phase_, &past_) -= unheard;
@@ -71,8 +71,8 @@ void Goodput::OnStep(int64_t step, SteadyTime now) {
     Enter(Phase::kTraining, now);
     TakeUnheard(step);
     trained_ = true;
-    // The step that a rank was in when its round ended was not done. No more can be lost than was trained, whatever
-    // steps workers report.
+    // The steps between the new one and the highest one are repeated. The step that a rank was in when its round ended
+    // was not complete. Workers may report any step, so the lost time is bounded by the time trained.
     past_.lost += step_time_ * static_cast<double>(std::max<int64_t>(highest_ - step, 0));
     past_.lost = std::min(past_.lost, past_.training);
   }

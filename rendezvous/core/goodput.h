@@ -12,20 +12,22 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: divides a job's time by its events and the steps that its ranks report. A job whose workers report no steps
-// starts for ever. Thread-compatible. `now` never goes back.
+// PURE: the goodput of one job: how much of its time was spent waiting, starting, training and re-forming, as its
+// events and the steps reported by its ranks show (GoodputView). A job whose workers report no steps counts as starting
+// until its end. `now` must never decrease. Thread-compatible.
 class Goodput {
  public:
   explicit Goodput(SteadyTime created) : since_(created) {}
-  // Resumes the goodput of a job at `began`, when this server began. The time since the record is attributed when a
-  // rank reports a step.
+  // Resumes from a record at `began`, when this server began. The first reported step decides how the time since the
+  // record is counted (TakeUnheard).
   Goodput(const GoodputRecord& record, SteadyTime began);
 
-  // Other kinds than those of the job and its rounds mean nothing here.
+  // Reports an event of the job. Events of nodes have no effect.
   void OnEvent(Event::Kind kind, SteadyTime now);
-  // A rank of the running round is in this step.
+  // Reports that a rank of the running round is in this step.
   void OnStep(int64_t step, SteadyTime now);
 
+  // Returns the totals until `now`.
   GoodputView At(SteadyTime now) const;
   GoodputRecord Record(SteadyTime now) const;
 
@@ -33,22 +35,22 @@ class Goodput {
   using Phase = GoodputPhase;
 
   void Enter(Phase phase, SteadyTime now);
-  // Workers have come to `step`: whether it took what was counted as unheard.
+  // Counts the time since the record as training if workers, which are now in `step`, have trained in the meantime.
   void TakeUnheard(int64_t step);
   static absl::Duration* TimeOf(Phase phase, GoodputView* view);
 
   Phase phase_ = Phase::kWaiting;
-  SteadyTime since_;  // in this phase
-  GoodputView past_;
-  // The time from the record until a step is reported, which counts in the phase of the record.
-  bool resumed_ = false;  // it lasts
+  SteadyTime since_;  // when phase_ began
+  GoodputView past_;  // totals of the phases before phase_; `training` includes `lost`
+  // Time between the record and the first event of this server, and the phase in which it is counted until TakeUnheard.
+  bool resumed_ = false;  // true until that first event
   absl::Duration unheard_;
   Phase unheard_phase_ = Phase::kWaiting;
-  bool trained_ = false;
-  int64_t highest_ = -1;              // of all rounds
-  std::optional<int64_t> last_step_;  // the highest of this round, and when it was reported
+  bool trained_ = false;              // true if any rank has reported a step
+  int64_t highest_ = -1;              // highest step of all rounds; -1: none
+  std::optional<int64_t> last_step_;  // highest step of the running round, reported at last_at_
   SteadyTime last_at_;
-  absl::Duration step_time_;  // smoothed; zero: not known
+  absl::Duration step_time_;  // smoothed duration of a step; zero: unknown
 };
 
 }  // namespace ddprun::rendezvous

@@ -9,14 +9,15 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: what is remembered of a job's events, for its record: how it was created, the newest kMaxEvents of the job's
-// own, and the newest kMaxNodeEvents of nodes that came and went, of which a large job has so many that they would
-// leave no room for others. Texts are cut to kMaxText. The server's hosts have a history as well. Thread-compatible.
+// PURE: the events of a job that its record contains: its creation, the newest kMaxNodeEvents events of nodes that
+// joined, returned, left or were lost, and the newest kMaxEvents other events, for which the many events of nodes in a
+// large job would leave no room. Texts are truncated to kMaxText. The server has a history as well, for drained hosts.
+// Thread-compatible.
 class JobHistory {
  public:
   static constexpr size_t kMaxEvents = 32;
   static constexpr size_t kMaxNodeEvents = 16;
-  static constexpr size_t kMaxText = 512;  // bytes of each text of an event
+  static constexpr size_t kMaxText = 512;  // length of each text of an event
 
   JobHistory() = default;
   // Restores the events of a record.
@@ -24,15 +25,15 @@ class JobHistory {
 
   void Add(Event event);
 
-  // In the order in which they were added.
+  // Returns the events in the order in which they were added.
   const std::vector<Event>& events() const { return events_; }
 
  private:
   std::vector<Event> events_;
 };
 
-// The events of all these records by time, but those of one record in its order: another server's clock may have been
-// ahead.
+// Returns the events of all records in order of time. Events of the same record stay in their order, even if the wall
+// clock of another server was ahead.
 std::vector<Event> Timeline(const std::vector<JobRecord>& records);
 
 }  // namespace ddprun::rendezvous

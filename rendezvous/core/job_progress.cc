@@ -23,7 +23,7 @@ void JobProgress::Add(const Node& node, const Progress& progress, SteadyTime now
 void JobProgress::AddLoss(int32_t rank, int64_t step, double loss) {
   if (loss_rank_.has_value() && *loss_rank_ < rank) return;
   loss_rank_ = rank;
-  // Steps that were lost are made again.
+  // After a restart, lost steps are repeated: their new losses replace the old ones.
   while (!losses_.empty() && losses_.back().first >= step) losses_.pop_back();
   if (!losses_.empty() && step - losses_.back().first < loss_stride_) return;
   losses_.emplace_back(step, loss);

@@ -12,21 +12,21 @@
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/messages.h"
 
-// The state of a job that outlives a server: a restarted server resumes the job from its record (protocol 4.4). Plain
-// values. Times are ages and remaining waits, because no steady clock outlives a machine. A restarted server waits in
-// full for workers that may still run (protocol 4.5).
+// The record of a job: what a server with records stores before it acts, and from which a restarted server resumes the
+// job (protocol 4.4). Plain values. Times are ages and remaining times, because steady clocks of two machines are
+// unrelated; waits for workers that may still run (protocol 4.5) are not recorded, but start anew.
 namespace ddprun::rendezvous {
 
-// A node of a round.
+// A node of the recorded round.
 struct RoundNodeRecord {
   std::string node_id;
-  std::string session;  // digest of its session secret (protocol 2.4)
-  bool gone = false;    // it was lost or left since; if it may have workers still, it is among the fenced nodes
+  std::string session;  // digest of the node's session secret (protocol 2.4)
+  bool gone = false;    // lost or left since; if it may still have workers, JobRecord::fenced has it, too
 
   friend bool operator==(const RoundNodeRecord&, const RoundNodeRecord&) = default;
 };
 
-// The latest round of a job, as its nodes were told.
+// The latest round of a job, as its nodes received it in Assign.
 struct RoundRecord {
   uint64_t number = 0;  // 0: none yet
   int32_t group_world_size = 0;
@@ -35,26 +35,26 @@ struct RoundRecord {
   int32_t master_port = 0;
   std::string master_host;
   std::string store_secret;
-  std::string reason;                        // why it began
-  std::string leave_reason;                  // why its nodes have to stop their workers; empty: they need not
-  std::optional<WorkerFailure> leave_cause;  // of that
-  // By group rank. Empty: it was not given out by a server that keeps records, but taken up from what nodes reported;
-  // or left out (short_record.h).
+  std::string reason;                        // why the round began
+  std::string leave_reason;                  // why the round was stopped; empty: it was not
+  std::optional<WorkerFailure> leave_cause;  // worker's failure that caused the stop, if any
+  // Nodes by group rank. Empty if the round was adopted from reports of nodes, so that not all are known, or if the
+  // record was shortened (short_record.h).
   std::vector<RoundNodeRecord> nodes;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
 
-// The last stream of a node that is gone, but may have workers.
+// A node that is gone, but may have workers: a fenced node (protocol 4.5).
 struct FencedNodeRecord {
   std::string node_id;
-  uint64_t incarnation = 0;
-  std::string session;  // as RoundNodeRecord has it
+  uint64_t incarnation = 0;  // incarnation of its last stream
+  std::string session;       // digest of its session secret (protocol 2.4)
 
   friend bool operator==(const FencedNodeRecord&, const FencedNodeRecord&) = default;
 };
 
-// The bounds of a resized job, in place of those of its settings.
+// Bounds on the number of nodes of a job.
 struct JobSize {
   int32_t min_nodes = 1;
   int32_t max_nodes = 1;
@@ -62,50 +62,50 @@ struct JobSize {
   friend bool operator==(const JobSize&, const JobSize&) = default;
 };
 
-// The job id of the record of what is the server's: drained_hosts. No job can have it.
+// Reserved job id of the record with the server's own state: drained_hosts and their events.
 inline constexpr char kServerRecordId[] = "ddprun:server";
 
-// The restarts charged so far (protocol 3.5), as of the time of the record.
+// The restarts charged so far (protocol 3.5), at the time of the record.
 struct RestartRecord {
-  std::vector<absl::Duration> charge_ages;  // of charges within the restart window, oldest first
-  std::optional<absl::Duration> last_age;   // of the last charge; unset: there was none
-  int32_t series = 0;                       // charges in a row, for the backoff
-  absl::Duration wait;                      // until the next round may begin
-  int32_t last_rank = -1;                   // that failed last
-  int64_t last_step = -1;                   // at which it did; -1: not known
-  int32_t failures_at_step = 0;             // of that rank at that step in a row
+  std::vector<absl::Duration> charge_ages;  // ages of charges within the restart window, oldest first
+  std::optional<absl::Duration> last_age;   // age of the last charge; unset: none
+  int32_t series = 0;                       // number of charges in a row, for the backoff
+  absl::Duration wait;                      // remaining restart backoff
+  int32_t last_rank = -1;                   // rank of the last failure
+  int64_t last_step = -1;                   // step of the last failure; -1: unknown
+  int32_t failures_at_step = 0;             // failures of last_rank at last_step in a row
 
   friend bool operator==(const RestartRecord&, const RestartRecord&) = default;
 };
 
-// A node that was left out, or is (protocol 3.9).
+// A node that has, or had, a cooldown (protocol 3.9).
 struct CooldownRecord {
   std::string node_id;
-  int32_t times = 0;                        // that a cooldown began
-  std::optional<absl::Duration> remaining;  // of the present one; unset: it is over
+  int32_t times = 0;                        // number of its cooldowns so far
+  std::optional<absl::Duration> remaining;  // remaining time of the current cooldown; unset: none
 
   friend bool operator==(const CooldownRecord&, const CooldownRecord&) = default;
 };
 
-// A node that was kicked: its launcher hears so again if it comes back (protocol 3.10).
+// A kicked node, whose launcher receives Finish again if it joins again (protocol 3.10).
 struct KickedNodeRecord {
   std::string node_id;
-  std::string actor;  // who kicked it
+  std::string actor;  // user who kicked the node
 
   friend bool operator==(const KickedNodeRecord&, const KickedNodeRecord&) = default;
 };
 
-// The phase that a job's time is counted in at present.
+// The use of a job's time at a moment; GoodputView has the totals.
 enum class GoodputPhase { kWaiting, kStarting, kTraining, kReForming, kEnded };
 
-// Where a job's time went until the record was made. For people: nothing is decided by it.
+// The state of a job's goodput (goodput.h) at the time of the record. For display only.
 struct GoodputRecord {
-  GoodputView times;  // `training` with what was lost of it
+  GoodputView times;  // totals; `training` includes `lost`
   GoodputPhase phase = GoodputPhase::kWaiting;
-  absl::Duration ago;         // since the record was made
-  bool trained = false;       // a rank has reported a step
-  int64_t highest_step = -1;  // of all rounds; -1: none
-  absl::Duration step_time;   // zero: not known
+  absl::Duration ago;         // age of the record
+  bool trained = false;       // true if any rank has reported a step
+  int64_t highest_step = -1;  // highest step of all rounds; -1: none
+  absl::Duration step_time;   // smoothed duration of a step; zero: unknown
 
   friend bool operator==(const GoodputRecord&, const GoodputRecord&) = default;
 };
@@ -113,35 +113,36 @@ struct GoodputRecord {
 struct JobRecord {
   std::string job_id;
   JobSettings settings = DefaultSettings();
-  std::string settings_host;  // whose settings they are
-  std::string owner;          // name of the caller whose launcher joined first; empty: not known
-  absl::Duration age;         // since its first node joined
+  std::string settings_host;  // host whose Join determined `settings`
+  std::string owner;          // authenticated user of the first launcher; empty: unknown
+  absl::Duration age;         // time since the first node joined
   int32_t restarts_charged = 0;
-  uint64_t highest_round = 0;  // given out or reported; at least round.number
+  uint64_t highest_round = 0;  // highest round assigned or reported; at least round.number
   RoundRecord round;
   std::optional<JobSize> resized;
-  std::vector<std::string> drained_hosts;  // sorted; of the server
-  std::vector<FencedNodeRecord> fenced;    // sorted by node id
+  std::vector<std::string> drained_hosts;  // set only in the server's own record; sorted
+  std::vector<FencedNodeRecord> fenced;    // nodes that may still have workers, sorted by node id
   RestartRecord restarts;
-  std::vector<CooldownRecord> cooldowns;   // in the order in which their first ones began
-  std::string failing_node;                // whose worker failed last as a first cause
-  int32_t failing_rounds = 0;              // in a row
-  std::vector<KickedNodeRecord> kicked;    // oldest first
-  std::vector<std::string> others;         // ids of nodes beside the round's: spares, and lost ones
-  uint64_t earlier_round = 0;              // the last one of the ended job of this id before; 0: none is known
-  std::optional<Verdict> earlier_verdict;  // of that job
-  std::optional<GoodputRecord> goodput;    // unset: not known
-  std::vector<Event> events;               // as JobHistory has them; for people
+  std::vector<CooldownRecord> cooldowns;   // in order of the nodes' first cooldowns
+  std::string failing_node;                // node of the latest first cause (protocol 3.9)
+  int32_t failing_rounds = 0;              // consecutive first causes on failing_node
+  std::vector<KickedNodeRecord> kicked;    // kicked nodes, oldest first
+  std::vector<std::string> others;         // ids of nodes outside the round: spares and lost nodes
+  uint64_t earlier_round = 0;              // last round of the previous job of this id; 0: unknown
+  std::optional<Verdict> earlier_verdict;  // verdict of the previous job of this id
+  std::optional<GoodputRecord> goodput;    // unset: unknown
+  std::vector<Event> events;               // newest events (JobHistory), for display only
 
-  // Fields of an ended job.
+  // Set for an ended job.
   std::optional<Verdict> verdict;
-  absl::Duration since_end;       // zero when the record is made
-  std::vector<std::string> told;  // ids of the nodes that were told, sorted; empty: no node was
+  absl::Duration since_end;       // time since the end; zero when the record is made
+  std::vector<std::string> told;  // sorted ids of the nodes that received the verdict; empty: none did
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
-// The record is `by` old by the wall clock. An impossible age, from a wrong clock, counts as zero.
+// Adds the age of the record, by the wall clock, to its ages, and subtracts it from its remaining times. A negative or
+// impossibly large age, from a wrong clock, is ignored.
 inline void AddAge(absl::Duration by, JobRecord* record) {
   if (by < absl::ZeroDuration() || by > kMaxDuration) return;
   const auto take_off = [by](absl::Duration left) { return left > by ? left - by : absl::ZeroDuration(); };
@@ -156,20 +157,20 @@ inline void AddAge(absl::Duration by, JobRecord* record) {
   }
 }
 
-// True if only nodes that the record names can have workers: the nodes of its round, which is the latest of all, and
-// the fenced ones (protocol 4.5).
+// True if the record names all nodes that may have workers (protocol 4.5): the nodes of its round, if that is the
+// highest one, and the fenced nodes.
 inline bool NamesAll(const RoundRecord& round, uint64_t highest_round) {
   return !round.nodes.empty() && round.number == highest_round;
 }
 
-// All that a server leaves behind.
+// All records that earlier servers left.
 struct SavedState {
-  std::vector<JobRecord> jobs;   // ended ones in the order in which they ended
-  uint64_t forgotten_round = 0;  // the highest of all jobs that are forgotten
-  // The longest that one server has lived with these records. A launcher that ran workers before the first record, and
-  // was not heard of for this long, has stopped them.
+  std::vector<JobRecord> jobs;   // records of jobs; ended ones in order of their ends
+  uint64_t forgotten_round = 0;  // highest round of all jobs whose records were deleted
+  // Longest time that one server ran with these records. If it is long enough, it has recorded every round of launchers
+  // that are still running, so that a job without a record has no workers (protocol 4.5).
   absl::Duration longest_life;
-  uint64_t earlier_servers = 0;  // that have had these records
+  uint64_t earlier_servers = 0;  // number of earlier servers with these records
 };
 
 }  // namespace ddprun::rendezvous

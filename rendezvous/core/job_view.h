@@ -12,48 +12,48 @@
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/messages.h"
 
-// A job as users see it: Job of proto/rendezvous.proto as plain values, with its nodes as they are there.
+// A job as it is displayed: the values of Job in proto/rendezvous.proto, which the shells convert (wire/job_wire.h).
 namespace ddprun::rendezvous {
 
-// A job's training in a few numbers.
+// Summary of the progress that the ranks of a job report (protocol 6.1).
 struct TrainingView {
-  int64_t step = 0;                // of the rank that is furthest
-  int64_t behind = 0;              // steps by which the last rank is behind it
-  std::optional<double> loss;      // of the lowest rank that reported one
-  std::optional<int64_t> samples;  // of all ranks; unset: a rank that reported does not say
-  absl::Duration ago;              // since any rank reported anything
-  // Steps and losses of that rank, over all rounds, thinned out. Only with the nodes.
+  int64_t step = 0;                // highest step of any rank
+  int64_t behind = 0;              // `step` minus the lowest step of any rank
+  std::optional<double> loss;      // loss of the lowest rank that reports a loss
+  std::optional<int64_t> samples;  // sum over all ranks; unset: a rank reports no samples
+  absl::Duration ago;              // time since the last report of any rank
+  // (step, loss) of that rank over all rounds, thinned out. Set only if JobView::nodes is.
   std::vector<std::pair<int64_t, double>> losses;
 };
 
-// Where a job's time went. If older servers without goodput ran the job, counting began with the first newer one.
+// How a job's time was spent (goodput.h).
 struct GoodputView {
-  absl::Duration waiting;     // for nodes
-  absl::Duration starting;    // from the first round until a rank reports a step
-  absl::Duration training;    // without `lost`
-  absl::Duration re_forming;  // from the end of a round until a rank reports a step of the next one
-  absl::Duration lost;        // steps that were made again, each for as long as steps take
+  absl::Duration waiting;     // waiting for nodes
+  absl::Duration starting;    // from the assignment of the first round until a rank reports a step
+  absl::Duration training;    // training, without `lost`
+  absl::Duration re_forming;  // from the end of a round until a rank reports a step in the next one
+  absl::Duration lost;        // steps that had to be repeated, times the duration of a step
 
   friend bool operator==(const GoodputView&, const GoodputView&) = default;
 };
 
 struct JobView {
   std::string job_id;
-  std::string owner;  // as JobRecord has it
+  std::string owner;  // see JobRecord::owner
   JobState state = JobState::kWaiting;
-  std::string reason;  // why it is in this state
-  uint64_t round = 0;  // the newest one given out; 0 before the first
+  std::string reason;  // why the job is in this state
+  uint64_t round = 0;  // latest round; 0: none yet
   int32_t restart_count = 0;
   JobSettings settings = DefaultSettings();
   int32_t node_count = 0;
-  int32_t world_size = 0;  // of `round`
-  SteadyTime began;        // when its first node joined
+  int32_t world_size = 0;  // number of workers in `round`
+  SteadyTime began;        // when the first node joined
   std::optional<SteadyTime> ended;
-  absl::Duration age;              // since it began, until now or until it ended
-  std::optional<Verdict> verdict;  // of an ended job
+  absl::Duration age;              // from `began` until now, or until the end
+  std::optional<Verdict> verdict;  // set for an ended job
   std::optional<GoodputView> goodput;
-  std::vector<v1::Node> nodes;           // with the ids with which they join, which no user may see (ShownId)
-  std::optional<TrainingView> training;  // unset: no rank of the latest round has reported anything
+  std::vector<v1::Node> nodes;           // with their secret node ids: show ShownId(node_id) instead
+  std::optional<TrainingView> training;  // unset: no rank of the latest round has reported
 };
 
 }  // namespace ddprun::rendezvous

@@ -9,29 +9,30 @@
 
 namespace ddprun::rendezvous {
 
-// When waiting nodes are next told what their job waits for (protocol 6): some time after the last change, so that
-// nothing is said while nodes stream in; not later than a second after the first untold one; at most once a second.
-// Thread-compatible.
+// PURE: when the next Waiting messages of a job are due (protocol 6): kQuiet after the last change, so that none are
+// sent while nodes are joining, but at most kInterval after the first unreported change, and at most once per
+// kInterval. Thread-compatible.
 class NoticeTimer {
  public:
   static constexpr absl::Duration kQuiet = absl::Milliseconds(250);
   static constexpr absl::Duration kInterval = absl::Seconds(1);
 
+  // Reports that the content of Waiting changed.
   void Changed(SteadyTime now) {
     if (!first_change_) first_change_ = now;
     last_change_ = now;
   }
 
-  // The notices have been sent.
+  // Reports that the messages were sent.
   void Sent(SteadyTime now) {
     first_change_.reset();
     last_sent_ = now;
   }
 
-  // No node waits any more.
+  // Reports that no node waits any more.
   void Clear() { first_change_.reset(); }
 
-  // Infinite if nothing changed.
+  // Returns when the next messages are due; infinite if nothing has changed since the last ones.
   SteadyTime Due() const {
     if (!first_change_) return SteadyTime::InfiniteFuture();
     SteadyTime due = std::min(last_change_ + kQuiet, *first_change_ + kInterval);
@@ -40,7 +41,7 @@ class NoticeTimer {
   }
 
  private:
-  std::optional<SteadyTime> first_change_;  // since the last notices
+  std::optional<SteadyTime> first_change_;  // first change since the last messages
   SteadyTime last_change_;
   std::optional<SteadyTime> last_sent_;
 };

@@ -12,7 +12,7 @@ namespace ddprun::rendezvous {
 
 namespace {
 
-// A server with more jobs is not that of one job.
+// With more jobs than this, jobs that wait at the same time are probably meant to be different ones.
 constexpr size_t kMaxJobsCompared = 8;
 
 }  // namespace
@@ -34,7 +34,7 @@ void Registry::Restore(SavedState saved) {
     if (record.verdict.has_value()) {
       ended_.Add(EndedJob::FromRecord(std::move(record), began_));
     } else if (record.round.number == 0) {
-      ended_.Forgotten(record.highest_round);  // nothing of it has begun: its nodes begin it anew
+      ended_.Forgotten(record.highest_round);  // no round had begun: the nodes begin the job anew
     } else {
       const auto it = live_.emplace(record.job_id, LiveJob{}).first;
       it->second.job = std::make_unique<Job>(std::move(record), OwnServer());
@@ -55,7 +55,7 @@ void Registry::OnMessage(const std::string& job_id, const std::string& node_id, 
     it->second.job->OnMessage(node_id, incarnation, message, MakeTurn(now, effects));
     return Settle(it, now);
   }
-  // A launcher that stops its workers after the end must not take the server for silent.
+  // A launcher that stops its workers after the end of its job must not count the server as silent.
   if (std::holds_alternative<Heartbeat>(message) && ended_.OnHeartbeat(job_id, node_id, incarnation, now)) {
     effects->emplace_back(Tell{job_id, node_id, incarnation, HeartbeatAck{}});
   }
@@ -90,7 +90,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     JobOrigin origin;
     origin.max_reported = max_reported_;
     origin.round_floor = ended_.RoundFloor(join.job_id());
-    // Without a record no server has given out a round since the records began.
+    // If servers have kept records long enough, a job without a record has had no round since (protocol 4.5).
     origin.gone_are_all = Fence::UnknownTime(join.settings()) <= longest_life_;
     if (ended != nullptr) {
       origin.previous = PreviousJob::Of(*ended);
@@ -219,7 +219,7 @@ void Registry::ReportDrained(Event::Kind kind, const std::string& host, const st
   for (const auto& [job_id, live] : live_) {
     if (live.job->HasHost(host)) ids.push_back(job_id);
   }
-  for (const std::string& job_id : ids) {  // a job may end by it
+  for (const std::string& job_id : ids) {  // the job may end and leave live_
     const auto it = live_.find(job_id);
     it->second.job->ApplyChange(what, MakeTurn(now, effects));
     Settle(it, now);
@@ -228,7 +228,7 @@ void Registry::ReportDrained(Event::Kind kind, const std::string& host, const st
 
 void Registry::OnDeadline(SteadyTime now, Effects* effects) {
   lateness_.OnTurn(NextDeadline(), now);
-  // Each job once: what a job finds due it does, but a deadline of zero length must not keep this from returning.
+  // Calls each job once, so that this returns even if a job has a new deadline that is already past.
   std::vector<std::string> due;
   for (const auto& [deadline, job_id] : deadlines_) {
     if (deadline > now.since_start()) break;
@@ -256,7 +256,7 @@ void Registry::Settle(Live::iterator it, SteadyTime now) {
     live.indexed_at = next;
   }
   const size_t nodes = live.job->ended() ? 0 : live.job->nodes();
-  // Restored jobs have no peer.
+  // Jobs that Restore restored have no peer.
   const auto of_peer = of_peer_.find(live.peer);
   if (of_peer != of_peer_.end()) of_peer->second.nodes += nodes - std::exchange(live.nodes, nodes);
   if (!live.job->ended()) return;

@@ -31,67 +31,69 @@
 
 namespace ddprun::rendezvous {
 
-// All jobs of one server (docs/protocol.md). Pure: no clock, thread, socket, log or random call; the same calls give
-// the same effects. Thread-compatible. `now` must never go back from one call to the next. Effects are appended, to
-// be carried out in order. Each call costs O(log n), but those that speak to every node of a job.
+// All jobs of one server: the entry of the core. The shell (server/driver.h) passes it messages, closed streams,
+// commands and deadlines; it passes them on to their Job, and remembers jobs that have ended (EndedJobs). Effects are
+// appended to `effects`, and must be executed in that order. Pure: no clock, thread, socket, log or random number, so
+// equal calls give equal effects. `now` must never decrease from one call to the next. A call costs O(log n), or O(n)
+// if it sends messages to all n nodes of a job. Thread-compatible.
 class Registry {
  public:
   static constexpr size_t kMaxLiveJobs = 100'000;
-  static constexpr size_t kMaxJobsPerPeer = 10'000;  // that launchers of one address began
+  static constexpr size_t kMaxJobsPerPeer = 10'000;  // live jobs whose first launcher has the same IP address
   static constexpr size_t kMaxDrainedHosts = 100'000;
-  static constexpr size_t kMaxNodesPerPeer = 2 * kMaxNodes;  // of all these jobs
+  static constexpr size_t kMaxNodesPerPeer = 2 * kMaxNodes;  // nodes in these jobs
 
-  // `began`: when this server began to listen, or somewhat before. Nodes may be on their way to it that belong to a
-  // job of a server before it.
-  // With `keeps_records` all that has to outlive this server is in Persist effects, for Restore of the next one.
-  // `max_reported`: the highest round that a node may report of a job that this server knows nothing of (limits.h).
+  // `began`: when this server began to listen, or somewhat earlier: the start of the waits for nodes of earlier
+  // servers. `keeps_records`: true to emit Persist effects, with everything that Restore of a later server needs.
+  // `max_reported`: highest round that a node may report of an unknown job (MaxReportedRound in limits.h).
   explicit Registry(SteadyTime began, bool keeps_records = false, uint64_t max_reported = uint64_t{1} << 48);
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Restores the state of an earlier server. REQUIRES: keeps_records; nothing has happened yet.
+  // Restores the records of earlier servers. REQUIRES: keeps_records; no other function was called before.
   void Restore(SavedState saved);
 
-  // When what comes next happens, for the events of it.
+  // Sets the wall time for Event::time of later calls.
   void SetWallTime(absl::Time now) { wall_time_ = now; }
 
-  // The node says something. A Join may name any job (creating it, or beginning it anew after an end); other
-  // messages are ignored unless (job_id, node_id, incarnation) is a joined node, or one of an ended job that still
-  // beats while it stops its workers. REQUIRES: a Join carries the same three names.
+  // Handles a message of a node. A Join may name any job, and creates the job if there is none. Other messages are
+  // ignored unless the node has joined with this incarnation, except heartbeats of nodes that are still stopping their
+  // workers after their job ended. REQUIRES: a Join has the same job id, node id and incarnation as the arguments.
   void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                  const LauncherMessage& message, SteadyTime now, Effects* effects);
 
-  // The node's stream of this incarnation has ended; but not because the registry closed it.
+  // Handles the end of the node's stream of this incarnation. Not to be called for streams that a Close effect ended.
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
                       Effects* effects);
 
-  // Executes a command of `caller`. A command that fails changes nothing:
-  //   PERMISSION_DENIED    the caller is no admin, and does not own the job.
+  // Executes a command of `caller` (protocol 3.10). A command that fails changes nothing:
+  //   PERMISSION_DENIED    the caller is not an admin and does not own the job.
   //   NOT_FOUND            no such job, node or drained host.
-  //   INVALID_ARGUMENT     a value out of bounds, or a name that several nodes have.
+  //   INVALID_ARGUMENT     a value out of bounds, or a host name that several nodes have.
   //   FAILED_PRECONDITION  the job has ended.
-  //   UNAVAILABLE          not at this moment; the text says what to wait for.
+  //   UNAVAILABLE          impossible at the moment; the message says what to wait for.
   absl::Status OnCommand(const Command& command, const Caller& caller, SteadyTime now, Effects* effects);
 
-  // Does what is due at `now`; to be called at NextDeadline().
+  // Handles all deadlines up to `now`. Call at NextDeadline().
   void OnDeadline(SteadyTime now, Effects* effects);
 
-  // When OnDeadline is next needed, possibly already past; InfiniteFuture if only messages can change anything.
+  // Returns when OnDeadline must be called next, which may be in the past; the infinite future if there is no deadline.
   SteadyTime NextDeadline() const;
 
-  // Jobs by job id, without their nodes: at most `limit` of those whose id is greater than `after`.
+  // Returns at most `limit` live and ended jobs, without their nodes, in order of their ids, beginning with the first
+  // id greater than `after`.
   std::vector<JobView> ListJobs(SteadyTime now, absl::string_view after = "",
                                 size_t limit = std::numeric_limits<size_t>::max()) const;
 
-  // One job with its nodes in the order in which they joined (an ended job has none left); nullopt: no such job.
+  // Returns one job with its nodes in order of their joins (an ended job has no nodes); nullopt: no such job.
   std::optional<JobView> GetJob(absl::string_view job_id, SteadyTime now) const;
 
-  // The time from which no launcher can still come for the verdict of its job: a server that ends by itself stays until
-  // then.
+  // Returns until when launchers may still join for a verdict that they have not received. A server that is about to
+  // exit waits until then.
   SteadyTime UnheardUntil() const { return ended_.UnheardUntil(); }
 
-  // By name.
+  // Hosts that DrainHost commands named, sorted.
   const DrainedHosts& drained_hosts() const { return drained_; }
 
   size_t live_jobs() const { return live_.size(); }
@@ -100,13 +102,13 @@ class Registry {
  private:
   struct LiveJob {
     std::unique_ptr<Job> job;
-    std::string peer;                                      // the address of its first launcher; empty: not known
-    size_t nodes = 0;                                      // counted for the peer
-    SteadyTime indexed_at = SteadyTime::InfiniteFuture();  // where deadlines_ has it; infinite: not there
+    std::string peer;                                      // IP address of the job's first launcher; empty: unknown
+    size_t nodes = 0;                                      // nodes of this job that OfPeer::nodes includes
+    SteadyTime indexed_at = SteadyTime::InfiniteFuture();  // key in deadlines_; infinite: not there
   };
   using Live = absl::btree_map<std::string, LiveJob>;
 
-  // The jobs that launchers of one address began, and their nodes.
+  // Number of live jobs whose first launcher has one IP address, and of the nodes of these jobs.
   struct OfPeer {
     size_t jobs = 0;
     size_t nodes = 0;
@@ -115,17 +117,18 @@ class Registry {
   void OnJoin(const Join& join, SteadyTime now, Effects* effects);
   absl::Status Drain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
   absl::Status Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
-  // The host was drained, or was not: for the record, for those that watch, and for its jobs.
+  // Persists and publishes that a host was drained or undrained, and adapts the jobs with nodes on it.
   void ReportDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
                      Effects* effects);
-  // The live job that a command is for.
+  // Finds the job of a command. NOT_FOUND, or FAILED_PRECONDITION if the job has ended.
   absl::StatusOr<Live::iterator> FindLive(const std::string& job_id);
-  // Hints at a mistyped job id where a job that has just been created and another one wait for nodes.
+  // Adds a hint at a mistyped job id to a new job and to each other job that waits for nodes, if one job could have all
+  // these nodes.
   void CompareWithOthers(Live::iterator created, SteadyTime now, Effects* effects);
-  // Why the server has no room for the node, or for the job that it would begin.
+  // Returns why a Join must be rejected because of the limits above; nullopt if it is within them.
   std::optional<std::string> NoRoomFor(const Join& join) const;
-  // After every event of a job: completes its record, and moves it to the ended ones, or its place in the order of
-  // deadlines.
+  // Updates what the registry keeps about a job: completes its record, moves it to ended_ if it has ended, and updates
+  // deadlines_ and of_peer_. Call after every event of the job.
   void Settle(Live::iterator it, SteadyTime now);
   JobServer OwnServer() { return {began_, keeps_records_, &lateness_, &drained_}; }
   Job::Turn MakeTurn(SteadyTime now, Effects* effects) const { return {now, effects, wall_time_}; }
@@ -133,14 +136,14 @@ class Registry {
   const SteadyTime began_;
   const bool keeps_records_;
   const uint64_t max_reported_;
-  absl::Duration longest_life_;  // see SavedState
+  absl::Duration longest_life_;  // see SavedState::longest_life
   Lateness lateness_;
   absl::Time wall_time_;
   DrainedHosts drained_;
   JobHistory host_history_;
   Live live_;
-  std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
-  absl::flat_hash_map<std::string, OfPeer> of_peer_;            // of live jobs
+  std::set<std::pair<absl::Duration, std::string>> deadlines_;  // (deadline since the clock's start, id) of live jobs
+  absl::flat_hash_map<std::string, OfPeer> of_peer_;            // counts of live jobs by IP address
   EndedJobs ended_;
 };
 

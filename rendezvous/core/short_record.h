@@ -5,10 +5,11 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: what is kept of a job whose record is too large for its store. Events are left out, and texts of failures and
-// verdicts are cut to JobHistory::kMaxText. An ended job keeps the nodes that were told, but not those of its last
-// round and those that may have workers: the next server waits for all possible nodes (EndedJob::unreported).
-// So it takes less than the job took while it ran, and a job that could begin can end.
+// PURE: shortens a record that is too large for its store. Events are dropped, and texts of failures and verdicts are
+// truncated to JobHistory::kMaxText. The record of an ended job keeps the nodes that received the verdict, but neither
+// the nodes of the last round nor the fenced nodes, so a restarted server has to wait for unknown nodes
+// (EndedJob::unreported). It is then smaller than any record of the running job, so a job that could start can also
+// end.
 JobRecord Shortened(JobRecord record);
 
 }  // namespace ddprun::rendezvous
