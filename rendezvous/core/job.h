@@ -261,7 +261,7 @@ class Job {
   std::string next_reason_;        // reason of the next round
   uint64_t reported_stopped_ = 0;  // last round for which kRoundStopped was emitted
 
-  std::optional<SteadyTime> waiting_since_;  // since no round ran
+  std::optional<SteadyTime> waiting_since_;  // when the job began to wait; unset while a round runs
   SteadyTime last_call_end_;
   SteadyTime stop_deadline_;
   NoticeTimer notices_;

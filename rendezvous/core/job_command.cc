@@ -110,7 +110,7 @@ void Job::ApplyChange(const std::string& what, const Turn& turn) {
       departures_.AddCommand();
       return EnterWaiting(what, turn);
     case JobState::kRunning: {
-      if (round_.any_succeeded()) return;  // the job is ending
+      if (round_.any_succeeded()) return;  // the job is about to finish: no new round
       const int32_t nodes = round_.group_world_size();
       const LeftOutNodes left_out = LeftOutNow();
       const bool has_to_go =

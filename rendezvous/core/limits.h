@@ -23,7 +23,7 @@ inline constexpr int32_t kMaxSignal = 64;
 // reports stay in bounds, whatever a malicious client reported to an earlier server.
 inline constexpr uint64_t kMaxRoundsAhead = uint64_t{1} << 20;
 inline uint64_t MaxReportedRound(absl::Time now) {
-  constexpr int64_t kBegin = 1'577'836'800;  // 2020
+  constexpr int64_t kBegin = 1'577'836'800;  // begin of 2020, in Unix seconds
   return (static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixSeconds(now) - kBegin, 0)) + 1) << 20;
 }
 

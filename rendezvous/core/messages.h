@@ -169,8 +169,8 @@ inline Welcome NewWelcome(absl::Duration heartbeat_interval, absl::Duration hear
 }
 
 inline constexpr int kMaxHostsNamed = 16;
-inline constexpr int kMaxHostsTold =
-    256;  // Waiting.hosts names all hosts of a job with at most this many nodes, else kMaxHostsNamed
+// Waiting.hosts names all hosts of a job with at most kMaxHostsTold nodes, and kMaxHostsNamed hosts of a larger job.
+inline constexpr int kMaxHostsTold = 256;
 
 inline Assign NewAssign(Assignment assignment) {
   Assign assign;
