@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/config/python_choice.h"
+#include "launcher/config/worker_command.h"
 
 namespace ddprun::launcher {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "launcher/config/port_range.h"
+#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 

@@ -2,7 +2,7 @@
 #define DDPRUN_LAUNCHER_CLUSTER_JSON_VARIABLES_H_
 
 #include "absl/status/statusor.h"
-#include "launcher/config/environment_lookup.h"
+#include "launcher/config/cluster_environment.h"
 
 namespace ddprun::launcher {
 

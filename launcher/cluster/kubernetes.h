@@ -6,7 +6,6 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/config/cluster_environment.h"
-#include "launcher/config/environment_lookup.h"
 
 namespace ddprun::launcher {
 

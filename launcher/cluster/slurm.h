@@ -5,8 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/config/cluster_environment.h"
-#include "launcher/config/environment_lookup.h"
-#include "launcher/config/port_range.h"
+#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 

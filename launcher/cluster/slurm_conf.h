@@ -7,7 +7,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "launcher/config/cluster_environment.h"
-#include "launcher/config/environment_lookup.h"
 
 namespace ddprun::launcher {
 

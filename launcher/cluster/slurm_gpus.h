@@ -3,7 +3,6 @@
 
 #include "absl/status/status.h"
 #include "launcher/config/cluster_environment.h"
-#include "launcher/config/environment_lookup.h"
 
 namespace ddprun::launcher {
 

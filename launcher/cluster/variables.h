@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/config/cluster_environment.h"
-#include "launcher/config/environment_lookup.h"
 
 // Reads environment variables set by the system that started this launcher. Every error is InvalidArgument: one line
 // with the variable's name, its value and what is wrong.

@@ -1,14 +1,25 @@
 #ifndef DDPRUN_LAUNCHER_CONFIG_CLUSTER_ENVIRONMENT_H_
 #define DDPRUN_LAUNCHER_CONFIG_CLUSTER_ENVIRONMENT_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/endpoint.h"
+#include "launcher/config/options.h"
 
+// What the environment tells of the job: launcher/cluster reads it, MergeEnvironment completes the options by it, and
+// Resolve (launch_config.h) uses the rest.
 namespace ddprun::launcher {
+
+// Returns the value of an environment variable, if set.
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+// Returns the contents of a small file; empty if it can't be read.
+using FileLookup = std::function<std::string(const std::string& path)>;
 
 // A value and its human-readable source: "SLURM_STEP_NUM_NODES=2".
 template <typename T>
@@ -27,7 +38,7 @@ struct BatchSystem {
 };
 
 // Properties of the job, and of this node in it, as reported by the system that started this launcher (SLURM, MPI,
-// Kubernetes, a cloud platform). Unknown values are absent. Flags take precedence over all of it (merge_environment.h).
+// Kubernetes, a cloud platform). Unknown values are absent. Flags take precedence over all of it (MergeEnvironment).
 struct ClusterEnvironment {
   enum class Starter { kNone, kSlurm, kMpi, kKubernetes, kOther };
 
@@ -63,6 +74,24 @@ struct ClusterEnvironment {
   // One log line each about unusual settings that may be unintended.
   std::vector<std::string> notes;
 };
+
+// Copies values of the cluster environment, with their origins, into `options` where neither a flag nor a PET_ variable
+// is given:
+//   - the shape of the job: the number of nodes, the endpoint, and which node hosts the server there (node 0; the
+//     others connect). A given --nnodes=MIN:MAX is reduced to the number of nodes present, unless an endpoint is given
+//     as well: then other nodes may join from elsewhere. --standalone, or one node, needs no shape.
+//   - the job id, and the number of workers: one per GPU, if there are any.
+// Returns the rest of the cluster environment (for Resolve), with notes about likely mistakes, such as a job of one
+// node where the environment tells of several.
+//
+// InvalidArgument, one line that says what to do:
+//   - the shape must come from a cluster environment that is malformed (`found` is an error), has an obstacle, or knows
+//     of other nodes but not their number
+//   - the cluster environment contradicts --nnodes
+//   - the endpoint is localhost in a job of several hosts
+//   - more workers are requested than SLURM lets this task see GPUs
+absl::StatusOr<ClusterEnvironment> MergeEnvironment(absl::StatusOr<ClusterEnvironment> found, Options* options,
+                                                    Origins* origins);
 
 }  // namespace ddprun::launcher
 

@@ -2,21 +2,21 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
-#include "launcher/config/hang_policy.h"
-#include "launcher/config/nearest_word.h"
-#include "launcher/config/output_filter.h"
-#include "launcher/config/port_range.h"
-#include "launcher/config/signal_list.h"
+#include "launcher/config/output_settings.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
@@ -39,12 +39,12 @@ absl::Status StoreInteger(string_view text, int64_t min, int64_t max, Target* ta
   return absl::OkStatus();
 }
 
-absl::Status StoreBackend(string_view text, Options* options) {
+// Both backends are ddprun's own rendezvous.
+absl::Status CheckBackend(string_view text, Options*) {
   if (text != "c10d" && text != "static") {
     return absl::InvalidArgumentError(
         absl::StrCat(Quoted(text), " is not supported: leave it out, or give c10d or static"));
   }
-  options->rdzv_backend = std::string(text);
   return absl::OkStatus();
 }
 
@@ -154,125 +154,184 @@ constexpr char kStopping[] = "Watching and stopping";
 constexpr char kNoEffect[] = "Accepted for compatibility, without effect";
 constexpr char kHelp[] = "Help";
 
+constexpr Flag::Syntax kEmptyIsNotGiven = {.empty_value = EmptyValue::kNotGiven};
+constexpr Flag::Syntax kText = {.empty_value = EmptyValue::kNotGiven, .verbatim = true};
+
 constexpr Flag kFlags[] = {
-    {"nnodes", "", "N|MIN:MAX", kJob, "number of nodes (that of the SLURM step, else 1)",
+    {"nnodes", "N|MIN:MAX", kJob, "number of nodes (that of the SLURM step, else 1)",
      [](string_view v, Options* o) { return Store(ParseNodeCount(v), &o->nnodes); }},
-    {"nproc-per-node", "", "N|cpu|gpu|auto", kJob,
-     "workers on this node (one for each GPU that SLURM\nassigned, else 1)",
+    {"nproc-per-node", "N|cpu|gpu|auto", kJob, "workers on this node (one for each GPU that SLURM\nassigned, else 1)",
      [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
-    {"max-restarts", "", "N", kJob, "restarts of the workers after failures (0)",
+    {"max-restarts", "N", kJob, "restarts of the workers after failures (0)",
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
-    {"role", "", "NAME", kJob, "role of this node's workers (default)",
-     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }, EmptyValue::kNotGiven},
-    {"hosts", "", "HOST[:N],...|@FILE", kHosts,
+    {"role", "NAME", kJob, "role of this node's workers (default)",
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }, kEmptyIsNotGiven},
+    {"hosts", "HOST[:N],...|@FILE", kHosts,
      "start the job on these hosts over ssh, with N workers\non each; @FILE: a hostfile, as of MPI and DeepSpeed",
      StoreHosts},
-    {"env", "", "NAME[=VALUE],...", kHosts, "pass these variables to the hosts too; NAME*: all that\nbegin so",
-     StoreVariables, EmptyValue::kError, nullptr, nullptr, /*joins=*/true},
-    {"detach", "", "", kHosts, "return once the job runs; ddprunctl shows and stops it",
+    {"env",
+     "NAME[=VALUE],...",
+     kHosts,
+     "pass these variables to the hosts too; NAME*: all that\nbegin so",
+     StoreVariables,
+     {.joins = true}},
+    {"detach", "", kHosts, "return once the job runs; ddprunctl shows and stops it",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->detach); }},
-    {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",
+    {"standalone", "", kRendezvous, "single node; the rendezvous stays in this process",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
-    {"rdzv-endpoint", "", "HOST[:PORT],...", kRendezvous,
+    {"rdzv-endpoint", "HOST[:PORT],...", kRendezvous,
      "node (or server) that all nodes can reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT; several "
      "endpoints\nfor several rendezvousd that share one etcd",
-     StoreEndpoints, EmptyValue::kNotGiven},
-    {"rdzv-id", "", "ID", kRendezvous, "job id, the same on all nodes of the job",
-     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }, EmptyValue::kNotGiven},
-    {"rdzv-backend", "", "c10d|static", kRendezvous, "both select ddprun's own rendezvous", StoreBackend},
-    {"rdzv-conf", "", "KEY=VALUE,...", kRendezvous,
+     StoreEndpoints, kEmptyIsNotGiven},
+    {"rdzv-id", "ID", kRendezvous, "job id, the same on all nodes of the job",
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }, kEmptyIsNotGiven},
+    {"rdzv-backend", "c10d|static", kRendezvous, "both select ddprun's own rendezvous", CheckBackend},
+    {"rdzv-conf", "KEY=VALUE,...", kRendezvous,
      "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3 or 10),\n"
      "reconnect_timeout (1800 or 30),\nreconnect_grace (0.08), restart_window (the job's\nlifetime), "
      "restart_backoff (0), node_cooldown (60);\nalso max_failures_at_step (3), is_host, rank",
-     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }, EmptyValue::kNotGiven},
-    {"node-rank", "", "N", kRendezvous, "group rank requested for this node",
+     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }, kEmptyIsNotGiven},
+    {"node-rank", "N", kRendezvous, "group rank requested for this node",
      [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
-    {"master-addr", "", "HOST", kRendezvous,
+    {"master-addr", "HOST", kRendezvous,
      "host of the endpoint, if --rdzv-endpoint is not\ngiven (127.0.0.1); in a one-node job: MASTER_ADDR",
      [](string_view v, Options* o) { return Store(ParseHost(v), &o->master_addr); }},
-    {"master-port", "", "PORT", kRendezvous,
+    {"master-port", "PORT", kRendezvous,
      "port of the endpoint, if --rdzv-endpoint is not\ngiven (29500); else, and in a one-node job: MASTER_PORT",
      [](string_view v, Options* o) { return StoreInteger(v, 0, 65535, &o->master_port); }},
-    {"local-addr", "", "HOST", kRendezvous,
+    {"local-addr", "HOST", kRendezvous,
      "address at which other nodes reach this one (that of\nthe route to the endpoint)",
-     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }, EmptyValue::kNotGiven},
-    {"port-range", "", "FIRST-LAST", kRendezvous, "range of all ports to listen on (any)",
+     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }, kEmptyIsNotGiven},
+    {"port-range", "FIRST-LAST", kRendezvous, "range of all ports to listen on (any)",
      [](string_view v, Options* o) { return Store(ParsePortRange(v), &o->port_range); }},
-    {"token-file", "", "FILE", kCredentials,
+    {"token-file", "FILE", kCredentials,
      "send the first line of this file to the server as the\ntoken; where this launcher hosts it, accept any "
      "line\n(DDPRUN_TOKEN_FILE, or the token in DDPRUN_TOKEN)",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.token_file); }},
-    {"tls-cert", "", "FILE", kCredentials, "PEM certificate chain of this launcher",
+    {"tls-cert", "FILE", kCredentials, "PEM certificate chain of this launcher",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_cert); }},
-    {"tls-key", "", "FILE", kCredentials, "PEM key of --tls-cert",
+    {"tls-key", "FILE", kCredentials, "PEM key of --tls-cert",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_key); }},
-    {"tls-ca", "", "FILE", kCredentials, "CA certificates (PEM) that verify the other side",
+    {"tls-ca", "FILE", kCredentials, "CA certificates (PEM) that verify the other side",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_ca); }},
-    {"tls-allowed-names", "", "NAME,...", kCredentials,
+    {"tls-allowed-names", "NAME,...", kCredentials,
      "where this launcher hosts the server: each launcher's\ncertificate must have one of these names",
      [](string_view v, Options* o) { return StoreNames(v, &o->credentials.tls_allowed_names); }},
-    {"module", "m", "", kWorkers, "SCRIPT is a Python module (python -m)",
-     [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
-    {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",
+    {"module",
+     "",
+     kWorkers,
+     "SCRIPT is a Python module (python -m)",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); },
+     {.short_name = "m"}},
+    {"no-python", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
-    {"preload", "", "auto|none|MODULE,...", kWorkers,
+    {"preload",
+     "auto|none|MODULE,...",
+     kWorkers,
      "import these modules once, then fork the workers;\nauto: the imports at the start of the script;\nC++ programs "
      "with ddprun's worker runtime: auto",
-     StorePreload, EmptyValue::kError, "auto", IsModuleList},
-    {"virtual-local-rank", "", "", kWorkers,
+     StorePreload,
+     {.bare_value = "auto", .is_value = IsModuleList}},
+    {"virtual-local-rank", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
-    {"numa-binding", "", "node|socket|exclusive|core-complex", kWorkers,
+    {"numa-binding", "node|socket|exclusive|core-complex", kWorkers,
      "bind each worker to CPUs near its GPU: all of the\nNUMA node or socket, an exclusive share, or one\nlast-level "
      "cache",
      [](string_view v, Options* o) { return Store(ParseCpuBinding(v), &o->cpu_binding); }},
-    {"progress", "", "auto|on|off", kOutput,
+    {"progress",
+     "auto|on|off",
+     kOutput,
      "show training progress, if the workers report it: in\nthe terminal's last row (auto), or else as lines (on)",
-     StoreProgress, EmptyValue::kError, "on", IsProgressMode},
-    {"log-dir", "", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir,
-     EmptyValue::kNotGiven},
-    {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
+     StoreProgress,
+     {.bare_value = "on", .is_value = IsProgressMode}},
+    {"log-dir", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir, kEmptyIsNotGiven},
+    {"redirects",
+     "0|1|2|3|RANK:N,...",
+     kOutput,
      "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
-     [](string_view v, Options* o) { return StoreStreams(v, &o->output.redirects); }},
-    {"tee", "t", "0|1|2|3|RANK:N,...", kOutput, "write to files and, with a prefix, to the terminal",
-     [](string_view v, Options* o) { return StoreStreams(v, &o->output.tee); }},
-    {"local-ranks-filter", "", "[global:]RANK,...", kOutput,
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.redirects); },
+     {.short_name = "r"}},
+    {"tee",
+     "0|1|2|3|RANK:N,...",
+     kOutput,
+     "write to files and, with a prefix, to the terminal",
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.tee); },
+     {.short_name = "t"}},
+    {"local-ranks-filter", "[global:]RANK,...", kOutput,
      "show only these workers' output on the terminal, by\nlocal rank, or with global: by rank of the job (all)",
      [](string_view v, Options* o) { return Store(ParseRankFilter(v), &o->output.local_ranks_filter); },
-     EmptyValue::kNotGiven},
-    {"log-line-prefix-template", "", "TEXT", kOutput,
+     kEmptyIsNotGiven},
+    {"log-line-prefix-template", "TEXT", kOutput,
      "prefix of lines that --tee shows, with ${rank},\n${local_rank}, ${role_name}, ${hostname}, ${time}\n"
      "([${role_name}${local_rank}]:)",
      [](string_view v, Options* o) {
        o->output.line_prefix = std::string(v);
        return absl::OkStatus();
      },
-     EmptyValue::kNotGiven, nullptr, nullptr, false, /*verbatim=*/true},
-    {"duplicate-stdout-filters", "", "TEXT,...", kOutput,
+     kText},
+    {"duplicate-stdout-filters", "TEXT,...", kOutput,
      "copy lines of --tee that contain one of these to\nfiltered_stdout.log of the attempt",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stdout_filters); }, EmptyValue::kNotGiven,
-     nullptr, nullptr, false, /*verbatim=*/true},
-    {"duplicate-stderr-filters", "", "TEXT,...", kOutput, "the same for stderr",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stderr_filters); }, EmptyValue::kNotGiven,
-     nullptr, nullptr, false, /*verbatim=*/true},
-    {"shutdown-timeout", "", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stdout_filters); }, kText},
+    {"duplicate-stderr-filters", "TEXT,...", kOutput, "the same for stderr",
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stderr_filters); }, kText},
+    {"shutdown-timeout", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
-    {"on-hang", "", "report|restart[:SECONDS]", kStopping,
+    {"on-hang", "report|restart[:SECONDS]", kStopping,
      "when a worker that reports progress hangs: log the\nworkers' stacks (report), or also kill the hung worker,\n"
      "which then counts as failed (restart); SECONDS in one\nphase, 0: never (3 times its 99th percentile, at\n"
      "least 10)",
      [](string_view v, Options* o) { return Store(ParseHangPolicy(v), &o->hang); }},
-    {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
-     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }, EmptyValue::kNotGiven},
-    {"monitor-interval", "", "SECONDS", kNoEffect, "ddprun does not poll",
-     [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
-    {"start-method", "", "METHOD", kNoEffect, "workers are programs", StoreStartMethod},
-    {"run-path", "", "", kNoEffect, "Python runs the script", nullptr},
-    {"event-log-handler", "", "NAME", kNoEffect, "ddprun logs to stderr", nullptr},
-    {"logs-specs", "", "NAME", kNoEffect, "use --log-dir, --redirects and --tee", nullptr},
-    {"show-config", "", "", kHelp, "show every setting and where it came from",
+    {"signals-to-handle", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
+     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }, kEmptyIsNotGiven},
+    {"monitor-interval", "SECONDS", kNoEffect, "ddprun does not poll",
+     [](string_view v, Options*) { return ParsePositiveSeconds(v).status(); }},
+    {"start-method", "METHOD", kNoEffect, "workers are programs", StoreStartMethod},
+    {"run-path", "", kNoEffect, "Python runs the script", nullptr},
+    {"event-log-handler", "NAME", kNoEffect, "ddprun logs to stderr", nullptr},
+    {"logs-specs", "NAME", kNoEffect, "use --log-dir, --redirects and --tee", nullptr},
+    {"show-config", "", kHelp, "show every setting and where it came from",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
+
+constexpr size_t kMinPrefix = 3;
+constexpr size_t kMaxLength = 64;  // longer words are not misspelt flags, and are expensive to compare
+
+// Optimal string alignment distance: Levenshtein distance with swaps of neighbours.
+size_t Distance(string_view a, string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, change});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+// Returns the word that `given` was probably meant to be: one that begins with it, else the one with the smallest
+// number of letters to insert, drop, change or swap with a neighbour (at most a third of its length). None if no word
+// is near.
+std::optional<std::string> NearestWord(string_view given, absl::Span<const std::string> words) {
+  if (given.empty() || given.size() > kMaxLength) return std::nullopt;
+  std::optional<std::string> nearest;
+  size_t least = 0;
+  for (const std::string& word : words) {
+    const bool abbreviated = given.size() >= kMinPrefix && absl::StartsWith(word, given);
+    const size_t distance = abbreviated ? 0 : Distance(given, word);
+    if (distance > word.size() / 3) continue;
+    if (!nearest || distance < least) {
+      nearest = word;
+      least = distance;
+    }
+  }
+  return nearest;
+}
 
 }  // namespace
 

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "launcher/config/environment_lookup.h"
 #include "launcher/config/options.h"
 
 namespace ddprun::launcher {
@@ -18,25 +17,30 @@ enum class EmptyValue {
   kNotGiven,  // as in torchrun; cluster scripts rely on it: --rdzv-id=$JOB, where JOB may be unset
 };
 
-// One flag of ddprun. The flag table is the single source for parsing, PET_ variables and the help text.
+// One flag of ddprun. The flag table is the single source for parsing, PET_ variables, the help text and completion.
 struct Flag {
+  // How the flag and its value are written.
+  struct Syntax {
+    const char* short_name = "";  // one letter, or ""
+    EmptyValue empty_value = EmptyValue::kError;
+    // For a flag whose value is optional: bare_value is the value if none is given, and is_value tells if the next word
+    // is the flag's value rather than the script. Null: the value is mandatory.
+    const char* bare_value = nullptr;
+    bool (*is_value)(absl::string_view word) = nullptr;
+    bool joins = false;     // a repeated flag adds to a list, instead of replacing the value
+    bool verbatim = false;  // blanks and quotes around the value belong to it
+  };
+
   const char* name;         // with dashes, without the leading two: "rdzv-endpoint"
-  const char* short_name;   // one letter, or ""
   const char* placeholder;  // value as shown in the help; "" for a switch, which takes no value
   const char* group;        // heading in the help
   const char* help;
-  // As SetFlag. Null: the flag has no effect on training results, and `help` says why.
+  // Parses `value` into `options`, as SetFlag. Null: the flag has no effect on training results, and `help` says why.
   absl::Status (*set)(absl::string_view value, Options* options);
-  EmptyValue empty_value = EmptyValue::kError;
-  // For a flag whose value is optional: bare_value is the value if none is given, and is_value tells whether the next
-  // word is the flag's value rather than the script. Null: the value is mandatory.
-  const char* bare_value = nullptr;
-  bool (*is_value)(absl::string_view word) = nullptr;
-  bool joins = false;     // a repeated flag adds to a list, instead of replacing the value
-  bool verbatim = false;  // blanks and quotes around the value belong to it
+  Syntax syntax = {};
 
   bool is_switch() const { return placeholder[0] == '\0'; }
-  // The value is, or may be, the path of a file or folder.
+  // True if the value is, or may be, the path of a file or folder.
   bool is_path() const { return absl::EndsWith(placeholder, "FILE") || absl::EndsWith(placeholder, "DIR"); }
 };
 

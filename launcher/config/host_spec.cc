@@ -13,7 +13,6 @@
 #include "base/endpoint.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
-#include "launcher/config/node_count.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -14,14 +14,12 @@
 
 namespace ddprun::launcher {
 
-std::string NnodesText(const NodeCount& nnodes) { return MinMaxText(nnodes.min, nnodes.max); }
-
 namespace {
 
 absl::Status CheckOptions(const Options& options) {
   if (options.standalone && options.nnodes != NodeCount{1, 1}) {
     return absl::InvalidArgumentError(absl::StrCat("--standalone is for one node, but --nnodes=",
-                                                   NnodesText(options.nnodes), " is given: leave out one of the two"));
+                                                   options.nnodes.ToString(), " is given: leave out one of the two"));
   }
   if (!options.has_hosts() && (options.detach || !options.passed_variables.empty())) {
     return absl::InvalidArgumentError(
@@ -57,7 +55,7 @@ absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
   config->node_rank = RequestedRank(options);
   if (config->node_rank && *config->node_rank >= options.nnodes.max) {
     return absl::InvalidArgumentError(absl::StrCat("--node-rank=", *config->node_rank,
-                                                   " is too large for --nnodes=", NnodesText(options.nnodes),
+                                                   " is too large for --nnodes=", options.nnodes.ToString(),
                                                    ": node ranks are 0 to ", options.nnodes.max - 1));
   }
   return absl::OkStatus();
@@ -98,7 +96,7 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
   const bool any_port = options.rdzv_endpoint && options.rdzv_endpoint->port == 0;
   if (any_port && !one_node && !options.standalone) {
     return absl::InvalidArgumentError(absl::StrCat("--rdzv-endpoint=", options.rdzv_endpoint->ToString(),
-                                                   " with --nnodes=", NnodesText(options.nnodes),
+                                                   " with --nnodes=", options.nnodes.ToString(),
                                                    ": the other nodes cannot know port 0; give a port number"));
   }
   if (options.standalone || (one_node && (!options.rdzv_endpoint || any_port))) {
@@ -114,13 +112,13 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
     config->server_place = config->more_endpoints.empty() ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
     if (absl::Status status = SetStore(options, config); !status.ok()) return status;
   } else if (options.master_port == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--master-port=0 with --nnodes=", NnodesText(options.nnodes),
+    return absl::InvalidArgumentError(absl::StrCat("--master-port=0 with --nnodes=", options.nnodes.ToString(),
                                                    ": the other nodes cannot know port 0; give a port number"));
   } else if (options.master_addr || options.master_port || RequestedRank(options)) {
     SetStaticEndpoint(options, config);
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--nnodes=", NnodesText(options.nnodes),
+        "--nnodes=", options.nnodes.ToString(),
         " needs --rdzv-endpoint=HOST[:PORT] of one node that all can reach (without it each node would start a separate"
         " job)"));
   }

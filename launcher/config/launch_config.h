@@ -11,14 +11,11 @@
 #include "base/endpoint.h"
 #include "launcher/config/cluster_environment.h"
 #include "launcher/config/cpu_binding.h"
-#include "launcher/config/forked_server.h"
-#include "launcher/config/hang_policy.h"
+#include "launcher/config/flag_value.h"
 #include "launcher/config/options.h"
 #include "launcher/config/output_settings.h"
-#include "launcher/config/port_range.h"
-#include "launcher/config/python_choice.h"
-#include "launcher/config/script_file.h"
 #include "launcher/config/visible_devices.h"
+#include "launcher/config/worker_command.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/core/messages.h"
 
@@ -41,32 +38,6 @@ enum class ServerPlace {
   kHereIfLocal,  // this launcher hosts it if the endpoint is on this host and its port is free, else connects
   kElsewhere,    // this launcher only connects
 };
-
-// torchrun replaces it in the script's arguments. torch.distributed.launch adds --local-rank=${local_rank}.
-inline constexpr char kLocalRankMacro[] = "${local_rank}";
-
-// Python's name for the script on its standard input.
-inline constexpr char kStandardInput[] = "-";
-
-// A worker's command line.
-struct WorkerCommand {
-  std::vector<std::string> programs;   // in order of preference; looked up in PATH if without '/'
-  std::vector<std::string> arguments;  // without the program's name
-  std::string script;                  // Python file that must exist; empty: none is named
-  bool python = false;                 // `programs` are Python interpreters
-  size_t script_argument = 0;          // if python: index of the script's or module's name in `arguments`
-  int standard_input = -1;             // file that each worker reads from its start; -1: the launcher's own
-
-  // Returns the words of the command line that runs `program`.
-  std::vector<std::string> Argv(const std::string& program) const {
-    std::vector<std::string> argv = {program};
-    argv.insert(argv.end(), arguments.begin(), arguments.end());
-    return argv;
-  }
-};
-
-// "2" or "1:4".
-std::string NnodesText(const NodeCount& nnodes);
 
 // The launcher's configuration: options with all implied values made explicit.
 struct LaunchConfig {

@@ -4,18 +4,18 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/endpoint.h"
 #include "launcher/config/cpu_binding.h"
-#include "launcher/config/hang_policy.h"
+#include "launcher/config/flag_value.h"
 #include "launcher/config/host_spec.h"
-#include "launcher/config/node_count.h"
 #include "launcher/config/output_settings.h"
-#include "launcher/config/port_range.h"
 #include "launcher/config/rdzv_conf.h"
 #include "rendezvous/core/credentials.h"
 
@@ -42,7 +42,6 @@ struct Options {
 
   // Rendezvous.
   bool standalone = false;
-  std::string rdzv_backend = "static";  // "static" or "c10d": both mean ddprun's own rendezvous
   std::optional<Endpoint> rdzv_endpoint;
   std::vector<Endpoint> more_rdzv_endpoints;  // the other endpoints of several rendezvousd
   std::optional<std::string> rdzv_id;
@@ -65,8 +64,7 @@ struct Options {
   OutputSettings output;
 
   // Watching and stopping.
-  absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun does not poll
-  std::optional<absl::Duration> shutdown_timeout;             // between SIGTERM and SIGKILL; zero: SIGKILL at once
+  std::optional<absl::Duration> shutdown_timeout;  // between SIGTERM and SIGKILL; zero: SIGKILL at once
   HangPolicy hang;
   bool keep_orphans = false;  // do not kill processes in sessions of their own; from the environment only
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -75,6 +73,32 @@ struct Options {
 
   // Only print the resulting configuration.
   bool show_config = false;
+};
+
+// Records, for display, where the value of each flag came from: "--nnodes=2", "PET_NNODES=2", "SLURM_STEP_NUM_NODES=2",
+// "default". Flags are named as in the flag table ("nnodes"). Thread-compatible value type.
+class Origins {
+ public:
+  // The value was given by the flag or its variable, and nothing else may change it.
+  void Give(const std::string& flag, std::string text) { origins_[flag] = {std::move(text), true}; }
+  // The value was taken from another source because the flag was not given.
+  void Take(const std::string& flag, std::string text) { origins_[flag] = {std::move(text), false}; }
+
+  bool IsGiven(const std::string& flag) const {
+    const auto found = origins_.find(flag);
+    return found != origins_.end() && found->second.given;
+  }
+  std::string Of(const std::string& flag) const {
+    const auto found = origins_.find(flag);
+    return found == origins_.end() ? "default" : found->second.text;
+  }
+
+ private:
+  struct Origin {
+    std::string text;
+    bool given = false;
+  };
+  std::map<std::string, Origin> origins_;
 };
 
 }  // namespace ddprun::launcher

@@ -67,7 +67,7 @@ std::string Filled(const std::string& word) {
 std::string Trimmed(const Flag& flag, absl::string_view value) {
   if (value == kNothing) return "";
   // Even of a verbatim value, a line end is none of the text.
-  return std::string(flag.verbatim ? value.substr(0, value.find_last_not_of("\r\n") + 1) : TrimValue(value));
+  return std::string(flag.syntax.verbatim ? value.substr(0, value.find_last_not_of("\r\n") + 1) : TrimValue(value));
 }
 
 std::string Unfilled(absl::string_view word) {
@@ -144,17 +144,17 @@ class Parser {
  private:
   CLI::Option* Add(const Flag& flag) {
     const std::string with_underscores = absl::StrReplaceAll(flag.name, {{"-", "_"}});
-    std::string names = flag.short_name[0] == '\0' ? "" : absl::StrCat("-", flag.short_name, ",");
+    std::string names = flag.syntax.short_name[0] == '\0' ? "" : absl::StrCat("-", flag.syntax.short_name, ",");
     absl::StrAppend(&names, "--", flag.name);
     if (with_underscores != flag.name) absl::StrAppend(&names, ",--", with_underscores);
     // CLI11's flags accept a value only after '='.
-    CLI::Option* option = flag.is_switch() || flag.bare_value != nullptr
+    CLI::Option* option = flag.is_switch() || flag.syntax.bare_value != nullptr
                               ? app_.add_flag(names)
                               : app_.add_option(names, [](const CLI::results_t&) { return true; });
     return option->description(flag.help)
         ->group(flag.group)
         ->option_text(flag.placeholder)
-        ->multi_option_policy(flag.joins ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+        ->multi_option_policy(flag.syntax.joins ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
   }
 
   // CLI11 parses "--preload VALUE SCRIPT" as "--preload" followed by the script VALUE; this rewrites it to
@@ -164,8 +164,8 @@ class Parser {
     if (script == 0 || script + 1 >= arguments.size()) return arguments;
     const std::string flag_word = absl::StrReplaceAll(arguments[script - 1], {{"_", "-"}});
     for (const auto& [flag, option] : options_) {
-      if (flag->is_value == nullptr || flag_word != absl::StrCat("--", flag->name)) continue;
-      if (!flag->is_value(arguments[script])) continue;
+      if (flag->syntax.is_value == nullptr || flag_word != absl::StrCat("--", flag->name)) continue;
+      if (!flag->syntax.is_value(arguments[script])) continue;
       absl::StrAppend(&arguments[script - 1], "=", arguments[script]);
       arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(script));
       break;
@@ -189,7 +189,7 @@ class Parser {
   // Finds errors that CLI11 does not detect. `rest` is what it did not parse; on return it starts with the script.
   absl::Status CheckWords(std::vector<std::string>* rest) const {
     for (const auto& [flag, option] : options_) {
-      const bool needs_value = !flag->is_switch() && flag->bare_value == nullptr;
+      const bool needs_value = !flag->is_switch() && flag->syntax.bare_value == nullptr;
       if (needs_value && option->count() > 0 && LooksLikeFlag(option->results().back())) {
         return absl::InvalidArgumentError(
             absl::StrCat("--", flag->name, " needs a value, but ", Quoted(option->results().back()), " follows"));
@@ -226,8 +226,8 @@ class Parser {
       std::string source = absl::StrCat("--", flag->name);
       std::optional<std::string> value;
       if (option->count() > 0) {
-        value = Trimmed(*flag, flag->joins ? absl::StrJoin(option->results(), ",") : option->results().back());
-        if (value->empty() && flag->empty_value == EmptyValue::kNotGiven) continue;
+        value = Trimmed(*flag, flag->syntax.joins ? absl::StrJoin(option->results(), ",") : option->results().back());
+        if (value->empty() && flag->syntax.empty_value == EmptyValue::kNotGiven) continue;
         if (value->empty()) {
           return absl::InvalidArgumentError(
               absl::StrCat(source, " has an empty value: give one, or leave the flag out"));
@@ -244,7 +244,7 @@ class Parser {
         if (value->empty()) value.reset();
       }
       if (!value) continue;
-      if (flag->bare_value != nullptr && *value == "true") value = flag->bare_value;
+      if (flag->syntax.bare_value != nullptr && *value == "true") value = flag->syntax.bare_value;
       if (absl::Status status = Set(*flag, *value, environment, &parsed->options); !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
       }

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/config/environment_lookup.h"
+#include "launcher/config/cluster_environment.h"
 #include "launcher/config/options.h"
-#include "launcher/config/origins.h"
 
 namespace ddprun::launcher {
 
@@ -35,7 +34,6 @@ using ParseResult = std::variant<ParsedOptions, InfoText>;
 // TORCH_ELASTIC_SHUTDOWN_TIMEOUT before its default. DDPRUN_KEEP_ORPHANS sets `keep_orphans`. Rules:
 //   - long flags may use dashes or underscores, "--flag value" or "--flag=value"; the last of repeated flags counts
 //   - no abbreviations: an unknown flag before the script is an error that suggests the nearest flag
-//   - a flag that has moved, and its PET_ variable, are errors that name the replacement
 //   - the first word that is not a flag is the script; everything after it belongs to the script, unchanged
 //   - "--" before the script is dropped
 // InvalidArgument: one line that names the flag or variable, the problem and what to do.

@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
-#include "launcher/config/node_count.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {

@@ -41,9 +41,9 @@ std::vector<std::string> WordsOf(absl::string_view placeholder) {
 std::vector<Completion> Completions() {
   std::vector<Completion> all;
   for (const Flag& flag : Flags()) {
-    Completion completion{flag.name, flag.short_name, absl::StrReplaceAll(flag.help, {{"\n", " "}})};
+    Completion completion{flag.name, flag.syntax.short_name, absl::StrReplaceAll(flag.help, {{"\n", " "}})};
     // A flag whose value is optional is followed by the script.
-    completion.takes_value = !flag.is_switch() && flag.bare_value == nullptr;
+    completion.takes_value = !flag.is_switch() && flag.syntax.bare_value == nullptr;
     completion.placeholder = flag.placeholder;
     completion.values = WordsOf(flag.placeholder);
     completion.is_path = completion.placeholder == "FILE" || completion.placeholder == "DIR";

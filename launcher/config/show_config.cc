@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/text.h"
-#include "launcher/config/signal_list.h"
+#include "launcher/config/flag_value.h"
 #include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
@@ -51,7 +51,7 @@ class Table {
     if (options_.has_hosts()) {
       Add("hosts", "start a launcher on each over ssh; below: of this host", origins_.Of("hosts"));
     }
-    AddFlag(options_.standalone ? "standalone" : "nnodes", NnodesText(options_.nnodes));
+    AddFlag(options_.standalone ? "standalone" : "nnodes", options_.nnodes.ToString());
     AddFlag("nproc-per-node", absl::StrCat(config_.slots));
     AddFlag("max-restarts", absl::StrCat(options_.max_restarts));
     AddFlag("role", config_.role);

@@ -7,7 +7,6 @@
 #include "launcher/config/cluster_environment.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/options.h"
-#include "launcher/config/origins.h"
 
 namespace ddprun::launcher {
 

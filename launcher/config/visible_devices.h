@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/config/cluster_environment.h"
-#include "launcher/config/environment_lookup.h"
 
 // PURE. Which GPUs a node has, and which of them its workers see.
 namespace ddprun::launcher {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "launcher/config/forked_server.h"
+#include "launcher/config/worker_command.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/spawn_process.h"
 #include "launcher/os/start_gate.h"

@@ -7,10 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "launcher/config/flag_value.h"
 #include "launcher/config/host_spec.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/parse_options.h"
-#include "launcher/config/port_range.h"
 #include "proto/hosts.pb.h"
 
 // PURE. The command line of `ddprun --hosts` as a task.

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "launcher/config/line_prefix.h"
+#include "launcher/config/output_settings.h"
 
 namespace ddprun::launcher {
 namespace {

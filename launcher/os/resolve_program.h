@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/config/script_file.h"
+#include "launcher/config/worker_command.h"
 
 namespace ddprun::launcher {
 

@@ -12,7 +12,7 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "launcher/config/hang_policy.h"
+#include "launcher/config/flag_value.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/stack_probe.h"
 #include "launcher/progress/progress_board.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "launcher/config/signal_list.h"
+#include "launcher/config/flag_value.h"
 #include "launcher/config/visible_devices.h"
 #include "worker_contract/environment.h"
 

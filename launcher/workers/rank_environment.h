@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "launcher/config/port_range.h"
+#include "launcher/config/flag_value.h"
 #include "rendezvous/core/messages.h"
 #include "worker_contract/worker_link.h"
 

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "base/text.h"
 #include "launcher/config/line_prefix.h"
+#include "launcher/config/output_settings.h"
 #include "launcher/os/temporary_folder.h"
 
 namespace ddprun::launcher {

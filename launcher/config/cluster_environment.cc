@@ -1,4 +1,4 @@
-#include "launcher/config/merge_environment.h"
+#include "launcher/config/cluster_environment.h"
 
 #include <algorithm>
 #include <string>
@@ -11,6 +11,7 @@
 #include "base/socket_address.h"
 #include "base/text.h"
 #include "launcher/config/node_count.h"
+#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,9 +1,6 @@
-#include "launcher/config/output_filter.h"
+#include "launcher/config/output_settings.h"
 
 #include <gtest/gtest.h>
-
-#include "launcher/config/line_prefix.h"
-#include "launcher/config/std_streams.h"
 
 namespace ddprun::launcher {
 namespace {

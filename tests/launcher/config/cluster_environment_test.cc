@@ -1,4 +1,4 @@
-#include "launcher/config/merge_environment.h"
+#include "launcher/config/cluster_environment.h"
 
 #include <gtest/gtest.h>
 

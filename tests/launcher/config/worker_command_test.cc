@@ -1,8 +1,6 @@
-#include "launcher/config/script_file.h"
+#include "launcher/config/worker_command.h"
 
 #include <gtest/gtest.h>
-
-#include "launcher/config/python_choice.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,11 +1,14 @@
-#include "launcher/config/python_choice.h"
+#include "launcher/config/worker_command.h"
 
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -41,6 +44,24 @@ std::optional<std::vector<std::string>> SplitWords(absl::string_view text) {
 }
 
 }  // namespace
+
+bool IsProgram(absl::string_view name, const ScriptFile& file) {
+  if (absl::EndsWith(name, ".py")) return false;
+  if (absl::StartsWith(file.head,
+                       "\x7f"
+                       "ELF"))
+    return true;
+  absl::string_view line = file.head;
+  if (!absl::ConsumePrefix(&line, "#!") || !file.executable) return false;
+  // "#!/usr/bin/env -S python3 -u" and "#!/opt/pypy/bin/pypy3" are Python too; directory names are ignored.
+  line = line.substr(0, line.find('\n'));
+  bool python = false;
+  for (absl::string_view word : absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
+    word = word.substr(word.find_last_of('/') + 1);
+    python = python || absl::StartsWith(word, "python") || absl::StartsWith(word, "pypy");
+  }
+  return !python;
+}
 
 absl::StatusOr<PythonChoice> ChoosePython(const PythonFacts& facts) {
   PythonChoice choice;
