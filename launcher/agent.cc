@@ -231,7 +231,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
 }
 
 std::unique_ptr<ProgressMonitor> Agent::MonitorProgress() {
-  HangMonitor::Events events;
+  ProgressMonitor::Events events;
   events.workers_running = [this] { return machine_->state() == AgentMachine::State::kRunning; };
   events.process_of = [this](int32_t local_rank) { return workers_->ReporterOf(local_rank); };
   events.read_reports = [this] { workers_->ReadReports(); };

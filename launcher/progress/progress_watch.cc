@@ -1,10 +1,22 @@
 #include "launcher/progress/progress_watch.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/text.h"
+#include "launcher/report/duration_text.h"
 
 namespace ddprun::launcher {
 namespace {
+
+constexpr double kGrowth = 1.125;
 
 // Further names share one entry, because a worker might use a new name each time.
 constexpr size_t kMostPhases = 64;
@@ -18,7 +30,106 @@ bool Contains(const LocalRanks& ranks, int32_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
+// For an even number, the lower of the two middle values: of two ranks, the faster one's.
+absl::Duration Median(std::vector<absl::Duration> durations) {
+  const auto middle = durations.begin() + (durations.size() - 1) / 2;
+  std::nth_element(durations.begin(), middle, durations.end());
+  return *middle;
+}
+
+struct Verb {
+  const char* one;
+  const char* several;
+};
+
+std::string RanksHave(const LocalRanks& local_ranks, int32_t base_rank, Verb verb) {
+  return absl::StrCat(RanksText(local_ranks, base_rank), " ", local_ranks.size() == 1 ? verb.one : verb.several);
+}
+
+LocalRanks RanksOf(const std::vector<WorkerStanding>& standings) {
+  LocalRanks ranks;
+  for (const WorkerStanding& standing : standings) ranks.push_back(standing.local_rank);
+  return ranks;
+}
+
+// "(usually 300ms, limit 1s)"
+std::string LimitText(const WorkerStanding& standing) {
+  const std::string usual =
+      standing.usual > absl::ZeroDuration() ? absl::StrCat("usually ", ElapsedText(standing.usual), ", ") : "";
+  return absl::StrCat("(", usual, "limit ", ElapsedText(standing.limit), ")");
+}
+
 }  // namespace
+
+void DurationHistogram::Add(absl::Duration duration) {
+  const double milliseconds = std::max(1.0, absl::ToDoubleMilliseconds(duration));
+  const double bucket = std::ceil(std::log(milliseconds) / std::log(kGrowth));
+  ++buckets_[static_cast<int>(std::clamp(bucket, 0.0, kBuckets - 1.0))];
+  if (++count_ < kFadeAt) return;
+  count_ = 0;
+  for (int32_t& count : buckets_) count_ += count /= 2;
+}
+
+absl::Duration DurationHistogram::Percentile(double share) const {
+  if (count_ == 0) return absl::ZeroDuration();
+  int64_t left = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(share * static_cast<double>(count_))), 1, count_);
+  int bucket = 0;
+  while ((left -= buckets_[bucket]) > 0) ++bucket;
+  return absl::Milliseconds(std::pow(kGrowth, bucket));
+}
+
+bool IsSynchronizing(absl::string_view phase) {
+  const std::string name = absl::AsciiStrToLower(phase);
+  for (const char* word : {"backward", "reduce", "barrier", "wait", "sync"}) {
+    if (absl::StrContains(name, word)) return true;
+  }
+  return false;
+}
+
+void StragglerWatch::OnPhase(int32_t local_rank, absl::string_view phase, absl::Duration duration) {
+  Rank& rank = ranks_[local_rank];
+  rank.step += duration;
+  rank.synchronized = rank.synchronized || IsSynchronizing(phase);
+  if (!rank.synchronized) rank.own += duration;
+}
+
+std::vector<Straggler> StragglerWatch::OnStep(int32_t local_rank, bool counts, const std::vector<int32_t>& ranks) {
+  Rank& rank = ranks_[local_rank];
+  // Without a synchronizing phase it is unknown which part of the step is waiting.
+  if (counts && rank.synchronized) {
+    if (rank.owns.size() == kSteps) {
+      rank.owns.erase(rank.owns.begin());
+      rank.steps.erase(rank.steps.begin());
+    }
+    rank.owns.push_back(rank.own);
+    rank.steps.push_back(rank.step);
+  }
+  rank.own = rank.step = absl::ZeroDuration();
+  rank.synchronized = false;
+  const auto complete = [&](int32_t other) { return ranks_[other].owns.size() == kSteps; };
+  if (ranks.size() < 2 || !std::all_of(ranks.begin(), ranks.end(), complete)) return {};
+  return Compare(ranks);
+}
+
+std::vector<Straggler> StragglerWatch::Compare(const std::vector<int32_t>& ranks) {
+  std::vector<absl::Duration> owns;
+  std::vector<absl::Duration> steps;
+  for (const int32_t rank : ranks) {
+    owns.push_back(Median(ranks_[rank].owns));
+    steps.push_back(Median(ranks_[rank].steps));
+    ranks_[rank].owns.clear();
+    ranks_[rank].steps.clear();
+  }
+  const absl::Duration others = Median(owns);
+  const absl::Duration least = kLeastShareOfStep * Median(steps);
+  std::vector<Straggler> stragglers;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (owns[i] < kRatio * others || owns[i] - others < least || others <= absl::ZeroDuration()) continue;
+    stragglers.push_back({ranks[i], owns[i], others});
+  }
+  std::sort(stragglers.begin(), stragglers.end(), [](const auto& a, const auto& b) { return a.own > b.own; });
+  return stragglers;
+}
 
 void ProgressWatch::StartRound(int32_t slots, bool other_nodes) {
   EndRound();
@@ -37,7 +148,7 @@ void ProgressWatch::EndRound() {
 }
 
 void ProgressWatch::ForgetHang() {
-  told_.clear();
+  hung_.clear();
   repeat_report_.Clear();
 }
 
@@ -74,12 +185,12 @@ void ProgressWatch::OnProgress(int32_t local_rank, const worker_contract::LinkPr
   rank.since = rank.own_since = now;
   phases_[phase].reported[local_rank] = true;
   if (Contains(behind_, local_rank)) moved_at_ = now;
-  Place(now);
+  UpdatePositions(now);
 }
 
 void ProgressWatch::Leave(int32_t local_rank, SteadyTime now, ProgressEffects* effects) {
   const Rank& rank = ranks_[local_rank];
-  if (Contains(told_, local_rank)) {
+  if (Contains(hung_, local_rank)) {
     effects->emplace_back(effect::HangEnded{StandingOf(local_rank, now)});
     ForgetHang();
   }
@@ -104,7 +215,7 @@ void ProgressWatch::LeaveStep(int32_t local_rank, SteadyTime now, ProgressEffect
   effects->emplace_back(effect::Stragglers{std::move(slow)});
 }
 
-void ProgressWatch::Place(SteadyTime now) {
+void ProgressWatch::UpdatePositions(SteadyTime now) {
   running_.clear();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].reported && !ranks_[i].ended && !Finished(ranks_[i])) running_.push_back(static_cast<int32_t>(i));
@@ -129,7 +240,7 @@ void ProgressWatch::Place(SteadyTime now) {
     }
     if (position == least) behind.push_back(local_rank);
   }
-  // The rank was ahead so far and was waiting for the others, which have caught up.
+  // The rank was ahead and waited for the others, which have caught up.
   for (const int32_t local_rank : behind) {
     if (!Contains(behind_, local_rank)) ranks_[local_rank].own_since = now;
   }
@@ -141,8 +252,8 @@ void ProgressWatch::OnEnded(int32_t local_rank, SteadyTime now) {
   if (Training()) trained_at_ = now;
   ranks_[local_rank].ended = true;
   moved_at_ = now;
-  if (Contains(told_, local_rank)) ForgetHang();
-  Place(now);
+  if (Contains(hung_, local_rank)) ForgetHang();
+  UpdatePositions(now);
 }
 
 bool ProgressWatch::Stalled(SteadyTime now) {
@@ -231,7 +342,7 @@ void ProgressWatch::OnDeadline(SteadyTime now, ProgressEffects* effects) {
   const bool again = repeat_report_.Take(now);
   repeat_interval_ = again ? std::min(2 * repeat_interval_, kLongestInterval) : kFirstRepetition;
   repeat_report_.Set(now + repeat_interval_);
-  told_ = behind_;
+  hung_ = behind_;
   effect::Hang hang;
   hang.elsewhere = MayWaitForOtherNode();
   hang.again = again;
@@ -248,6 +359,69 @@ void ProgressWatch::OnDeadline(SteadyTime now, ProgressEffects* effects) {
     }
   }
   effects->push_back(std::move(hang));
+}
+
+std::string StandingText(const WorkerStanding& standing) {
+  const std::string phase = OneLine(standing.phase, worker_contract::kMaxPhaseBytes);
+  return absl::StrCat(phase.empty() ? "" : absl::StrCat("phase ", phase, " of "), "step ", standing.step);
+}
+
+std::string HangText(const effect::Hang& hang, int32_t base_rank) {
+  // The last rank to arrive determines how long all of them have been there.
+  const WorkerStanding& last = *std::min_element(hang.behind.begin(), hang.behind.end(),
+                                                 [](const auto& a, const auto& b) { return a.stood < b.stood; });
+  std::string text = absl::StrCat(RanksHave(RanksOf(hang.behind), base_rank, {"has been in", "have been in"}), " ",
+                                  StandingText(last), " for ", ElapsedText(last.stood), " ", LimitText(last));
+  const bool alone = hang.behind.size() == 1;
+  if (hang.elsewhere) {
+    absl::StrAppend(&text, ": ", alone ? "it may wait" : "they wait for each other or",
+                    " for another node (see its launcher's log)");
+  } else if (!alone && hang.waiting.empty()) {
+    absl::StrAppend(&text, ": all ranks of this node that report their progress");
+  }
+  std::map<std::string, LocalRanks> waiting;
+  for (const WorkerStanding& standing : hang.waiting) waiting[StandingText(standing)].push_back(standing.local_rank);
+  for (const auto& [where, ranks] : waiting) {
+    absl::StrAppend(&text, "; ", RanksHave(ranks, base_rank, {"waits in", "wait in"}), " ", where);
+  }
+  if (!hang.silent.empty()) {
+    absl::StrAppend(&text, "; ", RanksHave(hang.silent, base_rank, {"has", "have"}), " not reported any progress");
+  }
+  if (!hang.finished.empty()) {
+    absl::StrAppend(&text, "; ", RanksHave(hang.finished, base_rank, {"has", "have"}), " finished the training");
+  }
+  if (!hang.ended.empty()) absl::StrAppend(&text, "; ", RanksHave(hang.ended, base_rank, {"has", "have"}), " ended");
+  return text;
+}
+
+std::string HangFailureText(const WorkerStanding& standing) {
+  return absl::StrCat("hung in ", StandingText(standing), " for ", ElapsedText(standing.stood), " ",
+                      LimitText(standing), "; killed (--on-hang=restart)");
+}
+
+std::string HangEndedText(const effect::HangEnded& hang, int32_t base_rank) {
+  return absl::StrCat("rank ", base_rank + hang.stood.local_rank, " continued after ", ElapsedText(hang.stood.stood),
+                      " in ", StandingText(hang.stood));
+}
+
+std::string NotExitedText(const effect::NotExited& not_exited, int32_t base_rank, int64_t pid) {
+  const bool exiting = not_exited.killed_after < absl::InfiniteDuration();
+  std::string text = absl::StrCat("rank ", base_rank + not_exited.local_rank, " (pid ", pid, ") has ",
+                                  exiting ? "run to the end of its program" : "finished its training",
+                                  " and has not exited for ", ElapsedText(not_exited.stood));
+  if (not_exited.kill) return absl::StrCat(text, ": killed; it counts as finished");
+  if (!exiting) return text;
+  return absl::StrCat(text, "; it counts as finished, and is killed after ", ElapsedText(not_exited.killed_after),
+                      " if it is idle");
+}
+
+std::string StragglersText(const effect::Stragglers& stragglers, int32_t base_rank) {
+  return absl::StrJoin(stragglers.ranks, "; ", [&](std::string* out, const Straggler& slow) {
+    absl::StrAppendFormat(out,
+                          "rank %d is slow: it computes %s of a step before the ranks wait for each other, %.1f times "
+                          "the median of this node's ranks (%s)",
+                          base_rank + slow.local_rank, ElapsedText(slow.own), slow.ratio(), ElapsedText(slow.others));
+  });
 }
 
 }  // namespace ddprun::launcher

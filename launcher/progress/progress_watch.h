@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_PROGRESS_PROGRESS_WATCH_H_
 #define DDPRUN_LAUNCHER_PROGRESS_PROGRESS_WATCH_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,15 +9,90 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "launcher/progress/duration_histogram.h"
 #include "launcher/progress/straggler_watch.h"
+#include "base/steady_time.h"
 #include "launcher/workers/worker_set.h"
 #include "worker_contract/phase_names.h"
 #include "worker_contract/worker_link.h"
 
+// PURE. Finds workers of one node that hang or are slow, from their progress reports. ProgressWatch learns how long each
+// phase takes (DurationHistogram), decides which ranks hang or do not exit, and lets StragglerWatch compare the ranks'
+// speeds; the ...Text functions write its effects as log lines.
 namespace ddprun::launcher {
+
+// A histogram of durations in constant memory. Its resolution is one part in eight: a percentile is never less
+// than the true one, and at most an eighth more. Old durations fade: after every kFadeAt durations all counts are
+// halved, which forgets durations seen once. Thread-compatible.
+class DurationHistogram {
+ public:
+  static constexpr int64_t kFadeAt = 1 << 14;
+
+  // Durations are clamped to a range of one millisecond to one week.
+  void Add(absl::Duration duration);
+
+  int64_t count() const { return count_; }
+  // Returns the smallest duration that a `share` (above 0, at most 1) of all durations does not exceed. For n durations
+  // with n * (1 - share) < 1 this is the largest. Zero if there are none.
+  absl::Duration Percentile(double share) const;
+  absl::Duration Largest() const { return Percentile(1); }
+
+ private:
+  // Each bucket's upper bound is an eighth above the previous one: 1 ms * 1.125^172 is more than a week.
+  static constexpr int kBuckets = 173;
+
+  std::array<int32_t, kBuckets> buckets_{};
+  int64_t count_ = 0;
+};
+
+// A rank that makes the others wait in each step.
+struct Straggler {
+  int32_t local_rank = 0;
+  absl::Duration own;     // its own time per step
+  absl::Duration others;  // median of all ranks
+  double ratio() const { return absl::FDivDuration(own, others); }
+
+  friend bool operator==(const Straggler&, const Straggler&) = default;
+};
+
+// True for phases in which ranks wait for each other: names that contain "backward", "reduce", "barrier", "wait" or
+// "sync", in any case.
+bool IsSynchronizing(absl::string_view phase);
+
+// Finds stragglers by comparing the ranks' own time per step, which is the time before the first synchronizing
+// phase. All ranks take equally long for a whole step, because the faster ones wait in that phase. A rank's own time is
+// the median of its last kSteps steps, so that a rare phase (a checkpoint, a pause) makes no straggler.
+// Thread-compatible.
+class StragglerWatch {
+ public:
+  static constexpr int kSteps = 50;
+  // A straggler's own time is at least kRatio times the median rank's, and exceeds it by at least this share of a step.
+  static constexpr double kRatio = 1.5;
+  static constexpr double kLeastShareOfStep = 0.05;
+
+  explicit StragglerWatch(int32_t slots) : ranks_(slots) {}
+
+  // The rank has spent `duration` in `phase`.
+  void OnPhase(int32_t local_rank, absl::string_view phase, absl::Duration duration);
+  // The rank has completed a step. `counts` is false for a step to ignore, such as a warm-up step. Once all of `ranks`
+  // have completed kSteps steps, returns the stragglers among them, slowest first, and starts over.
+  std::vector<Straggler> OnStep(int32_t local_rank, bool counts, const std::vector<int32_t>& ranks);
+
+ private:
+  struct Rank {
+    absl::Duration own;  // own time in the current step
+    absl::Duration step;
+    bool synchronized = false;         // a synchronizing phase was seen in this step
+    std::vector<absl::Duration> owns;  // own times of its last steps
+    std::vector<absl::Duration> steps;
+  };
+  std::vector<Straggler> Compare(const std::vector<int32_t>& ranks);
+
+  std::vector<Rank> ranks_;
+};
 
 // A worker's position: its latest progress report.
 struct WorkerStanding {
@@ -25,7 +101,7 @@ struct WorkerStanding {
   std::string phase;     // empty: not reported
   absl::Duration stood;  // time in this phase
   absl::Duration usual;  // median duration of this phase; zero: unknown
-  absl::Duration limit;  // beyond which it counts as hung; infinite: none, the phase is new
+  absl::Duration limit;  // time after which it counts as hung; infinite: none, the phase is new
 };
 
 namespace effect {
@@ -52,7 +128,7 @@ struct NotExited {
   absl::Duration killed_after;  // infinite: never, it may have other work to do
   bool kill = false;            // kill it now if it is idle; otherwise its time starts over
 };
-// Reported at most once a minute.
+// Some workers are slower than the others. Reported at most once a minute.
 struct Stragglers {
   std::vector<Straggler> ranks;  // not empty, slowest first
 };
@@ -61,7 +137,7 @@ struct Stragglers {
 using ProgressEffect = std::variant<effect::Hang, effect::HangEnded, effect::NotExited, effect::Stragglers>;
 using ProgressEffects = std::vector<ProgressEffect>;
 
-// PURE: detects hung and slow workers of one node from their progress reports (docs/worker_protocol.md 3.2).
+// Detects hung and slow workers of one node from their progress reports (docs/worker_protocol.md 3.2).
 //
 // Hung ranks: in synchronous training one hung rank makes all others wait, and those exceed any limit too. Therefore
 // only the least advanced ranks are considered: those with the smallest step, and among them those that have reported
@@ -108,7 +184,7 @@ class ProgressWatch {
   // The workers are being stopped: nothing is reported until the next round.
   void EndRound();
 
-  // Ignored outside a round.
+  // Reports outside a round are ignored.
   void OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime now,
                   ProgressEffects* effects);
   void OnEnded(int32_t local_rank, SteadyTime now);
@@ -126,8 +202,8 @@ class ProgressWatch {
     int steps = 0;  // number of steps begun in this round
     size_t phase = 0;
     std::vector<int> entered;  // times each phase was entered in this step
-    SteadyTime since;          // when it entered its phase
-    SteadyTime own_since;      // since when it has not been waiting for others
+    SteadyTime since;          // time at which it entered its phase
+    SteadyTime own_since;      // time since which it has not been waiting for others
     bool measured = true;      // false: the launcher was not running at some time in this phase
     bool overdue = false;      // it has finished and was reported
   };
@@ -146,7 +222,7 @@ class ProgressWatch {
   void LeaveStep(int32_t local_rank, SteadyTime now, ProgressEffects* effects);
   void Learn(Phase* phase, int32_t local_rank, absl::Duration duration) const;
   // Updates running_ and behind_.
-  void Place(SteadyTime now);
+  void UpdatePositions(SteadyTime now);
   void ForgetHang();
   bool Finished(const Rank& rank) const { return worker_contract::IsAfterTraining(phases_[rank.phase].name); }
   bool MayWaitForOtherNode() const;
@@ -158,7 +234,7 @@ class ProgressWatch {
   absl::Duration ExitLimit() const;
   // True if some rank has neither ended nor finished.
   bool Training() const;
-  // When to report, or kill, this rank for not exiting.
+  // Time at which to report, or kill, this rank for not exiting.
   SteadyTime ExitDeadline(const Rank& rank) const;
   void OnExitDeadlines(SteadyTime now, ProgressEffects* effects);
   WorkerStanding StandingOf(int32_t local_rank, SteadyTime now) const;
@@ -169,15 +245,44 @@ class ProgressWatch {
   std::vector<Rank> ranks_;    // by local rank
   std::vector<Phase> phases_;  // entry kMostPhases is shared by all further names; it has no limit
   LocalRanks running_;         // have reported, and have neither ended nor finished
-  LocalRanks behind_;          // the least advanced of these
-  SteadyTime moved_at_;        // when one of them last made progress
-  SteadyTime trained_at_;      // when the last rank finished or ended
-  LocalRanks told_;            // ranks whose hang was reported and that have made no progress since
+  LocalRanks behind_;          // least advanced of the running ranks
+  SteadyTime moved_at_;        // time at which a rank of behind_ last made progress
+  SteadyTime trained_at_;      // time at which the last rank finished or ended
+  LocalRanks hung_;            // ranks whose hang was reported, without progress since
   Timer repeat_report_;
   absl::Duration repeat_interval_;
   StragglerWatch stragglers_;
   SteadyTime next_stragglers_ = SteadyTime::InfinitePast();
 };
+
+// The effects as log lines, one line each, without a newline. `base_rank` is the rank of the node's first worker.
+
+// A worker's position: "phase forward of step 120" or "step 120".
+std::string StandingText(const WorkerStanding& standing);
+
+// "rank 3 has been in phase forward of step 120 for 4.2s (usually 300ms, limit 1.0s); ranks 0-2 wait in phase backward
+// of step 120"
+// "ranks 0-3 have been in phase backward of step 120 for 1m5s (usually 200ms, limit 1m0s): they wait for each other or
+// for another node (see its launcher's log)"
+// REQUIRES: hang.behind is not empty.
+std::string HangText(const effect::Hang& hang, int32_t base_rank);
+
+// Failure message of a worker that is killed for hanging: "hung in phase forward of step 120 for 4.2s (limit 1.0s);
+// killed (--on-hang=restart)".
+std::string HangFailureText(const WorkerStanding& standing);
+
+// "rank 3 continued after 4.2s in phase forward of step 120"
+std::string HangEndedText(const effect::HangEnded& hang, int32_t base_rank);
+
+// "rank 3 (pid 77) has run to the end of its program and has not exited for 5m0s; it counts as finished, and is killed
+// after 10m0s if it is idle"
+// "rank 3 (pid 77) has finished its training and has not exited for 5m0s"
+// "rank 3 (pid 77) has run to the end of its program and has not exited for 10m0s: killed; it counts as finished"
+std::string NotExitedText(const effect::NotExited& not_exited, int32_t base_rank, int64_t pid);
+
+// "rank 3 is slow: it computes 450ms of a step before the ranks wait for each other, 1.5 times the median of this
+// node's ranks (300ms)"; several ranks: one after the other.
+std::string StragglersText(const effect::Stragglers& stragglers, int32_t base_rank);
 
 }  // namespace ddprun::launcher
 

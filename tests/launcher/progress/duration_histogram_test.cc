@@ -1,11 +1,11 @@
-#include "launcher/progress/duration_histogram.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
+
+#include "launcher/progress/progress_watch.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,11 +1,10 @@
-#include "launcher/progress/hang_text.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "launcher/progress/progress_watch.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,8 +1,8 @@
-#include "launcher/progress/straggler_watch.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
+
+#include "launcher/progress/progress_watch.h"
 
 namespace ddprun::launcher {
 namespace {

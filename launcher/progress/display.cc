@@ -1,10 +1,11 @@
-#include "launcher/progress/terminal_line.h"
+#include "launcher/progress/display.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -13,6 +14,8 @@
 namespace ddprun::launcher {
 namespace {
 
+constexpr absl::Duration kRenewal = absl::Seconds(1);
+constexpr absl::Duration kBetweenLines = absl::Seconds(10);
 constexpr int kLeastRows = 5;
 constexpr int kLeastColumns = 20;
 constexpr int kDefaultColumns = 80;
@@ -79,6 +82,34 @@ void TerminalLine::ReleaseRow() {
   if (rows_ == 0) return;
   LogVerbatim(absl::StrCat(kSaveCursor, ScrollUpTo(rows_), CursorToRow(rows_), kEraseLine, kRestoreCursor));
   rows_ = 0;
+}
+
+ProgressDisplay::ProgressDisplay(ProgressMode mode, TerminalLine* line) : where_(WhereFor(mode, *line)), line_(line) {}
+
+ProgressDisplay::Where ProgressDisplay::WhereFor(ProgressMode mode, const TerminalLine& line) {
+  if (mode == ProgressMode::kOff) return Where::kNowhere;
+  if (line.CanReserveRow()) return Where::kReservedRow;
+  return mode == ProgressMode::kOn ? Where::kLog : Where::kNowhere;
+}
+
+void ProgressDisplay::Start(SteadyTime at) {
+  if (where_ != Where::kNowhere && next_ == SteadyTime::InfiniteFuture()) next_ = at + kRenewal;
+}
+
+void ProgressDisplay::Show(const std::string& text, SteadyTime now) {
+  if (text.empty()) return Hide();
+  if (where_ == Where::kReservedRow) {
+    line_->ShowInReservedRow(text);
+    next_ = now + kRenewal;
+  } else {
+    LogVerbatim(absl::StrCat("ddprun: ", text, "\n"));
+    next_ = now + kBetweenLines;
+  }
+}
+
+void ProgressDisplay::Hide() {
+  line_->ReleaseRow();
+  next_ = SteadyTime::InfiniteFuture();
 }
 
 }  // namespace ddprun::launcher

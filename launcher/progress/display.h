@@ -1,10 +1,13 @@
-#ifndef DDPRUN_LAUNCHER_PROGRESS_TERMINAL_LINE_H_
-#define DDPRUN_LAUNCHER_PROGRESS_TERMINAL_LINE_H_
+#ifndef DDPRUN_LAUNCHER_PROGRESS_DISPLAY_H_
+#define DDPRUN_LAUNCHER_PROGRESS_DISPLAY_H_
 
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "base/steady_time.h"
+#include "launcher/config/output_settings.h"
 
+// What the launcher shows on standard error beside its log: one line at the bottom of the terminal.
 namespace ddprun::launcher {
 
 // The launcher's line at the bottom of the terminal on standard error. There is one at a time, in one of two places:
@@ -46,6 +49,32 @@ class TerminalLine {
   int rows_ = 0;           // rows of the terminal when the last one was reserved; 0: not reserved
 };
 
+// Shows training progress (--progress): in the terminal's last row, updated every second, or as a log line every ten
+// seconds if standard error is not a terminal. Has no deadline while no worker reports progress. Thread-compatible.
+class ProgressDisplay {
+ public:
+  // `line` outlives the display.
+  ProgressDisplay(ProgressMode mode, TerminalLine* line);
+
+  // Starts the display, if it is hidden, because a report was received at this time.
+  void Start(SteadyTime at);
+
+  SteadyTime NextDeadline() const { return next_; }
+  // Shows this text until the next deadline; an empty text hides the display.
+  void Show(const std::string& text, SteadyTime now);
+
+  // Hides the display until the next Start.
+  void Hide();
+
+ private:
+  enum class Where { kNowhere, kReservedRow, kLog };
+  static Where WhereFor(ProgressMode mode, const TerminalLine& line);
+
+  const Where where_;
+  TerminalLine* const line_;
+  SteadyTime next_ = SteadyTime::InfiniteFuture();  // infinite while hidden
+};
+
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_PROGRESS_TERMINAL_LINE_H_
+#endif  // DDPRUN_LAUNCHER_PROGRESS_DISPLAY_H_
