@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+// SLURM's compressed lists, with one entry for each node.
 namespace ddprun::launcher {
 
 // Expands one of SLURM's compressed host lists, such as "node[1-3,07],gpu[01-10]". Rules:
@@ -20,6 +21,10 @@ namespace ddprun::launcher {
 // InvalidArgument: one line with the error and its position, counted from 1. Also for lists that SLURM's own tools
 // interpret in special ways: "n[1-" (to them "n]"), "n[1-]", missing names between commas, blanks.
 absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view list);
+
+// Expands SLURM's short form of one number per node: "2(x3),1" is 2, 2, 2, 1. Numbers from 1 to 1'000'000, at most
+// kMaxNodes of them. InvalidArgument: one line, without the variable's name.
+absl::StatusOr<std::vector<int>> ExpandTaskCounts(absl::string_view text);
 
 }  // namespace ddprun::launcher
 

@@ -40,15 +40,15 @@ void AddName(const std::string& name, const std::string& domain, const std::stri
 
 absl::StatusOr<std::optional<ClusterEnvironment>> DetectKubernetes(const EnvironmentLookup& environment,
                                                                    const std::string& full_name) {
-  const auto number = NumberVariable(environment, kIndex, 0, rendezvous::kMaxNodes - 1);
+  const auto number = FoundNumber(environment, kIndex, 0, rendezvous::kMaxNodes - 1);
   if (!number.ok()) return number.status();
   if (!number->has_value()) return std::nullopt;
-  const int index = static_cast<int>(**number);
+  const int index = (*number)->value;
 
   ClusterEnvironment result;
   result.starter = ClusterEnvironment::Starter::kKubernetes;
   result.description = absl::StrCat("pod ", index);
-  result.node_index = Found<int>{index, absl::StrCat(kIndex, "=", index)};
+  result.node_index = **number;
   result.topology = Found<std::string>{absl::StrCat(index), result.node_index->source};
 
   const bool from_system = !full_name.empty();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,9 +16,8 @@
 #include "base/text.h"
 #include "launcher/cluster/derived_port.h"
 #include "launcher/cluster/host_list.h"
-#include "launcher/cluster/slurm_gpus.h"
-#include "launcher/cluster/task_counts.h"
 #include "launcher/cluster/variables.h"
+#include "launcher/config/cluster_environment.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
@@ -308,6 +308,69 @@ ClusterEnvironment Outside(const Job& job, const Nodes& nodes) {
   return result;
 }
 
+// Returns the number of devices in a list such as "0,1" or "GPU-8b1f,MIG-77aa". As in the drivers, the list ends at the
+// first entry that is not a device.
+int CountDevices(absl::string_view list) {
+  int count = 0;
+  for (const absl::string_view device : absl::StrSplit(list, ',')) {
+    if (device.empty() || device == "-1" || device == "NoDevFiles") break;
+    ++count;
+  }
+  return count;
+}
+
+// GPUs that SLURM gave the step (or, without one, the job) on this node.
+absl::StatusOr<std::optional<Found<int>>> GivenGpus(const EnvironmentLookup& environment, bool in_step) {
+  auto number = FoundNumber(environment, "SLURM_GPUS_ON_NODE", 0, kMaxGpus);
+  if (!number.ok() || number->has_value()) return number;
+  const char* const name = in_step ? "SLURM_STEP_GPUS" : "SLURM_JOB_GPUS";
+  const std::optional<std::string> list = Variable(environment, name);
+  if (!list.has_value()) return std::nullopt;
+  return Found<int>{CountDevices(*list), Assignment(name, *list)};
+}
+
+// ", from --gpus-per-task", if that can be determined.
+std::string BindingOption(const EnvironmentLookup& environment) {
+  const std::optional<std::string> bind = Variable(environment, "SLURMD_TRES_BIND");
+  const std::optional<std::string> per_task = Variable(environment, "SLURM_TRES_PER_TASK");
+  if (Variable(environment, "SLURM_GPUS_PER_TASK").has_value() ||
+      (per_task.has_value() && absl::StrContains(*per_task, "gpu")) ||
+      (bind.has_value() && absl::StrContains(*bind, "gpu:per_task"))) {
+    return ", from --gpus-per-task";
+  }
+  if (bind.has_value() && absl::StrContains(*bind, "gpu:")) return ", from --gpu-bind";
+  return "";
+}
+
+// Sets `gpus` and `gpu_binding`, and adds anything unusual to `notes`: the GPUs that SLURM gave the step on this node
+// (SLURM_GPUS_ON_NODE, or in versions without it SLURM_STEP_GPUS, in a batch script SLURM_JOB_GPUS), or the subset that
+// this task may see (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES). No effect if SLURM gave none. InvalidArgument: one
+// line with the variable.
+absl::Status AddGpus(const EnvironmentLookup& environment, bool in_step, ClusterEnvironment& cluster) {
+  const absl::StatusOr<std::optional<Found<int>>> given = GivenGpus(environment, in_step);
+  if (!given.ok()) return given.status();
+  if (!given->has_value() || (*given)->value == 0) return absl::OkStatus();
+  const Found<int>& all = **given;
+  const absl::StatusOr<std::optional<Found<int>>> lists = VisibleGpus(environment);
+  if (!lists.ok()) return lists.status();
+  const std::optional<Found<int>>& visible = *lists;
+  const std::string option = BindingOption(environment);
+
+  if (!visible.has_value() || visible->value >= all.value) {
+    cluster.gpus = all;
+    cluster.gpu_binding =
+        absl::StrCat("SLURM gave this task ", Counted(all.value, "GPU"), " of the node (", all.source, option, ")");
+  } else if (visible->value > 0) {
+    cluster.gpus = visible;
+    cluster.gpu_binding = absl::StrCat("SLURM lets this task see ", visible->value, " of the step's ",
+                                       Counted(all.value, "GPU"), " on this node (", visible->source, option, ")");
+  } else {
+    cluster.notes.push_back(absl::StrCat("SLURM gave ", Counted(all.value, "GPU"), " (", all.source, "), but ",
+                                         visible->source, " hides them from this task"));
+  }
+  return absl::OkStatus();
+}
+
 void AddCpuNote(const EnvironmentLookup& environment, ClusterEnvironment& result) {
   const auto cpus = NumberVariable(environment, "SLURM_CPUS_ON_NODE", 1, 1'000'000);
   if (!cpus.ok() || !cpus->has_value() || !result.gpus.has_value() || **cpus >= result.gpus->value) return;
@@ -347,7 +410,7 @@ absl::StatusOr<ClusterEnvironment> Detect(const EnvironmentLookup& environment, 
   if (!status.ok()) return status;
   if (stale && !result.obstacle.empty()) absl::StrAppend(&result.obstacle, " (", kStale, ")");
   if (stale && result.obstacle.empty()) result.notes.push_back(kStale);
-  if (status = AddSlurmGpus(environment, in_step, result); !status.ok()) return status;
+  if (status = AddGpus(environment, in_step, result); !status.ok()) return status;
   AddCpuNote(environment, result);
   if (result.nnodes.has_value() && result.node_index.has_value()) {
     absl::StrAppend(&result.description, ", node ", result.node_index->value + 1, " of ", result.nnodes->value);

@@ -1,20 +1,29 @@
 #include "launcher/cluster/variables.h"
 
-#include <utility>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/endpoint.h"
 #include "base/text.h"
+#include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/visible_devices.h"
-#include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxShownBytes = 80;
+constexpr double kGoldenRatio = 0.6180339887498949;  // (sqrt(5) - 1) / 2
+constexpr double kSquareRoot = 0.41421356237309515;  // sqrt(2) - 1
+
+// Smallest number from about `share` * n on that is coprime to n, so that n steps reach every port.
+uint64_t Stride(uint64_t n, double share) {
+  uint64_t stride = 1 + static_cast<uint64_t>(share * static_cast<double>(n - 1));
+  while (std::gcd(stride, n) != 1) ++stride;
+  return stride;
+}
 
 }  // namespace
 
@@ -42,15 +51,6 @@ absl::StatusOr<std::optional<Found<int>>> FoundNumber(const EnvironmentLookup& e
   return Found<int>{static_cast<int>(**number), Assignment(name, absl::StrCat(**number))};
 }
 
-int CountDevices(absl::string_view list) {
-  int count = 0;
-  for (const absl::string_view device : absl::StrSplit(list, ',')) {
-    if (device.empty() || device == "-1" || device == "NoDevFiles") break;
-    ++count;
-  }
-  return count;
-}
-
 absl::StatusOr<std::optional<Found<int>>> VisibleGpus(const EnvironmentLookup& environment) {
   for (const char* const name : {kCudaVisibleDevices, "ROCR_VISIBLE_DEVICES"}) {
     const std::optional<std::string> list = environment(name);
@@ -63,29 +63,25 @@ absl::StatusOr<std::optional<Found<int>>> VisibleGpus(const EnvironmentLookup& e
   return std::nullopt;
 }
 
-absl::StatusOr<std::optional<std::vector<std::string>>> HostNames(const EnvironmentLookup& environment,
-                                                                  const std::string& name) {
-  const std::optional<std::string> value = Variable(environment, name);
-  if (!value.has_value()) return std::nullopt;
-  std::vector<std::string> hosts;
-  for (const absl::string_view word : absl::StrSplit(*value, absl::ByAnyChar(" \t\n,[]\""), absl::SkipEmpty())) {
-    const absl::StatusOr<std::string> host = ParseHost(word);
-    if (!host.ok()) return BadVariable(name, *value, host.status().message());
-    hosts.push_back(*host);
-  }
-  if (hosts.empty()) return BadVariable(name, *value, "it names no host");
-  if (hosts.size() > rendezvous::kMaxNodes) {
-    return BadVariable(name, *value, absl::StrCat("a job has at most ", rendezvous::kMaxNodes, " nodes"));
-  }
-  return std::optional(std::move(hosts));
-}
-
 std::string Assignment(absl::string_view name, absl::string_view value) {
   return absl::StrCat(name, "=", OneLine(value, kMaxShownBytes));
 }
 
 absl::Status BadVariable(absl::string_view name, absl::string_view value, absl::string_view what_is_wrong) {
   return absl::InvalidArgumentError(absl::StrCat(name, "=", Visible(value, kMaxShownBytes), ": ", what_is_wrong));
+}
+
+int DerivedPort(uint32_t job, uint32_t step, int restart, const std::optional<PortRange>& range) {
+  const PortRange ports = range.value_or(kDerivedPorts);
+  const uint64_t n = ports.last - ports.first + 1;
+  const uint64_t place = job * Stride(n, kGoldenRatio) + restart * Stride(n, kSquareRoot) + step;
+  return ports.first + static_cast<int>(place % n);
+}
+
+int DerivedPort(absl::string_view job, const std::optional<PortRange>& range) {
+  uint32_t hash = 2166136261;  // FNV-1a, which is the same in every launcher
+  for (const char byte : job) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619;
+  return DerivedPort(hash, 0, 0, range);
 }
 
 }  // namespace ddprun::launcher

@@ -4,48 +4,55 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/config/cluster_environment.h"
+#include "launcher/config/flag_value.h"
 
-// Reads environment variables set by the system that started this launcher. Every error is InvalidArgument: one line
-// with the variable's name, its value and what is wrong.
+// What all readers of the environment use: values of variables, errors that name them, and the port that all nodes of a
+// job derive from its id. Every error is InvalidArgument: one line with the variable's name, its value and what is
+// wrong.
 namespace ddprun::launcher {
 
-// Value, trimmed (base/text.h), of a variable; absent if unset, blank, or "(null)", which SLURM writes for no
-// value.
+// Returns the value, trimmed (base/text.h), of a variable; absent if unset, blank, or "(null)", which SLURM
+// writes for no value.
 std::optional<std::string> Variable(const EnvironmentLookup& environment, const std::string& name);
 
-// Value as an integer from `min` to `max`, inclusive; absent as above.
+// Returns the value as an integer from `min` to `max`, inclusive; absent as in Variable.
 absl::StatusOr<std::optional<int64_t>> NumberVariable(const EnvironmentLookup& environment, const std::string& name,
+                                                      int64_t min, int64_t max);
+
+// Like NumberVariable, with the source of the value. Absent also if `name` is null.
+absl::StatusOr<std::optional<Found<int>>> FoundNumber(const EnvironmentLookup& environment, const char* name,
                                                       int64_t min, int64_t max);
 
 inline constexpr int kMaxGpus = 4096;
 
-// As NumberVariable, with the source of the value. Absent also if `name` is null.
-absl::StatusOr<std::optional<Found<int>>> FoundNumber(const EnvironmentLookup& environment, const char* name,
-                                                      int64_t min, int64_t max);
-
-// Number of devices in a list such as "0,1" or "GPU-8b1f,MIG-77aa". As in the drivers, the list ends at the first entry
-// that is not a device.
-int CountDevices(absl::string_view list);
-
-// GPUs that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lets this process see, if one is set. An empty value means
-// none.
+// Returns the number of GPUs that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lets this process see, if one is set. An
+// empty value means none.
 absl::StatusOr<std::optional<Found<int>>> VisibleGpus(const EnvironmentLookup& environment);
-
-// Value as a list of at least one and at most kMaxNodes hosts, separated by blanks, commas or newlines, or a JSON list
-// of strings; absent as above.
-absl::StatusOr<std::optional<std::vector<std::string>>> HostNames(const EnvironmentLookup& environment,
-                                                                  const std::string& name);
 
 // "NAME=value", for Found::source. Long values are truncated, and lines are joined.
 std::string Assignment(absl::string_view name, absl::string_view value);
 
 // "NAME=value: what is wrong"; unprintable characters of the value are shown.
 absl::Status BadVariable(absl::string_view name, absl::string_view value, absl::string_view what_is_wrong);
+
+// Default range of derived ports: below the ephemeral ports (32768 and up), above those of common services.
+inline constexpr PortRange kDerivedPorts = {20000, 29999};
+
+// Returns the port of the rendezvous server for one step of one attempt of a SLURM job, computed alike on all its nodes without
+// communication. Jobs that share a node must get different ports. Their ids are close to each other, so instead of a
+// hash this is a lattice: with n ports, consecutive jobs are n/golden ratio apart, consecutive restarts n*(sqrt(2)-1),
+// and steps one (the first two increased until they are coprime to n, so that n of them use every port). Multiples of
+// the golden ratio stay away from whole numbers: with the default range, jobs whose ids differ by k <= 50 are at least
+// 3800/k ports apart, and that many steps of each can run without a collision. REQUIRES: restart >= 0.
+int DerivedPort(uint32_t job, uint32_t step, int restart, const std::optional<PortRange>& range);
+
+// Returns the port for a job whose id is a text, from a hash of it.
+int DerivedPort(absl::string_view job, const std::optional<PortRange>& range);
 
 }  // namespace ddprun::launcher
 

@@ -1,6 +1,5 @@
 // SLURM's compressed forms: a list of hosts, and a number per node.
 #include "launcher/cluster/host_list.h"
-#include "launcher/cluster/task_counts.h"
 #include "rendezvous/core/limits.h"
 #include "tests/fuzz/fuzz.h"
 

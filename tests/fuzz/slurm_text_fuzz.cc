@@ -1,5 +1,4 @@
 // Texts of SLURM: slurm.conf, and squeue's output.
-#include "launcher/cluster/slurm_conf.h"
 #include "launcher/cluster/slurm_text.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,17 @@
-// Reads tests/launcher/cluster/environments/*.env (see README.md there).
+// Recorded environments: tests/launcher/cluster/*.env, one file for each kind of cluster.
+//
+// A section "[NAME]" is a process that starts ddprun; NAME.0, NAME.1, ... are the nodes of one job, which must agree.
+// Lines with "#" describe the environment, lines with ">" are the expected result, the rest are the variables;
+// "@full_name=" is the host's full name, "@port_range=" the value of --port-range, "@file:PATH=" the contents of a file;
+// "\n" in a value is a newline. "@like=NAME" (after the description) takes the result and the variables of another
+// section; the lines after it set or, as "> -SETTING" and "-VARIABLE", remove some.
+//
+// "Recorded" environments are those of a real SLURM, without unused variables (addresses and ports of srun, users,
+// names, task ids); most have the job id of one of them. The others are composed from documentation and published
+// examples.
+//
+// With DDPRUN_REWRITE_ENVIRONMENTS=$PWD/tests/launcher/cluster this program rewrites the ">" lines; then review the
+// difference.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -21,12 +34,13 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr char kFolder[] = "tests/launcher/cluster/environments";
+constexpr char kFolder[] = "tests/launcher/cluster";
 
 // Expected or detected settings, by the word before the colon.
 using Settings = std::map<std::string, std::string>;
 
-struct EnvironmentFile {
+struct Environment {
+  std::string file;       // name without its folder
   std::string comment;    // lines that begin with '#'
   std::string like;       // name in the line "@like=NAME"
   Settings expected;      // lines that begin with "> ", and those of `like`
@@ -34,40 +48,78 @@ struct EnvironmentFile {
   std::map<std::string, std::string> variables;
 };
 
-EnvironmentFile ReadEnvironmentFile(const std::string& name) {
-  std::ifstream stream(absl::StrCat(kFolder, "/", name, ".env"));
-  EnvironmentFile file;
-  for (std::string line; std::getline(stream, line);) {
-    if (absl::StartsWith(line, "#")) {
-      absl::StrAppend(&file.comment, line, "\n");
-    } else if (absl::StartsWith(line, "> -")) {
-      EXPECT_EQ(file.expected.erase(line.substr(3)), 1u) << name << ": " << line;
-    } else if (absl::StartsWith(line, "> ")) {
-      const std::pair<std::string, std::string> setting = absl::StrSplit(line.substr(2), absl::MaxSplits(": ", 1));
-      if ((setting.first == "error") != (file.expected.count("error") > 0)) file.expected.clear();
-      file.expected.insert_or_assign(setting.first, setting.second);
-    } else if (absl::StartsWith(line, "@like=")) {
-      file.like = line.substr(6);
-      EnvironmentFile other = ReadEnvironmentFile(file.like);
-      file.expected = std::move(other.expected);
-      file.variables = std::move(other.variables);
+std::vector<std::string> Lines(const std::string& path) {
+  std::ifstream stream(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Name in the heading of a section; empty: the line is none.
+std::string SectionName(absl::string_view line) {
+  return absl::ConsumePrefix(&line, "[") && absl::ConsumeSuffix(&line, "]") ? std::string(line) : "";
+}
+
+std::vector<std::string> FileNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    if (entry.path().extension() == ".env") names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void AddLine(const std::string& name, const std::string& line, Environment* to) {
+  if (absl::StartsWith(line, "#")) {
+    absl::StrAppend(&to->comment, line, "\n");
+  } else if (absl::StartsWith(line, "> -")) {
+    EXPECT_EQ(to->expected.erase(line.substr(3)), 1u) << name << ": " << line;
+  } else if (absl::StartsWith(line, "> ")) {
+    const std::pair<std::string, std::string> setting = absl::StrSplit(line.substr(2), absl::MaxSplits(": ", 1));
+    if ((setting.first == "error") != (to->expected.count("error") > 0)) to->expected.clear();
+    to->expected.insert_or_assign(setting.first, setting.second);
+  } else if (!line.empty()) {
+    absl::StrAppend(&to->own_lines, line, "\n");
+    const std::pair<std::string, std::string> setting = absl::StrSplit(line, absl::MaxSplits('=', 1));
+    if (absl::StartsWith(line, "-")) {
+      EXPECT_EQ(to->variables.erase(line.substr(1)), 1u) << name << ": " << line;
     } else {
-      absl::StrAppend(&file.own_lines, line, "\n");
-      const std::pair<std::string, std::string> setting = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      if (absl::StartsWith(line, "-")) {
-        EXPECT_EQ(file.variables.erase(line.substr(1)), 1u) << name << ": " << line;
+      to->variables.insert_or_assign(setting.first, setting.second);
+    }
+  }
+}
+
+// Sections by name. A section comes after the one that it is like.
+std::map<std::string, Environment> ReadEnvironments() {
+  std::map<std::string, Environment> all;
+  for (const std::string& file : FileNames()) {
+    std::string name;
+    for (const std::string& line : Lines(absl::StrCat(kFolder, "/", file))) {
+      if (const std::string heading = SectionName(line); !heading.empty()) {
+        name = heading;
+        EXPECT_TRUE(all.emplace(name, Environment{.file = file}).second) << name << " is there twice";
+      } else if (absl::StartsWith(line, "@like=")) {
+        Environment& environment = all.at(name);
+        environment.like = line.substr(6);
+        environment.expected = all.at(environment.like).expected;
+        environment.variables = all.at(environment.like).variables;
       } else {
-        file.variables.insert_or_assign(setting.first, setting.second);
+        AddLine(name, line, &all.at(name));
       }
     }
   }
-  return file;
+  return all;
 }
 
-absl::StatusOr<ClusterEnvironment> Detect(const EnvironmentFile& file) {
+const std::map<std::string, Environment>& Environments() {
+  static const auto& all = *new std::map<std::string, Environment>(ReadEnvironments());
+  return all;
+}
+
+absl::StatusOr<ClusterEnvironment> Detect(const Environment& environment) {
   const EnvironmentLookup lookup = [&](const std::string& name) -> std::optional<std::string> {
-    const auto found = file.variables.find(name);
-    if (found == file.variables.end()) return std::nullopt;
+    const auto found = environment.variables.find(name);
+    if (found == environment.variables.end()) return std::nullopt;
     return absl::StrReplaceAll(found->second, {{"\\n", "\n"}});
   };
   const FileLookup read_file = [&](const std::string& path) { return lookup("@file:" + path).value_or(""); };
@@ -123,14 +175,11 @@ Settings Render(const absl::StatusOr<ClusterEnvironment>& found) {
 
 std::vector<std::string> Names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
-    if (entry.path().extension() == ".env") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
+  for (const auto& [name, environment] : Environments()) names.push_back(name);
   return names;
 }
 
-// The lines with which a file that is like one with the settings `base` has `found`.
+// Returns the lines to add to a section with @like=BASE so that it has `found`, where `base` are the settings of BASE.
 std::string Difference(const Settings& found, Settings base) {
   if (found.count("error") != base.count("error")) base.clear();
   std::string text;
@@ -143,21 +192,29 @@ std::string Difference(const Settings& found, Settings base) {
   return text;
 }
 
+// Returns the text of a file with the results that are found now.
+std::string Rewritten(const std::string& file) {
+  std::string text;
+  for (const std::string& line : Lines(absl::StrCat(kFolder, "/", file))) {
+    const std::string name = SectionName(line);
+    if (name.empty()) continue;
+    const Environment& environment = Environments().at(name);
+    const std::string& like = environment.like;
+    absl::StrAppend(
+        &text, text.empty() ? "" : "\n", line, "\n", environment.comment,
+        like.empty() ? "" : absl::StrCat("@like=", like, "\n"),
+        Difference(Render(Detect(environment)), like.empty() ? Settings() : Render(Detect(Environments().at(like)))),
+        environment.own_lines);
+  }
+  return text;
+}
+
 class EnvironmentTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(EnvironmentTest, SaysWhatIsWritten) {
-  const EnvironmentFile file = ReadEnvironmentFile(GetParam());
-  const Settings found = Render(Detect(file));
-  if (const char* folder = std::getenv("DDPRUN_REWRITE_ENVIRONMENTS"); folder != nullptr) {
-    std::ofstream out(absl::StrCat(folder, "/", GetParam(), ".env"));
-    out << file.comment;
-    if (!file.like.empty()) out << "@like=" << file.like << "\n";
-    out << Difference(found, file.like.empty() ? Settings() : Render(Detect(ReadEnvironmentFile(file.like))))
-        << file.own_lines;
-    return;
-  }
-  EXPECT_EQ(found, file.expected);
-  EXPECT_NE(file.comment, "") << "say what it is";
+TEST_P(EnvironmentTest, DetectCluster_RecordedEnvironment_HasTheExpectedResult) {
+  const Environment& environment = Environments().at(GetParam());
+  EXPECT_EQ(Render(Detect(environment)), environment.expected);
+  EXPECT_NE(environment.comment, "") << "say what it is";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EnvironmentTest, testing::ValuesIn(Names()), [](const auto& info) {
@@ -173,7 +230,7 @@ TEST(Environments, NodesOfOneJob_Agree) {
   for (const std::string& name : Names()) {
     const size_t dot = name.find('.');
     if (dot == std::string::npos) continue;
-    const absl::StatusOr<ClusterEnvironment> found = Detect(ReadEnvironmentFile(name));
+    const absl::StatusOr<ClusterEnvironment> found = Detect(Environments().at(name));
     ASSERT_TRUE(found.ok()) << name << ": " << found.status();
     ASSERT_TRUE(found->node_index.has_value()) << name;
     EXPECT_EQ(absl::StrCat(found->node_index->value), name.substr(dot + 1));
@@ -196,7 +253,16 @@ TEST(Environments, NodesOfOneJob_Agree) {
   }
 }
 
-TEST(Environments, Folder_HasThem) { EXPECT_GE(Names().size(), 60u); }
+TEST(Environments, Files_AreWrittenAsRewritten) {
+  const char* const folder = std::getenv("DDPRUN_REWRITE_ENVIRONMENTS");
+  for (const std::string& file : FileNames()) {
+    const std::string text = Rewritten(file);
+    if (folder != nullptr) std::ofstream(absl::StrCat(folder, "/", file)) << text;
+    EXPECT_EQ(text, absl::StrCat(absl::StrJoin(Lines(absl::StrCat(kFolder, "/", file)), "\n"), "\n")) << file;
+  }
+}
+
+TEST(Environments, Files_HaveManyOfThem) { EXPECT_GE(Names().size(), 60u); }
 
 }  // namespace
 }  // namespace ddprun::launcher

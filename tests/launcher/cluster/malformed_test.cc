@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "launcher/cluster/detect.h"
-#include "launcher/cluster/slurm_conf.h"
+#include "launcher/cluster/slurm_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -115,12 +115,13 @@ TEST(DetectMpi, MalformedVariable_IsNamedInOneLine) {
       {"PMI_RANK", "2", "PMI_RANK: '2' is not a whole number from 0 to 1"},
       {"PMI_RANK", "x", "PMI_RANK: 'x' is not"},
       {"PMI_SIZE", "0", "PMI_SIZE: '0' is not"},
-      {"PMI_SIZE", "200000", "PMI_SIZE=200000: a job has at most 100000 nodes"},
-      {"MPI_LOCALNRANKS", "3", "MPI_LOCALNRANKS: '3' is not a whole number from 1 to 2"},
+      {"PMI_SIZE", "200000", "PMI_SIZE: '200000' is not a whole number from 1 to 100000"},
+      {"MPI_LOCALNRANKS", "0", "MPI_LOCALNRANKS: '0' is not a whole number from 1"},
       {"MASTER_PORT", "http", "MASTER_PORT: 'http' is not"},
       {"MASTER_ADDR", "a:b", "MASTER_ADDR=a:b: "},
+      {"AZ_BATCH_MASTER_NODE", "a:b", "AZ_BATCH_MASTER_NODE=a:b: "},
   };
-  ExpectErrors(good, kCases);
+  ExpectErrors(good, kCases, " (MPI sets this; unset PMI_RANK to ignore it)");
 }
 
 TEST(DetectKubernetes, MalformedVariable_IsNamedInOneLine) {

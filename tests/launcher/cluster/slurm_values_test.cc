@@ -3,9 +3,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "launcher/cluster/slurm_conf.h"
+#include "launcher/cluster/host_list.h"
 #include "launcher/cluster/slurm_text.h"
-#include "launcher/cluster/task_counts.h"
 
 namespace ddprun::launcher {
 namespace {
