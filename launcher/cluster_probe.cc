@@ -7,8 +7,9 @@
 
 #include "base/process.h"
 #include "launcher/cluster/detect.h"
+#include "launcher/cluster/slurm_conf.h"
 #include "launcher/cluster/slurm_text.h"
-#include "launcher/os/proc_files.h"
+#include "launcher/process/proc_files.h"
 
 namespace ddprun::launcher {
 namespace {

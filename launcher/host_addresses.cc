@@ -11,8 +11,8 @@
 #include "base/process.h"
 #include "base/socket_address.h"
 #include "base/steady_time.h"
-#include "launcher/os/background_call.h"
-#include "launcher/os/net.h"
+#include "launcher/io/background_call.h"
+#include "launcher/io/net.h"
 
 namespace ddprun::launcher {
 namespace {

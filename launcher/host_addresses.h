@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/os/event_loop.h"
+#include "launcher/io/event_loop.h"
 
 namespace ddprun::launcher {
 

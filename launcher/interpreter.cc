@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/stream_writer.h"
-#include "launcher/os/errno_status.h"
-#include "launcher/os/python_environment.h"
-#include "launcher/os/resolve_program.h"
-#include "launcher/os/unique_fd.h"
+#include "launcher/io/errno_status.h"
+#include "launcher/io/unique_fd.h"
+#include "launcher/process/python_environment.h"
+#include "launcher/process/resolve_program.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/secret.h"
 #include "launcher/config/flag_value.h"
-#include "launcher/os/net.h"
+#include "launcher/config/store_ports.h"
+#include "launcher/io/net.h"
 #include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {

@@ -18,9 +18,9 @@
 #include "base/log.h"
 #include "launcher/config/flag_table.h"
 #include "launcher/config/parse_options.h"
-#include "launcher/os/python_environment.h"
-#include "launcher/os/python_package.h"
-#include "launcher/os/resolve_program.h"
+#include "launcher/process/python_environment.h"
+#include "launcher/process/python_package.h"
+#include "launcher/process/resolve_program.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {

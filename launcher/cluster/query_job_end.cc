@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "launcher/cluster/slurm_text.h"
-#include "launcher/os/resolve_program.h"
+#include "launcher/process/resolve_program.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/time/time.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/os/event_loop.h"
-#include "launcher/os/run_command.h"
+#include "launcher/io/event_loop.h"
+#include "launcher/process/run_command.h"
 
 namespace ddprun::launcher {
 

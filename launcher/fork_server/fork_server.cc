@@ -22,10 +22,10 @@
 #include "base/text.h"
 #include "launcher/fork_server/environment_changes.h"
 #include "launcher/fork_server/fork_server_source.h"
-#include "launcher/os/errno_status.h"
-#include "launcher/os/pidfd.h"
-#include "launcher/os/proc_files.h"
-#include "launcher/os/resolve_program.h"
+#include "launcher/io/errno_status.h"
+#include "launcher/process/pidfd.h"
+#include "launcher/process/proc_files.h"
+#include "launcher/process/resolve_program.h"
 #include "worker_contract/fork_protocol.h"
 
 namespace ddprun::launcher {

@@ -16,11 +16,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "launcher/config/forked_server.h"
 #include "launcher/config/worker_command.h"
-#include "launcher/os/event_loop.h"
-#include "launcher/os/spawn_process.h"
-#include "launcher/os/start_gate.h"
-#include "launcher/os/unique_fd.h"
+#include "launcher/io/event_loop.h"
+#include "launcher/io/unique_fd.h"
+#include "launcher/process/spawn_process.h"
+#include "launcher/process/start_gate.h"
 
 namespace ddprun::launcher {
 

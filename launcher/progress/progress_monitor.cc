@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/text.h"
-#include "launcher/os/proc_files.h"
+#include "launcher/process/proc_files.h"
 
 namespace ddprun::launcher {
 

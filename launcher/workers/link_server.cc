@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/socket_address.h"
 #include "base/text.h"
-#include "launcher/os/errno_status.h"
-#include "launcher/os/proc_files.h"
+#include "launcher/io/errno_status.h"
+#include "launcher/process/proc_files.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {

@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
-#include "launcher/os/event_loop.h"
-#include "launcher/os/unique_fd.h"
+#include "launcher/io/event_loop.h"
+#include "launcher/io/unique_fd.h"
 #include "launcher/workers/link_peer.h"
 #include "worker_contract/worker_link.h"
 

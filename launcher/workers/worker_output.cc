@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "launcher/config/line_prefix.h"
 #include "launcher/config/output_settings.h"
-#include "launcher/os/temporary_folder.h"
+#include "launcher/io/temporary_folder.h"
 
 namespace ddprun::launcher {
 namespace {

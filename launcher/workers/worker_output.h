@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/os/background_call.h"
-#include "launcher/os/error_file.h"
-#include "launcher/os/event_loop.h"
-#include "launcher/os/log_pump.h"
-#include "launcher/os/unique_fd.h"
+#include "launcher/io/background_call.h"
+#include "launcher/io/error_file.h"
+#include "launcher/io/event_loop.h"
+#include "launcher/io/log_pump.h"
+#include "launcher/io/unique_fd.h"
 #include "launcher/workers/worker_set.h"
 
 namespace ddprun::launcher {

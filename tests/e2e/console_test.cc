@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/e2e/launch.h"
-#include "tests/launcher/os/process_testing.h"
+#include "tests/launcher/process/process_testing.h"
 
 namespace ddprun::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "launcher/agent.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/os/guard.h"
-#include "launcher/os/signal_source.h"
+#include "launcher/process/guard.h"
+#include "launcher/process/signal_source.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "base/text.h"
-#include "launcher/os/child_watch.h"
-#include "launcher/os/event_loop.h"
-#include "launcher/os/guard.h"
-#include "launcher/os/orphan_sweeper.h"
-#include "launcher/os/own_environment.h"
-#include "launcher/os/signal_source.h"
-#include "launcher/os/spawn_process.h"
+#include "launcher/io/event_loop.h"
+#include "launcher/process/child_watch.h"
+#include "launcher/process/guard.h"
+#include "launcher/process/orphan_sweeper.h"
+#include "launcher/process/own_environment.h"
+#include "launcher/process/signal_source.h"
+#include "launcher/process/spawn_process.h"
 #include "worker_contract/environment.h"
 
 using namespace ddprun::launcher;  // NOLINT: a test program

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/fork_server/links_worker_runtime.h"
-#include "launcher/os/orphan_sweeper.h"
-#include "tests/launcher/os/process_testing.h"
+#include "launcher/process/orphan_sweeper.h"
+#include "tests/launcher/process/process_testing.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::launcher {

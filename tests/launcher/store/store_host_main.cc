@@ -20,7 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "launcher/os/event_loop.h"
+#include "launcher/io/event_loop.h"
 #include "launcher/store/store_server.h"
 
 namespace ddprun::launcher {

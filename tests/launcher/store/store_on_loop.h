@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
-#include "launcher/os/event_loop.h"
+#include "launcher/io/event_loop.h"
 #include "launcher/store/store_server.h"
 
 namespace ddprun::launcher {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/socket_address.h"
 #include "gmock/gmock.h"
-#include "launcher/os/unique_fd.h"
-#include "tests/launcher/os/process_testing.h"
+#include "launcher/io/unique_fd.h"
+#include "tests/launcher/process/process_testing.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
-#include "launcher/os/event_loop.h"
+#include "launcher/io/event_loop.h"
 #include "launcher/workers/link_server.h"
 
 namespace ddprun {

@@ -1,0 +1,39 @@
+#ifndef DDPRUN_LAUNCHER_IO_UNIQUE_FD_H_
+#define DDPRUN_LAUNCHER_IO_UNIQUE_FD_H_
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace ddprun::launcher {
+
+// Owns one file descriptor and closes it. Thread-compatible value type.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  ~UniqueFd() { reset(); }
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+
+  // -1 if nothing is owned.
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_IO_UNIQUE_FD_H_

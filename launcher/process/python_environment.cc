@@ -1,0 +1,110 @@
+#include "launcher/process/python_environment.h"
+
+#include <glob.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/process/resolve_program.h"
+
+namespace ddprun::launcher {
+namespace {
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// "" for "x", "/" for "/x", "/a" for "/a/x".
+std::string Folder(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return "";
+  return path.substr(0, std::max<size_t>(slash, 1));
+}
+
+std::string Absolute(const std::string& path) {
+  char here[PATH_MAX];
+  if (path.empty() || path[0] == '/' || getcwd(here, sizeof(here)) == nullptr) return path;
+  return absl::StrCat(here, "/", path);
+}
+
+std::string RealPath(const std::string& path) {
+  char real[PATH_MAX];
+  return realpath(path.c_str(), real) == nullptr ? path : real;
+}
+
+bool AnyMatches(const std::string& pattern) {
+  glob_t found = {};
+  const bool any = glob(pattern.c_str(), 0, nullptr, &found) == 0 && found.gl_pathc > 0;
+  globfree(&found);
+  return any;
+}
+
+bool PrefixHas(const std::string& prefix, absl::string_view name) {
+  for (const char* lib : {"lib", "lib64", "local/lib"}) {
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      if (AnyMatches(absl::StrCat(prefix, "/", lib, "/python3*/", packages, "/", name))) return true;
+    }
+  }
+  return false;
+}
+
+// Relevant settings in the pyvenv.cfg of a virtual environment.
+struct VirtualEnvironment {
+  std::string home;  // folder of the base installation's interpreter
+  bool sees_base = false;
+};
+
+VirtualEnvironment ReadConfig(const std::string& file) {
+  VirtualEnvironment result;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const std::pair<absl::string_view, absl::string_view> entry = absl::StrSplit(line, absl::MaxSplits('=', 1));
+    const absl::string_view key = absl::StripAsciiWhitespace(entry.first);
+    const absl::string_view value = absl::StripAsciiWhitespace(entry.second);
+    if (key == "home") result.home = std::string(value);
+    if (key == "include-system-site-packages") result.sees_base = absl::AsciiStrToLower(value) == "true";
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string PythonBeside(const std::string& command, absl::string_view path) {
+  const absl::StatusOr<std::string> file = ResolveProgram(command, path);
+  if (!file.ok()) return "";
+  const std::string bin = RealPath(Folder(Absolute(*file)));
+  const std::string prefix = Folder(bin);
+  if (!Exists(absl::StrCat(prefix, "/pyvenv.cfg")) && !Exists(absl::StrCat(prefix, "/conda-meta"))) return "";
+  return FirstProgram({absl::StrCat(bin, "/python")}, path);
+}
+
+std::string FirstProgram(const std::vector<std::string>& programs, absl::string_view path) {
+  for (const std::string& program : programs) {
+    absl::StatusOr<std::string> file = ResolveProgram(program, path);
+    if (file.ok()) return *std::move(file);
+  }
+  return "";
+}
+
+std::optional<bool> HasPackage(const std::string& python, absl::string_view name, const std::string& home) {
+  const std::string prefix = Folder(Folder(Absolute(python)));
+  const std::string config = absl::StrCat(prefix, "/pyvenv.cfg");
+  if (PrefixHas(prefix, name)) return true;
+  if (Exists(config)) {
+    const VirtualEnvironment environment = ReadConfig(config);
+    return environment.sees_base &&
+           (PrefixHas(Folder(environment.home), name) || PrefixHas(absl::StrCat(home, "/.local"), name));
+  }
+  const std::string real = Folder(Folder(RealPath(python)));
+  if (PrefixHas(real, name) || PrefixHas(absl::StrCat(home, "/.local"), name)) return true;
+  const bool known =
+      AnyMatches(absl::StrCat(prefix, "/lib*/python3*")) || AnyMatches(absl::StrCat(real, "/lib*/python3*"));
+  return known ? std::make_optional(false) : std::nullopt;
+}
+
+}  // namespace ddprun::launcher

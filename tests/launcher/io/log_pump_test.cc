@@ -1,0 +1,314 @@
+#include "launcher/io/log_pump.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/spawn_process.h"
+#include "tests/launcher/process/process_testing.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Duration kLong = absl::Seconds(60);
+
+class LogPumpTest : public ::testing::Test {
+ protected:
+  LogSink Sink(const std::string& file_name, int console_fd, const std::string& prefix) {
+    LogSink sink;
+    if (!file_name.empty()) {
+      sink.file.name = dir_.File(file_name);
+      sink.file.fd = *OpenLogFile(sink.file.name);
+    }
+    sink.console_fd = console_fd;
+    sink.prefix = prefix;
+    return sink;
+  }
+
+  // Starts `argv` with both streams going to `pump`.
+  Child Start(LogPump* pump, std::vector<std::string> argv, LogSink out, LogSink err) {
+    SpawnRequest request = RequestFor(std::move(argv));
+    const UniqueFd out_pipe = *pump->Add(std::move(out));
+    const UniqueFd err_pipe = *pump->Add(std::move(err));
+    request.stdout_fd = out_pipe.get();
+    request.stderr_fd = err_pipe.get();
+    return MustSpawn(request);
+  }
+
+  void WriteAndClose(absl::StatusOr<UniqueFd> pipe, const std::string& text) {
+    ASSERT_TRUE(pipe.ok());
+    ASSERT_EQ(write(pipe->get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+
+  static std::vector<std::string> Lines(const std::string& text) {
+    return absl::StrSplit(text, '\n', absl::SkipEmpty());
+  }
+  // All that the console got.
+  std::string Shown() {
+    console_.write.reset();
+    return ReadToEnd(console_.read.get());
+  }
+
+  const testing::TempDir dir_;
+  Pipe console_;
+};
+
+TEST_F(LogPumpTest, FilesGetTheBytesAndTheConsoleThePrefixedLines) {
+  LogPump pump;
+  WriteAndClose(pump.Add(Sink("both", console_.write.get(), "[default0]:")), "one\ntwo");
+  WriteAndClose(pump.Add(Sink("out", -1, "")), "to the file\n");
+  WriteAndClose(pump.Add(Sink("", console_.write.get(), "p:")), "to the console\n");
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_EQ(testing::ReadFile(dir_.File("both")), "one\ntwo");
+  EXPECT_EQ(testing::ReadFile(dir_.File("out")), "to the file\n");
+  EXPECT_THAT(Lines(Shown()), ::testing::UnorderedElementsAre("[default0]:one", "[default0]:two", "p:to the console"));
+}
+
+TEST_F(LogPumpTest, Filters_TheirFileGetsTheMatchingLinesOfAllStreams) {
+  LogPump pump;
+  for (const char* prefix : {"a:", "b:"}) {
+    LogSink sink = Sink("", console_.write.get(), prefix);
+    sink.filters = {"loss", "error"};
+    sink.filtered.fd = *OpenLogFile(dir_.File("filtered"));
+    WriteAndClose(pump.Add(std::move(sink)), "step 1\nloss 2\nan error");
+  }
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_THAT(Lines(testing::ReadFile(dir_.File("filtered"))),
+              ::testing::UnorderedElementsAre("a:loss 2", "a:an error", "b:loss 2", "b:an error"));
+  EXPECT_THAT(Shown(), HasSubstr("b:step 1\n"));
+}
+
+TEST_F(LogPumpTest, TimeInThePrefix_IsThatOfTheLine) {
+  LogPump pump;
+  WriteAndClose(pump.Add(Sink("", console_.write.get(), "${time} 0:")), "one\n");
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_THAT(Shown(), ::testing::ContainsRegex("^20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z 0:one\n$"));
+}
+
+TEST_F(LogPumpTest, PassedOn_TheBytesAreUnchangedAndTheirEndIsKept) {
+  LogPump pump;
+  LogSink sink;
+  sink.file.fd = UniqueFd(dup(console_.write.get()));
+  sink.passes_on = true;
+  std::shared_ptr<PipeTail> tail;
+  WriteAndClose(pump.Add(std::move(sink), &tail), "one\r\ntwo");
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_EQ(Shown(), "one\r\ntwo");
+  EXPECT_EQ(tail->Text(), "one\r\ntwo");
+}
+
+// A worker must not wait for the reader of one stream before it can write its log files.
+TEST_F(LogPumpTest, PassedOnToAStreamThatIsNotRead_LogFilesContinueAndTheTailIsComplete) {
+  LogPump pump;
+  Pipe full;
+  fcntl(full.write.get(), F_SETPIPE_SZ, 4096);
+  LogSink sink;
+  sink.file.fd = UniqueFd(dup(full.write.get()));
+  sink.passes_on = true;
+  std::shared_ptr<PipeTail> tail;
+  UniqueFd worker = *pump.Add(std::move(sink), &tail);
+  const std::string text = std::string(20000, 'x') + "the end";
+  ASSERT_EQ(write(worker.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(tail->Text(), text.substr(text.size() - kOutputTailBytes));
+  WriteAndClose(pump.Add(Sink("file", -1, "")), "to the file\n");
+  ASSERT_TRUE(testing::Eventually([&] { return testing::ReadFile(dir_.File("file")) == "to the file\n"; }));
+  worker.reset();
+  std::thread reader([&] { EXPECT_EQ(ReadToEnd(full.read.get()), text); });
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  full.write.reset();
+  reader.join();
+}
+
+TEST_F(LogPumpTest, PassedOnToAClosedStream_TheWorkersIsClosedToo) {
+  LogPump pump;
+  LogSink sink;
+  sink.file.fd = UniqueFd(dup(console_.write.get()));
+  sink.passes_on = true;
+  console_.read.reset();
+  const UniqueFd worker = *pump.Add(std::move(sink));
+  const auto handler = signal(SIGPIPE, SIG_IGN);
+  ASSERT_EQ(write(worker.get(), "x", 1), 1);
+  EXPECT_TRUE(testing::Eventually([&] { return write(worker.get(), "x", 1) < 0 && errno == EPIPE; }));
+  signal(SIGPIPE, handler);
+}
+
+TEST_F(LogPumpTest, Unused_DrainIsTrueAndNoThreadIsNeeded) {
+  LogPump pump;
+  EXPECT_TRUE(pump.Drain(SteadyNow()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(pump.Add(LogSink()).status()));
+}
+
+TEST_F(LogPumpTest, Flood_TwelveStreamsThroughASlowConsole_FilesAreWholeAndNoLineIsTorn) {
+  constexpr int kWorkers = 6;
+  constexpr int kLines = 20000;
+  constexpr int kLength = 60;
+  Pipe console;
+  // One page: the console is nearly always full and cannot take everything in time.
+  fcntl(console.write.get(), F_SETPIPE_SZ, 4096);
+  std::string shown;
+  std::thread reader([&] {
+    char buffer[1000];
+    ssize_t got;
+    while ((got = read(console.read.get(), buffer, sizeof(buffer))) > 0) shown.append(buffer, got);
+  });
+  LogPump pump;
+  std::vector<Child> children;
+  for (int i = 0; i < kWorkers; ++i) {
+    children.push_back(Start(&pump, {TestProgram("flood"), absl::StrCat(kLines), absl::StrCat(kLength), "the end"},
+                             Sink(absl::StrCat("out", i), console.write.get(), absl::StrCat("[o", i, "]:")),
+                             Sink(absl::StrCat("err", i), console.write.get(), absl::StrCat("[e", i, "]:"))));
+  }
+  for (const Child& child : children) EXPECT_TRUE(WaitFor(child).ok());
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  console.write.reset();
+  reader.join();
+
+  const std::string line = std::string(kLength - 1, 'x');
+  std::string expected;
+  for (int i = 0; i < kLines; ++i) expected += line + "\n";
+  expected += "the end";
+  for (int i = 0; i < kWorkers; ++i) {
+    for (const char* stream : {"out", "err"}) {
+      EXPECT_TRUE(testing::ReadFile(dir_.File(absl::StrCat(stream, i))) == expected) << stream << i;
+    }
+  }
+  std::set<std::string> whole;
+  for (int i = 0; i < kWorkers; ++i) {
+    for (const char* stream : {"o", "e"}) {
+      whole.insert(absl::StrCat("[", stream, i, "]:", line));
+      whole.insert(absl::StrCat("[", stream, i, "]:the end"));
+    }
+  }
+  int lines = 0;
+  for (const std::string& shown_line : Lines(shown)) {
+    int not_shown = 0;
+    if (sscanf(shown_line.c_str(), "ddprun: %d lines of output not shown", &not_shown) == 1) {
+      lines += not_shown;
+    } else {
+      ASSERT_EQ(whole.count(shown_line), 1) << "torn: " << shown_line;
+      ++lines;
+    }
+  }
+  EXPECT_EQ(lines, 2 * kWorkers * (kLines + 1));
+}
+
+TEST_F(LogPumpTest, WorkerKilled_WhatItWroteBeforeIsThere) {
+  LogPump pump;
+  const Child child = Start(&pump, {"/bin/sh", "-c", "echo last words; echo no end >&2 | cat; kill -9 $$"},
+                            Sink("out", -1, ""), Sink("err", -1, ""));
+  EXPECT_EQ(WaitFor(child).code, SIGKILL);
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_EQ(testing::ReadFile(dir_.File("out")), "last words\n");
+  EXPECT_EQ(testing::ReadFile(dir_.File("err")), "no end\n");
+}
+
+TEST_F(LogPumpTest, Drain_PipeHeldByAGrandchild_EndsAtTheDeadlineWithEverythingWritten) {
+  LogPump pump;
+  absl::StatusOr<UniqueFd> held = pump.Add(Sink("out", console_.write.get(), "p:"));
+  ASSERT_EQ(write(held->get(), "half", 4), 4);
+  EXPECT_FALSE(pump.Drain(SteadyNow()));
+  EXPECT_EQ(testing::ReadFile(dir_.File("out")), "half");
+  EXPECT_EQ(Shown(), "p:half\n");
+}
+
+TEST_F(LogPumpTest, ConsoleThatTakesNothing_WorkersRunToTheirEndAndFilesAreWhole) {
+  Pipe console;
+  fcntl(console.write.get(), F_SETPIPE_SZ, 4096);
+  LogPump pump;
+  constexpr int kBytes = 3 * LogPump::kConsoleBytes;
+  const Child child = Start(&pump, {TestProgram("flood"), absl::StrCat(kBytes / 100), "100"},
+                            Sink("out", console.write.get(), "o:"), Sink("", console.write.get(), "e:"));
+  EXPECT_TRUE(WaitFor(child).ok());
+  EXPECT_FALSE(pump.Drain(SteadyNow() + absl::Milliseconds(50)));
+  EXPECT_EQ(testing::ReadFile(dir_.File("out")).size(), kBytes / 100 * 100);
+  // The thread that writes to the console is still inside write(), and outlives the pump.
+  console.write.release();
+}
+
+TEST_F(LogPumpTest, DiskFull_IsReportedOnceAndTheConsoleGoesOn) {
+  Pipe console;
+  ::testing::internal::CaptureStderr();
+  {
+    LogPump pump;
+    LogSink sink = Sink("", console.write.get(), "p:");
+    sink.file.fd.reset(open("/dev/full", O_WRONLY | O_CLOEXEC));
+    sink.file.name = "/log/out";
+    const UniqueFd pipe = *pump.Add(std::move(sink));
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(write(pipe.get(), "line\n", 5), 5);
+      std::string seen;
+      char byte;
+      while (seen != "p:line\n") {
+        ASSERT_TRUE(WaitReadable(console.read.get()));
+        ASSERT_EQ(read(console.read.get(), &byte, 1), 1);
+        seen += byte;
+      }
+    }
+  }
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("log file /log/out: No space left on device"));
+  EXPECT_EQ(log.find("No space left"), log.rfind("No space left")) << log;
+}
+
+TEST_F(LogPumpTest, ConsoleGone_FilesGoOnAndTheWorkerIsNotHurt) {
+  Pipe console;
+  console.read.reset();
+  ::testing::internal::CaptureStderr();
+  LogPump pump;
+  const Child child =
+      Start(&pump, {TestProgram("flood"), "1000", "100"}, Sink("out", console.write.get(), "o:"), Sink("err", -1, ""));
+  EXPECT_TRUE(WaitFor(child).ok());
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_EQ(testing::ReadFile(dir_.File("out")).size(), 100000);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no longer showing the workers' output"));
+}
+
+TEST_F(LogPumpTest, ConsoleThatDoesNotBlock_NothingIsLost) {
+  Pipe console;
+  fcntl(console.write.get(), F_SETPIPE_SZ, 4096);
+  fcntl(console.write.get(), F_SETFL, O_NONBLOCK);
+  std::string shown;
+  std::thread reader([&] { shown = ReadToEnd(console.read.get()); });
+  LogPump pump;
+  const Child child =
+      Start(&pump, {TestProgram("flood"), "10000", "100"}, Sink("", console.write.get(), "p:"), Sink("err", -1, ""));
+  EXPECT_TRUE(WaitFor(child).ok());
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  console.write.reset();
+  reader.join();
+  EXPECT_EQ(shown.size(), 10000 * 102);
+}
+
+TEST_F(LogPumpTest, Restart_NewStreamsAreAddedToTheSameFiles) {
+  LogPump pump;
+  for (int round = 0; round < 3; ++round) {
+    const Child child =
+        Start(&pump, {"/bin/sh", "-c", absl::StrCat("echo round ", round)}, Sink("out", -1, ""), Sink("err", -1, ""));
+    EXPECT_TRUE(WaitFor(child).ok());
+  }
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  EXPECT_THAT(Lines(testing::ReadFile(dir_.File("out"))),
+              ::testing::UnorderedElementsAre("round 0", "round 1", "round 2"));
+}
+
+TEST_F(LogPumpTest, OpenLogFile_Impossible_NamesTheFile) {
+  EXPECT_THAT(OpenLogFile("/no/such/folder/out.log").status().message(), HasSubstr("'/no/such/folder/out.log'"));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,34 @@
+#include "launcher/io/standard_streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::string Target(int fd) {
+  char link[256] = "";
+  const ssize_t size = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), link, sizeof(link) - 1);
+  return std::string(link, size > 0 ? size : 0);
+}
+
+TEST(StandardStreamsTest, ClosedOnes_BecomeDevNullAndOpenOnesStay) {
+  const int saved_input = fcntl(0, F_DUPFD_CLOEXEC, 10), saved_output = fcntl(1, F_DUPFD_CLOEXEC, 10);
+  const std::string error_before = Target(2);
+  close(0);
+  close(1);
+  OpenMissingStandardStreams();
+  const std::string input = Target(0), output = Target(1), error = Target(2);
+  if (saved_input >= 0) dup2(saved_input, 0);
+  if (saved_output >= 0) dup2(saved_output, 1);
+  EXPECT_EQ(input, "/dev/null");
+  EXPECT_EQ(output, "/dev/null");
+  EXPECT_EQ(error, error_before);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

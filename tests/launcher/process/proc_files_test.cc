@@ -1,0 +1,117 @@
+#include "launcher/process/proc_files.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/process_end.h"
+#include "tests/launcher/process/process_testing.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(ProcFilesTest, Children_ZombieIncluded) {
+  EXPECT_TRUE(ChildrenOfMainThread().empty());
+  const Child child = MustSpawn(RequestFor({"/bin/true"}));
+  ASSERT_TRUE(WaitUntilGone(child.pid));
+  EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child.pid});
+  EXPECT_TRUE(IsZombie(child.pid));
+  EXPECT_FALSE(IsZombie(getpid()));
+  WaitFor(child);
+  EXPECT_FALSE(IsZombie(child.pid));
+  EXPECT_TRUE(ChildrenOfMainThread().empty());
+}
+
+TEST(ProcFilesTest, ParentOf_NameWithBlanksAndBrackets_StillRead) {
+  EXPECT_EQ(ParentOf(getpid()), getppid());
+  ASSERT_EQ(prctl(PR_SET_NAME, "a) S 1 (b"), 0);
+  EXPECT_EQ(ParentOf(getpid()), getppid());
+  EXPECT_EQ(ParentOf(0), 0);
+  EXPECT_EQ(ParentOf(-1), 0);
+}
+
+TEST(ProcFilesTest, CpuTimeOfSession_OfItsProcessesOnly) {
+  Pipe input;
+  SpawnRequest request =
+      RequestFor({"/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo ready; read line"});
+  request.stdin_fd = input.read.get();
+  const auto [child, output] = SpawnTalker(request);
+  ReadPids(output.get(), "ready");
+  const absl::Duration used = CpuTimeOfSession(child.pid);
+  EXPECT_GT(used, absl::ZeroDuration());
+  EXPECT_EQ(CpuTimeOfSession(child.pid), used) << "it waits";
+  input.write.reset();
+  WaitFor(child);
+  EXPECT_EQ(CpuTimeOfSession(child.pid), absl::ZeroDuration());
+}
+
+TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
+  EXPECT_THAT(AllProcesses(), ::testing::IsSupersetOf({getpid(), getppid()}));
+  EXPECT_EQ(ReadSmallFile("/no/such/file"), "");
+}
+
+TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {
+  Pipe input;
+  SpawnRequest request = RequestFor({"/bin/sh", "-c", "echo ready; read line"});
+  request.stdin_fd = input.read.get();
+  request.environment = {"XID=wrong", "IDX=wrong", "ID=right=this", "ID=second"};
+  const auto [child, output] = SpawnTalker(request);
+  // A spawn returns shortly before the new program's environment is visible.
+  ReadPids(output.get(), "ready");
+  EXPECT_EQ(VariableOfProcess(child.pid, "ID"), "right=this");
+  EXPECT_EQ(VariableOfProcess(child.pid, "D"), "");
+  input.write.reset();
+  ASSERT_TRUE(WaitUntilGone(child.pid));
+  EXPECT_EQ(VariableOfProcess(child.pid, "ID"), "") << "the dead have none";
+  WaitFor(child);
+}
+
+TEST(ProcFilesTest, SurvivesSignal_HandledOrIgnored) {
+  EXPECT_FALSE(SurvivesSignal(getpid(), SIGUSR1));
+  ASSERT_NE(signal(SIGUSR1, SIG_IGN), SIG_ERR);
+  EXPECT_TRUE(SurvivesSignal(getpid(), SIGUSR1));
+  ASSERT_NE(signal(SIGUSR1, [](int) {}), SIG_ERR);
+  EXPECT_TRUE(SurvivesSignal(getpid(), SIGUSR1));
+  EXPECT_FALSE(SurvivesSignal(getpid(), SIGUSR2));
+  EXPECT_FALSE(SurvivesSignal(0, SIGUSR1)) << "no such process";
+  signal(SIGUSR1, SIG_DFL);
+}
+
+TEST(ProcFilesTest, ProgramsBelowShell_ThroughShellsOnly) {
+  const auto [shell, output] = SpawnTalker(RequestFor(
+      {"/bin/sh", "-c",
+       "sh -c 'sleep 1000; true' & "
+       "python3 -c 'import signal, subprocess; print(\"helper\", subprocess.Popen([\"sleep\", \"1000\"]).pid); "
+       "print(\"ready\", flush=True); signal.pause()' & wait"}));
+  const pid_t helper = ReadPids(output.get(), "ready").find("helper")->second;
+  std::vector<pid_t> below;
+  const pid_t pid = shell.pid;
+  EXPECT_TRUE(testing::Eventually([&] { return (below = ProgramsBelowShell(pid)).size() == 3; }))
+      << "a shell, its program, Python";
+  EXPECT_THAT(below, ::testing::Not(::testing::Contains(helper)));
+  EXPECT_THAT(ProgramsBelowShell(ParentOf(helper)), ::testing::IsEmpty()) << "it is no shell";
+  kill(-pid, SIGKILL);
+  WaitFor(shell);
+}
+
+TEST(ProcessEndTest, CodeOrSignal) {
+  const ProcessEnd exited = ProcessEnd::FromWait(12, 7 << 8);
+  EXPECT_EQ(exited.pid, 12);
+  EXPECT_EQ(exited.Text(), "exited with code 7");
+  EXPECT_EQ(exited.ExitCode(), 7);
+  EXPECT_FALSE(exited.ok());
+  EXPECT_TRUE(ProcessEnd::FromWait(12, 0).ok());
+  const ProcessEnd killed = ProcessEnd::FromWait(12, SIGKILL);
+  EXPECT_EQ(killed.Text(), "killed by SIGKILL (9)");
+  EXPECT_EQ(killed.ExitCode(), 137);
+  EXPECT_FALSE(killed.ok());
+  EXPECT_EQ(ProcessEnd::FromWait(12, SIGSEGV | 0x80).Text(), "killed by SIGSEGV (11)") << "with a core dump";
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
