@@ -11,7 +11,7 @@
 #include "base/process.h"
 #include "base/socket_address.h"
 #include "base/steady_time.h"
-#include "launcher/io/background_call.h"
+#include "launcher/io/event_loop.h"
 #include "launcher/io/net.h"
 
 namespace ddprun::launcher {

@@ -17,6 +17,7 @@
 #include "base/stream_writer.h"
 #include "launcher/io/errno_status.h"
 #include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/process/python_environment.h"
 #include "launcher/process/resolve_program.h"
 

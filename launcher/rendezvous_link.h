@@ -8,17 +8,40 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/host_addresses.h"
 #include "launcher/io/event_loop.h"
-#include "launcher/process/server_process.h"
+#include "launcher/io/file_descriptor.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
 #include "rendezvous/server/server.h"
 
 namespace ddprun::launcher {
+
+// Watches the process that hosts the rendezvous server, if it is another process on this machine, so that a launcher
+// that takes over the server can be certain that the process, and with it the node that it runs, has ended (protocol
+// 4.4). Belongs to one thread.
+class ServerProcess {
+ public:
+  // Time that HasEnded waits for a process whose connections the kernel has already closed.
+  static constexpr absl::Duration kExitTime = absl::Milliseconds(50);
+
+  // The server runs in the process of this name (process_name.h). Empty: unknown, or not in a launcher.
+  void OnServer(const std::string& process_name);
+  // That server has assigned this round.
+  void OnRound(uint64_t round);
+
+  // True if the process that assigned this round has certainly ended. May wait for kExitTime.
+  bool HasEnded(uint64_t round) const;
+
+ private:
+  std::shared_ptr<const UniqueFd> present_;   // pidfd of the current server; null: unknown
+  std::shared_ptr<const UniqueFd> of_round_;  // pidfd of the server that assigned round_
+  uint64_t round_ = 0;
+};
 
 // This launcher's connection to the rendezvous server, which it may host itself. Depending on `config`, the server is
 // in this process (single-node job), or at the endpoint, hosted by this launcher if that is an address of this host

@@ -19,7 +19,6 @@
 #include "launcher/config/flag_table.h"
 #include "launcher/config/parse_options.h"
 #include "launcher/process/python_environment.h"
-#include "launcher/process/python_package.h"
 #include "launcher/process/resolve_program.h"
 #include "worker_contract/exit_codes.h"
 

@@ -19,9 +19,8 @@
 #include "launcher/config/forked_server.h"
 #include "launcher/config/worker_command.h"
 #include "launcher/io/event_loop.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/process/spawn_process.h"
-#include "launcher/process/start_gate.h"
 
 namespace ddprun::launcher {
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "proto/hosts.pb.h"
 
 // The launcher of a job on one host, independent of any connection. Its parent is a keeper (RunHostKeeper), and it has

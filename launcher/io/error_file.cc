@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/io/errno_status.h"
-#include "launcher/io/temporary_folder.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,17 +1,42 @@
 #ifndef DDPRUN_LAUNCHER_IO_ERROR_FILE_H_
 #define DDPRUN_LAUNCHER_IO_ERROR_FILE_H_
 
+#include <stdlib.h>
+
+#include <cerrno>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/report/error_file_format.h"
 
+// Error files: a worker writes its error report as JSON into a file that its launcher names (torchrun's format and
+// variable, TORCHELASTIC_ERROR_FILE). The file is in --log-dir, in an ErrorFolder of the temporary directory, or in
+// memory.
 namespace ddprun::launcher {
+
+// $TMPDIR, or /tmp.
+inline std::string TemporaryDirectory() {
+  const char* const given = getenv("TMPDIR");
+  return given != nullptr && *given != '\0' ? given : "/tmp";
+}
+
+// Creates a new folder in the temporary directory, accessible to this user only, and returns its path.
+// FailedPrecondition: the attempted name, and why it can't be created.
+inline absl::StatusOr<std::string> MakeTemporaryFolder() {
+  std::string pattern = absl::StrCat(TemporaryDirectory(), "/ddprun_XXXXXX");
+  if (mkdtemp(pattern.data()) == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(pattern, ": ", std::generic_category().message(errno)));
+  }
+  return pattern;
+}
 
 inline constexpr char kErrorFileName[] = "error.json";  // torchrun's
 

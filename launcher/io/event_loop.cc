@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/io/errno_status.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
 namespace {

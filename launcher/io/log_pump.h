@@ -1,17 +1,86 @@
 #ifndef DDPRUN_LAUNCHER_IO_LOG_PUMP_H_
 #define DDPRUN_LAUNCHER_IO_LOG_PUMP_H_
 
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/mutex.h"
 #include "base/steady_time.h"
-#include "launcher/io/output_tail.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 
+// The output of workers on its way to log files and the console: LogPump moves the bytes, LinePrefixer splits them into
+// lines with the prefixes of their ranks, PipeTail keeps the last of them for failure summaries.
 namespace ddprun::launcher {
+
+// Splits a stream of bytes into lines and prefixes each directly before its first byte, as torchrun does. Only complete
+// lines are output, so that lines of several streams don't mix. A carriage return also ends a line (for progress bars),
+// and a line feed directly after it belongs to the same line. Invalid text is passed through. Pure; thread-compatible.
+class LinePrefixer {
+ public:
+  static constexpr size_t kMaxLine = size_t{4} << 20;
+
+  // A line of more than `max_line` bytes is output as several lines, to bound memory. `time` returns the replacement
+  // for each "${time}" (kTimeMacro of line_prefix.h) in the prefix, per line; if null, macros are kept.
+  explicit LinePrefixer(std::string prefix, size_t max_line = kMaxLine, std::function<std::string()> time = nullptr);
+
+  // Lines whose text, without the prefix, contains one of `filters` are also output to `matching`.
+  void SetFilters(std::vector<std::string> filters) { filters_ = std::move(filters); }
+
+  // Consumes `bytes` and appends all lines that are now complete to `out`.
+  void Feed(absl::string_view bytes, std::string* out, std::string* matching = nullptr);
+
+  // Ends the stream: appends the remaining bytes with a line end.
+  void Finish(std::string* out, std::string* matching = nullptr);
+
+ private:
+  // Appends the buffered start of a line and `rest` of it.
+  void Emit(absl::string_view rest, std::string* out, std::string* matching);
+
+  const std::string prefix_;
+  const size_t max_line_;
+  const std::function<std::string()> time_;  // null: the prefix is the same for all lines
+  std::vector<std::string> filters_;
+  std::string line_;           // start of an incomplete line, at most max_line_ bytes
+  bool after_return_ = false;  // the last byte was a carriage return
+  bool matched_ = false;       // the last line contained a filter
+};
+
+// At most this many bytes of the end of a worker's output are kept.
+inline constexpr size_t kOutputTailBytes = 8192;
+
+// The end of what was written to a pipe. Thread-safe: one thread reads the pipe, another may ask for the text at any
+// time and never waits for the first, which may be blocked elsewhere.
+class PipeTail {
+ public:
+  // `pipe` is the read end, non-blocking; it must stay open until End.
+  explicit PipeTail(int pipe) : pipe_(pipe) {}
+
+  // As read(2); keeps the bytes.
+  ssize_t Read(char* buffer, size_t size);
+  // The pipe will be closed.
+  void End();
+
+  // Returns the last bytes that were written, including those that have not been read yet.
+  std::string Text() const;
+
+ private:
+  mutable Mutex mutex_;
+  int pipe_ ABSL_GUARDED_BY(mutex_);  // -1 after End
+  std::string kept_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Returns the last bytes of this file beyond offset `from`; empty if it can't be read.
+std::string ReadFileTail(const std::string& path, int64_t from);
 
 // Destinations of one output stream of one worker. A stream that goes only to a file or directly to the launcher's own
 // stream needs no pump: the worker gets the file (OpenLogFile) or that stream.

@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/socket_address.h"
 #include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
 namespace {

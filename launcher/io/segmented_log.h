@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 
 // A log of bounded size that can be read from any position while it is written. It consists of files: STEM.N.log has
 // the bytes from N * kSegmentBytes on, and only the newest kSegments of them are kept.

@@ -1,20 +1,45 @@
 #ifndef DDPRUN_LAUNCHER_PROCESS_CHILD_WATCH_H_
 #define DDPRUN_LAUNCHER_PROCESS_CHILD_WATCH_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/io/event_loop.h"
-#include "launcher/io/unique_fd.h"
-#include "launcher/process/process_end.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/process/spawn_process.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
+
+// How a process ended. Thread-compatible value type.
+struct ProcessEnd {
+  enum class Kind { kExited, kSignaled };
+
+  pid_t pid = -1;
+  Kind kind = Kind::kExited;
+  int code = 0;  // kExited: exit code, 0 to 255; kSignaled: signal number
+
+  bool dumped = false;  // a core dump was written
+
+  bool ok() const { return kind == Kind::kExited && code == 0; }
+
+  // Exit status as in a shell: the exit code, or 128 + signal.
+  int ExitCode() const { return kind == Kind::kExited ? code : worker_contract::ExitCodeOfSignal(code); }
+
+  // "exited with code 7", "killed by SIGSEGV (11)".
+  std::string Text() const;
+
+  // Converts waitpid's status.
+  static ProcessEnd FromWait(pid_t pid, int wait_status);
+};
 
 // Watches children by pidfd and reports their exits. Belongs to the loop's thread, and must be destroyed before the
 // loop. When a child has exited, the rest of its process group is killed with SIGKILL before the child is reaped: until

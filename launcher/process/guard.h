@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
 #include "launcher/io/event_loop.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
 

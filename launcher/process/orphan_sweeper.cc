@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "launcher/io/errno_status.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 
 namespace ddprun::launcher {

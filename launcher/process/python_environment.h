@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 // Finds Python environments on this host by looking at files: no interpreter is started. Thread-safe.
@@ -22,6 +23,11 @@ std::string FirstProgram(const std::vector<std::string>& programs, absl::string_
 // the base installation or of the user (`home`: the user's home folder). nullopt if its search path is unknown (a pyenv
 // wrapper, for example).
 std::optional<bool> HasPackage(const std::string& python, absl::string_view name, const std::string& home);
+
+// Folder of the Python package `ddprun` that was installed with this program: in the CompanionFile ddprun_python of a
+// build or prefix, else in the site-packages of the prefix, where pip puts a wheel's. InvalidArgument, with the places,
+// if it is in none. Thread-safe.
+absl::StatusOr<std::string> PythonPackage();
 
 }  // namespace ddprun::launcher
 

@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,11 +10,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/limits.h"
 #include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
@@ -184,6 +187,19 @@ absl::Status ExplainExecError(const std::string& program, int error_number) {
 
 int ExitCodeOfStartError(const absl::Status& status) {
   return absl::IsNotFound(status) ? worker_contract::kExitNotFound : worker_contract::kExitCannotExecute;
+}
+
+absl::StatusOr<std::string> CompanionFile(const std::string& name) {
+  char executable[PATH_MAX];
+  const ssize_t size = readlink("/proc/self/exe", executable, sizeof executable);
+  if (size <= 0) return absl::InvalidArgumentError(absl::StrCat("can't look for ", name, ": no /proc/self/exe"));
+  const std::string folder = std::string(executable, size).substr(0, std::string(executable, size).rfind('/'));
+  const std::string beside = absl::StrCat(folder, "/", name);
+  if (access(beside.c_str(), R_OK) == 0) return beside;
+  const std::string prefix = folder.substr(0, folder.rfind('/'));
+  const std::string installed = absl::StrCat(prefix, "/lib/", name);
+  if (access(installed.c_str(), R_OK) == 0) return installed;
+  return absl::InvalidArgumentError(absl::StrCat(beside, " is missing, and so is ", installed));
 }
 
 }  // namespace ddprun::launcher

@@ -33,6 +33,10 @@ absl::Status ExplainExecError(const std::string& program, int error_number);
 // Exit code as in a shell for a program that could not be started: 127 for NotFound, else 126.
 int ExitCodeOfStartError(const absl::Status& status);
 
+// Path of a file installed with this program: next to its executable, or in ../lib from there. InvalidArgument, with
+// both paths, if it is in neither. Thread-safe.
+absl::StatusOr<std::string> CompanionFile(const std::string& name);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_PROCESS_RESOLVE_PROGRAM_H_

@@ -9,8 +9,8 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/io/errno_status.h"
-#include "launcher/process/pidfd.h"
+#include "launcher/io/file_descriptor.h"
+#include "launcher/process/proc_files.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/process.h"
 #include "launcher/io/errno_status.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 
 namespace ddprun::launcher {

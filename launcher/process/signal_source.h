@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/io/event_loop.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
 

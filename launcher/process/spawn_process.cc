@@ -24,13 +24,36 @@
 #include "base/limits.h"
 #include "launcher/io/errno_status.h"
 #include "launcher/process/cpu_topology.h"
+#include "launcher/io/file_descriptor.h"
+#include "launcher/process/hardware.h"
 #include "launcher/process/resolve_program.h"
 #include "worker_contract/exit_codes.h"
 
+namespace ddprun::launcher {
+
+absl::StatusOr<StartGate::Ends> StartGate::Create() {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
+  Ends ends;
+  ends.launcher.socket_.reset(sockets[0]);
+  ends.process.reset(sockets[1]);
+  return ends;
+}
+
+void StartGate::Open() {
+  const char go = 1;
+  // Fails only if the process has exited, which its pidfd reports.
+  send(socket_.get(), &go, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+std::optional<int> StartGate::TakeError() {
+  int error = 0;
+  if (!socket_.valid() || recv(socket_.get(), &error, sizeof error, MSG_DONTWAIT) != sizeof error) return std::nullopt;
+  return error;
+}
+
 // The child is a copy of one of several threads: instrumentation must not wait for a lock that another thread held.
 #define DDPRUN_NO_SANITIZE __attribute__((no_sanitize("address", "undefined", "thread")))
-
-namespace ddprun::launcher {
 namespace {
 
 constexpr int kSignals = 64;

@@ -2,15 +2,52 @@
 #define DDPRUN_LAUNCHER_PROCESS_SPAWN_PROCESS_H_
 
 #include <sys/types.h>
+#include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/io/unique_fd.h"
-#include "launcher/process/start_gate.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
+
+// Holds back a new process until the launcher has registered it and allows it to run user code. This is the launcher's
+// end of a socket; the process reads one byte from the other end, and continues only if it receives one. Destroying an
+// unopened gate does not end the process: kill it. Thread-compatible.
+class StartGate {
+ public:
+  struct Ends;
+
+  // ResourceExhausted or another error of socketpair.
+  static absl::StatusOr<Ends> Create();
+
+  // Lets the process continue. Does not block.
+  void Open();
+
+  // The errno sent by the process because it could not execute its program; unset if it has sent none. Each error is
+  // returned once.
+  std::optional<int> TakeError();
+
+  int fd() const { return socket_.get(); }
+
+ private:
+  UniqueFd socket_;
+};
+
+// Both ends are close-on-exec.
+struct StartGate::Ends {
+  StartGate launcher;
+  UniqueFd process;
+};
+
+// This process's environment, "NAME=value" each. Thread-safe while no thread sets environment variables.
+inline std::vector<std::string> OwnEnvironment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) entries.push_back(*entry);
+  return entries;
+}
 
 struct SpawnRequest {
   std::string program;                   // path of the file to execute, see ResolveProgram

@@ -17,9 +17,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "launcher/process/own_environment.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/process/resolve_program.h"
+#include "launcher/process/spawn_process.h"
 #include "worker_contract/crash_report.h"
 
 namespace ddprun::launcher {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "launcher/io/event_loop.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/process/run_command.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/store/join_watch.h"
 #include "launcher/store/key_value.h"
 #include "launcher/store/registration.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/socket_address.h"
-#include "launcher/io/errno_status.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
 namespace {

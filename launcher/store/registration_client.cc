@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "launcher/io/errno_status.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/store/reply.h"
 
 namespace ddprun::launcher {

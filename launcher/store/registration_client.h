@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/socket_address.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/store/registration.h"
 
 namespace ddprun::launcher {

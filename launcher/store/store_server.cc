@@ -18,7 +18,7 @@
 #include "base/secret.h"
 #include "base/socket_address.h"
 #include "base/steady_time.h"
-#include "launcher/io/errno_status.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/store/reply.h"
 
 namespace ddprun::launcher {

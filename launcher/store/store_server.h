@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/socket_address.h"
 #include "base/socket_owner.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/store/connection.h"
 #include "launcher/store/join_watch.h"

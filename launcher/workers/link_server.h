@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
 #include "launcher/io/event_loop.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/workers/link_peer.h"
 #include "worker_contract/worker_link.h"
 

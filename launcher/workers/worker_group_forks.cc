@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "launcher/fork_server/links_worker_runtime.h"
-#include "launcher/process/pidfd.h"
+#include "launcher/process/proc_files.h"
 #include "launcher/workers/worker_group.h"
 
 namespace ddprun::launcher {

@@ -17,6 +17,7 @@
 #include "launcher/config/line_prefix.h"
 #include "launcher/config/output_settings.h"
 #include "launcher/io/temporary_folder.h"
+#include "launcher/io/error_file.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -12,11 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/io/background_call.h"
 #include "launcher/io/error_file.h"
 #include "launcher/io/event_loop.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/io/log_pump.h"
-#include "launcher/io/unique_fd.h"
 #include "launcher/workers/worker_set.h"
 
 namespace ddprun::launcher {

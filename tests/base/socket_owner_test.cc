@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/store/listener.h"
 
 namespace ddprun {

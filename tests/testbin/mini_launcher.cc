@@ -15,7 +15,6 @@
 #include "launcher/process/child_watch.h"
 #include "launcher/process/guard.h"
 #include "launcher/process/orphan_sweeper.h"
-#include "launcher/process/own_environment.h"
 #include "launcher/process/signal_source.h"
 #include "launcher/process/spawn_process.h"
 #include "worker_contract/environment.h"

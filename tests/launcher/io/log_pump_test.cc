@@ -1,18 +1,21 @@
 #include "launcher/io/log_pump.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -311,4 +314,147 @@ TEST_F(LogPumpTest, OpenLogFile_Impossible_NamesTheFile) {
 }
 
 }  // namespace
+
+namespace {
+
+// Returns the output if `pieces` arrive one by one and the stream ends.
+std::string Prefixed(const std::vector<std::string>& pieces, size_t max_line = LinePrefixer::kMaxLine) {
+  LinePrefixer prefixer("[default0]:", max_line);
+  std::string out;
+  for (const std::string& piece : pieces) prefixer.Feed(piece, &out);
+  prefixer.Finish(&out);
+  return out;
+}
+
+TEST(LinePrefixerTest, PartialLine_IsKeptUntilItsEnd) {
+  LinePrefixer prefixer("p:");
+  std::string out;
+  prefixer.Feed("hel", &out);
+  EXPECT_EQ(out, "");
+  prefixer.Feed("lo", &out);
+  EXPECT_EQ(out, "");
+  prefixer.Feed("\nnext", &out);
+  EXPECT_EQ(out, "p:hello\n");
+}
+
+TEST(LinePrefixerTest, Lines_GetThePrefix) {
+  const std::string bytes("\xff\xc3\x00\xe2\x82", 5);  // invalid text passes unchanged
+  const struct {
+    const char* what;
+    std::vector<std::string> pieces;
+    std::string expected;  // '>' stands for the prefix
+    size_t max_line = LinePrefixer::kMaxLine;
+  } kCases[] = {
+      {"whole lines", {"one\ntwo\n"}, ">one\n>two\n"},
+      {"empty lines", {"\n\n"}, ">\n>\n"},
+      {"nothing", {""}, ""},
+      {"no line end at the end", {"a\nb"}, ">a\n>b\n"},
+      {"carriage return", {"10%\r", "20%\r\n"}, ">10%\r>20%\r\n"},
+      {"CR LF, also in two pieces", {"a\r\nb\r", "\nc\n"}, ">a\r\n>b\r\n>c\n"},
+      {"CR, then an empty line", {"a\r\n\n"}, ">a\r\n>\n"},
+      {"longer than the limit", {"abcdefgh\n"}, ">abc\n>def\n>gh\n", 3},
+      {"longer than the limit, in pieces", {"ab", "cd", "ef", "gh"}, ">abc\n>def\n>gh\n", 3},
+      {"exactly the limit", {"abc\n"}, ">abc\n", 3},
+      {"exactly the limit, in pieces", {"abc", "\n"}, ">abc\n", 3},
+      {"invalid text and zeros", {bytes + "\n"}, ">" + bytes + "\n"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_EQ(Prefixed(c.pieces, c.max_line), absl::StrReplaceAll(c.expected, {{">", "[default0]:"}})) << c.what;
+  }
+}
+
+TEST(LinePrefixerTest, AnyCutting_GivesTheSame) {
+  const std::string text = "a\r\nbb\n\n\rccc\r\r\nd\ne";
+  const std::string whole = Prefixed({text});
+  for (size_t first = 0; first <= text.size(); ++first) {
+    for (size_t second = first; second <= text.size(); ++second) {
+      EXPECT_EQ(Prefixed({text.substr(0, first), text.substr(first, second - first), text.substr(second)}), whole)
+          << first << " " << second;
+    }
+  }
+}
+
+TEST(LinePrefixerTest, Time_IsAskedForLineByLine_WithoutOneTheMacroStays) {
+  int seconds = 0;
+  LinePrefixer prefixer("${time} [${time}]:", LinePrefixer::kMaxLine, [&] { return std::to_string(++seconds); });
+  LinePrefixer without("${time}:");
+  std::string out;
+  prefixer.Feed("a\nb\n", &out);
+  without.Feed("a\n", &out);
+  EXPECT_EQ(out, "1 [1]:a\n2 [2]:b\n${time}:a\n");
+}
+
+TEST(LinePrefixerTest, Filters_MatchTheLineWithoutItsPrefix) {
+  LinePrefixer prefixer("[ok0]:");
+  prefixer.SetFilters({"ok", ","});
+  std::string out, matching;
+  for (const char* piece : {"all o", "k\r", "\nnothing\n", "a,b"}) prefixer.Feed(piece, &out, &matching);
+  prefixer.Finish(&out, &matching);
+  EXPECT_EQ(out, "[ok0]:all ok\r\n[ok0]:nothing\n[ok0]:a,b\n");
+  EXPECT_EQ(matching, "[ok0]:all ok\r\n[ok0]:a,b\n");
+}
+
+}  // namespace
+
+namespace {
+
+void Write(const UniqueFd& fd, const std::string& text) {
+  ASSERT_EQ(write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+TEST(PipeTailTest, ReadOrNot_TheEndIsKnown) {
+  Pipe pipe;
+  fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  PipeTail tail(pipe.read.get());
+  EXPECT_EQ(tail.Text(), "");
+  char buffer[4] = {};
+  EXPECT_EQ(tail.Read(buffer, sizeof buffer), -1);
+  Write(pipe.write, "abcdef");
+  EXPECT_EQ(tail.Text(), "abcdef");
+  EXPECT_EQ(tail.Text(), "abcdef") << "it was not consumed";
+  EXPECT_EQ(tail.Read(buffer, sizeof buffer), 4);
+  EXPECT_EQ(std::string(buffer, 4), "abcd");
+  EXPECT_EQ(tail.Text(), "abcdef");
+  EXPECT_EQ(tail.Read(buffer, sizeof buffer), 2);
+  pipe.write.reset();
+  EXPECT_EQ(tail.Read(buffer, sizeof buffer), 0);
+  tail.End();
+  pipe.read.reset();
+  EXPECT_EQ(tail.Text(), "abcdef");
+}
+
+TEST(PipeTailTest, MuchOutput_OnlyTheEndIsKept) {
+  Pipe pipe;
+  PipeTail tail(pipe.read.get());
+  std::vector<char> buffer(3000);
+  std::string all;
+  for (int i = 0; i < 20; ++i) {
+    const std::string text(2999, static_cast<char>('a' + i));
+    all += text;
+    Write(pipe.write, text);
+    if (i < 15) {
+      ASSERT_EQ(tail.Read(buffer.data(), buffer.size()), 2999);
+    }
+    EXPECT_EQ(tail.Text(), all.substr(all.size() - std::min(all.size(), kOutputTailBytes)));
+  }
+  buffer.resize(60000);
+  EXPECT_EQ(tail.Read(buffer.data(), buffer.size()), 5 * 2999);
+  EXPECT_EQ(tail.Text(), all.substr(all.size() - kOutputTailBytes));
+}
+
+TEST(ReadFileTail, FromAnOffset_OnlyNewerTextIsReturned) {
+  const testing::TempDir dir;
+  const std::string path = dir.File("log");
+  EXPECT_EQ(ReadFileTail(path, 0), "");
+  std::ofstream(path) << "earlier\nnow\n";
+  EXPECT_EQ(ReadFileTail(path, 0), "earlier\nnow\n");
+  EXPECT_EQ(ReadFileTail(path, 8), "now\n");
+  EXPECT_EQ(ReadFileTail(path, 12), "");
+  EXPECT_EQ(ReadFileTail(path, 100), "");
+  std::ofstream(path) << std::string(100'000, 'x') << "end";
+  EXPECT_EQ(ReadFileTail(path, 8), std::string(kOutputTailBytes - 3, 'x') + "end");
+}
+
+}  // namespace
+
 }  // namespace ddprun::launcher

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "launcher/process/orphan_sweeper.h"
-#include "launcher/process/pidfd.h"
+#include "launcher/process/proc_files.h"
 #include "tests/launcher/process/process_testing.h"
 
 namespace ddprun::launcher {

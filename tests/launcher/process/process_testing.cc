@@ -11,9 +11,9 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/process/own_environment.h"
-#include "launcher/process/pidfd.h"
+#include "launcher/process/proc_files.h"
 #include "launcher/process/resolve_program.h"
+#include "launcher/process/spawn_process.h"
 
 namespace ddprun::launcher {
 namespace {

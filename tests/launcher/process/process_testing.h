@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/io/unique_fd.h"
-#include "launcher/process/process_end.h"
+#include "launcher/io/file_descriptor.h"
+#include "launcher/process/child_watch.h"
 #include "launcher/process/spawn_process.h"
 
 namespace ddprun::launcher {

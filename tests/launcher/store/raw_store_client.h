@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {
 

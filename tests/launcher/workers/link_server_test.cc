@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/socket_address.h"
 #include "gmock/gmock.h"
-#include "launcher/io/unique_fd.h"
+#include "launcher/io/file_descriptor.h"
 #include "tests/launcher/process/process_testing.h"
 #include "worker_contract/worker_link.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/process/server_process.h"
+#include "launcher/rendezvous_link.h"
 
 #include <signal.h>
 #include <sys/wait.h>

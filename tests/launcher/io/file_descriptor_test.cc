@@ -1,4 +1,4 @@
-#include "launcher/io/standard_streams.h"
+#include "launcher/io/file_descriptor.h"
 
 #include <fcntl.h>
 #include <unistd.h>
