@@ -20,7 +20,7 @@
 #include "launcher/process/orphan_sweeper.h"
 #include "launcher/process/spawn_process.h"
 #include "launcher/report/error_file_format.h"
-#include "launcher/report/nccl_hint.h"
+#include "launcher/report/explain_end.h"
 #include "launcher/report/wait_text.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"

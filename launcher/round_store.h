@@ -18,7 +18,7 @@
 #include "launcher/io/event_loop.h"
 #include "launcher/machine/agent_machine.h"
 #include "launcher/progress/store_wait_watch.h"
-#include "launcher/store/registration_client.h"
+#include "launcher/store/registration.h"
 #include "launcher/store/store_server.h"
 #include "rendezvous/core/messages.h"
 

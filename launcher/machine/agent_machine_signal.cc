@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/process.h"
 #include "launcher/machine/agent_machine.h"
-#include "launcher/report/duration_text.h"
+#include "launcher/report/wait_text.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "launcher/report/duration_text.h"
+#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,24 @@
 #include "absl/strings/string_view.h"
 #include "rendezvous/core/messages.h"
 
+// Why a worker ended: ExplainEnd completes its failure with what stderr and the kernel tell, and NcclHint gives advice
+// on a failure of NCCL's network.
 namespace ddprun::launcher {
+
+// The end of a worker's output as a person would read it on a terminal, safe to display and send.
+struct LastLines {
+  static constexpr size_t kMaxLines = 20;
+  static constexpr size_t kMaxLineBytes = 300;
+
+  std::string text;   // the last lines that are not blank, without a final line end; empty: there were none
+  std::string error;  // the last line of the text that reports an error, without indentation; empty: none does
+  std::string last;   // the last line of the text, without indentation
+};
+
+// Removes escape sequences (colors), keeps the last state of a line that was overwritten (progress bars), replaces
+// invalid UTF-8, and finds the error: the last line that is not indented, as frames of a stack are, and has a word like
+// "error". Warnings, Python's "Exception ignored in", and lines that contain `known` do not count.
+LastLines ReadLastLines(absl::string_view bytes, absl::string_view known = "");
 
 // Evidence about a worker's end besides its exit status and its error file.
 struct EndEvidence {
@@ -28,6 +45,10 @@ void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure)
 
 // Adds why the worker could not leave an error file; its output may be incomplete for the same reason.
 void ExplainNoErrorFile(const absl::Status& why, rendezvous::WorkerFailure* failure);
+
+// Returns advice on NCCL's network, in one line, if the failure's message or traceback shows that NCCL could not use
+// it; else "". `interface`: the one over which this node's launcher talks to the others; empty if unknown.
+std::string NcclHint(const rendezvous::WorkerFailure& failure, absl::string_view interface);
 
 }  // namespace ddprun::launcher
 

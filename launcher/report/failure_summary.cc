@@ -11,9 +11,9 @@
 #include "absl/strings/string_view.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "launcher/report/duration_text.h"
 #include "launcher/report/explain_end.h"
 #include "launcher/report/first_cause.h"
+#include "launcher/report/wait_text.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/messages.h"
 

@@ -2,15 +2,33 @@
 #define DDPRUN_LAUNCHER_REPORT_WAIT_TEXT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "launcher/report/missing_rank.h"
 #include "rendezvous/core/messages.h"
 
-// One-line texts about missing nodes and ranks, without a newline at the end.
+// Texts about waiting: durations, the nodes that have not joined a round, and the ranks that have not connected to its
+// store. One line each, without a newline at the end.
 namespace ddprun::launcher {
+
+// Formats remaining time in whole seconds, rounded up, so that "0s" means that none is left: "9m58s", "2h0m5s".
+std::string RemainingText(absl::Duration remaining);
+
+// Formats elapsed time, rounded down: milliseconds below a second, tenths below a minute, then whole seconds: "350ms",
+// "12.3s", "1m5s".
+std::string ElapsedText(absl::Duration elapsed);
+
+// A rank that has not connected to the round's store.
+struct MissingRank {
+  int rank = 0;
+  std::optional<int> local_rank;  // unset until its launcher has registered
+  std::string host;               // empty until then
+  uint32_t pid = 0;               // 0 until then
+
+  bool operator==(const MissingRank&) const = default;
+};
 
 // Returns, prefixed with the server's reason for waiting again if there is one, for example
 // "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m58s"

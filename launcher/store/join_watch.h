@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "launcher/report/missing_rank.h"
+#include "launcher/report/wait_text.h"
 #include "launcher/store/registration.h"
 
 namespace ddprun::launcher {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/store/reply.h"
+#include "launcher/store/request_parser.h"
 
 namespace ddprun::launcher {
 namespace {

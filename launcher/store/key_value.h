@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "launcher/store/request.h"
+#include "launcher/store/request_parser.h"
 
 namespace ddprun::launcher {
 

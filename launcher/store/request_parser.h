@@ -5,11 +5,83 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/store/request.h"
 
+// The wire protocol of c10d's TCPStore: requests, the elements of replies, and the parser that assembles requests from
+// the bytes of a connection.
 namespace ddprun::launcher {
+
+// Requests of c10d's TCPStore protocol plus one of our own, with their wire values. The tests run against the torch
+// that scripts/setup installs (2.11); clients of 2.6 to 2.15 were compared by hand.
+enum class Opcode : uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kCompareSet = 2,
+  kGet = 3,
+  kAdd = 4,
+  kCheck = 5,
+  kWait = 6,
+  kNumKeys = 7,
+  kDeleteKey = 8,
+  kAppend = 9,
+  kMultiGet = 10,
+  kMultiSet = 11,
+  kCancelWait = 12,
+  kPing = 13,
+  kQueuePush = 14,
+  kQueuePop = 15,
+  kQueueLength = 16,
+  kListKeys = 17,
+  kBarrier = 18,        // torch 2.13 and later
+  kRegisterNode = 0xD0  // a launcher registers its ranks; see registration.h
+};
+
+// Magic number in VALIDATE, the first request of every connection.
+inline constexpr uint32_t kValidateMagic = 0x3C85F7CE;
+
+// One complete request. The opcode determines which members are used:
+//
+//   kValidate            number = magic           kPing               number = nonce
+//   kSet, kAppend        keys[0], values[0]       kCompareSet         keys[0], values[0] expected, [1] desired
+//   kGet, kDeleteKey     keys[0]                  kAdd                keys[0], number = delta
+//   kCheck, kWait        keys                     kMultiGet           keys
+//   kMultiSet            keys[i], values[i]       kBarrier            keys[0], number = world size
+//   kQueuePush           keys[0], values[0]       kQueuePop, -Length  keys[0]
+//   kRegisterNode        values[0] = payload      others              nothing
+//
+// Keys and values are arbitrary bytes.
+struct Request {
+  Opcode opcode = Opcode::kValidate;
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  int64_t number = 0;
+};
+
+// Elements of replies in the store protocol. A reply has neither length nor opcode: the client knows which request it
+// sent. Requests are built from the same elements. Pure functions that append to `out`.
+
+// An integer of its own width: u8, u32, u64 or i64, little-endian (request_parser.cc asserts the host's byte order).
+template <typename Integer>
+void AppendInteger(Integer number, std::string* out) {
+  static_assert(std::is_integral_v<Integer>);
+  out->append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+// A key or a value: u64 length, then the bytes.
+inline void AppendString(absl::string_view bytes, std::string* out) {
+  AppendInteger<uint64_t>(bytes.size(), out);
+  out->append(bytes.data(), bytes.size());
+}
+
+// One-byte replies.
+inline constexpr uint8_t kCheckReady = 0;     // CHECK: all keys are present
+inline constexpr uint8_t kCheckNotReady = 1;  // CHECK: some key is missing
+inline constexpr uint8_t kStopWaiting = 0;    // WAIT and BARRIER: the wait has ended
+inline constexpr uint8_t kWaitCanceled = 1;   // CANCEL_WAIT
+inline constexpr uint8_t kRegistered = 0;     // kRegisterNode: the node is registered
 
 // Size limits of a request, in bytes; the first three are those of torch's own server.
 struct RequestLimits {

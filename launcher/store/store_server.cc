@@ -19,7 +19,7 @@
 #include "base/socket_address.h"
 #include "base/steady_time.h"
 #include "launcher/io/file_descriptor.h"
-#include "launcher/store/reply.h"
+#include "launcher/store/request_parser.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -22,11 +22,8 @@
 #include "launcher/store/connection.h"
 #include "launcher/store/join_watch.h"
 #include "launcher/store/key_value.h"
-#include "launcher/store/listener.h"
-#include "launcher/store/pending_connections.h"
 #include "launcher/store/registration.h"
 #include "launcher/store/request_parser.h"
-#include "launcher/store/round_nodes.h"
 
 namespace ddprun::launcher {
 

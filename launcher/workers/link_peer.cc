@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "launcher/report/duration_text.h"
+#include "launcher/report/wait_text.h"
 #include "worker_contract/phase_names.h"
 
 namespace ddprun::launcher {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "launcher/io/file_descriptor.h"
-#include "launcher/store/listener.h"
+#include "launcher/store/connection.h"
 
 namespace ddprun {
 namespace {

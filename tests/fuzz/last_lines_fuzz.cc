@@ -1,6 +1,6 @@
 // The end of a worker's stderr.
 #include "base/text.h"
-#include "launcher/report/last_lines.h"
+#include "launcher/report/explain_end.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -189,10 +189,6 @@ TEST_F(EventLoopTest, Idle_NothingDue_DoesNotWakeUp) {
   EXPECT_EQ(loop_->wakeups_for_test(), 1);
 }
 
-}  // namespace
-
-namespace {
-
 TEST(BackgroundCallTest, WorkBlocks_LoopGoesOnAndIsToldLater) {
   auto loop = *EventLoop::Create();
   std::promise<std::string> answer;

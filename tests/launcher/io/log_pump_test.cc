@@ -313,10 +313,6 @@ TEST_F(LogPumpTest, OpenLogFile_Impossible_NamesTheFile) {
   EXPECT_THAT(OpenLogFile("/no/such/folder/out.log").status().message(), HasSubstr("'/no/such/folder/out.log'"));
 }
 
-}  // namespace
-
-namespace {
-
 // Returns the output if `pieces` arrive one by one and the stream ends.
 std::string Prefixed(const std::vector<std::string>& pieces, size_t max_line = LinePrefixer::kMaxLine) {
   LinePrefixer prefixer("[default0]:", max_line);
@@ -393,10 +389,6 @@ TEST(LinePrefixerTest, Filters_MatchTheLineWithoutItsPrefix) {
   EXPECT_EQ(out, "[ok0]:all ok\r\n[ok0]:nothing\n[ok0]:a,b\n");
   EXPECT_EQ(matching, "[ok0]:all ok\r\n[ok0]:a,b\n");
 }
-
-}  // namespace
-
-namespace {
 
 void Write(const UniqueFd& fd, const std::string& text) {
   ASSERT_EQ(write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));

@@ -44,10 +44,6 @@ TEST(HardwareTest, Gpus_AreCountedByTheirDeviceFiles) {
   EXPECT_EQ(InspectGpus("/no/such/folder").nvidia, 0);
 }
 
-}  // namespace
-
-namespace {
-
 // A simulated host with four CPUs on two NUMA nodes and two GPUs, in files.
 class CpuTopologyTest : public ::testing::Test {
  protected:

@@ -117,10 +117,6 @@ TEST(ProcessEndTest, CodeOrSignal) {
   EXPECT_EQ(ProcessEnd::FromWait(12, SIGSEGV | 0x80).Text(), "killed by SIGSEGV (11)") << "with a core dump";
 }
 
-}  // namespace
-
-namespace {
-
 using ::testing::HasSubstr;
 
 class OomTest : public ::testing::Test {

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "launcher/report/duration_text.h"
 #include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {

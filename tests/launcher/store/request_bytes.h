@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/store/reply.h"
-#include "launcher/store/request.h"
+#include "launcher/store/request_parser.h"
 
 namespace ddprun::launcher {
 
