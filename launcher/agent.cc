@@ -131,12 +131,9 @@ absl::Status Agent::SetUp() {
   store_ = std::make_unique<RoundStore>(&config, place_, host_, loop_.get(), std::move(store));
 
   const char* inherited_id = getenv(worker_contract::kLauncherId);
-  WorkerGroup::Settings group{&config,
-                              settings_.launcher_id,
-                              LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
-                              host_,
-                              OwnEnvironment(),
-                              config.settings.max_nodes() > 1 ? InterfaceOf(place_.address) : ""};
+  WorkerGroup::Settings group{&config, settings_.launcher_id, host_, OwnEnvironment(), {}};
+  group.facts.launcher_ids = LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id);
+  if (config.settings.max_nodes() > 1) group.facts.gloo_interface = InterfaceOf(place_.address);
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
     // Read pending signals first, so that a signal sent to both workers and launcher is reported as the cause.

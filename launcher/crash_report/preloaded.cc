@@ -10,11 +10,206 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "launcher/crash_report/uncaught_exception.h"
 #include "worker_contract/crash_report.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Object = void*;
+
+// The interpreter raises the first event before it calls sys.excepthook, with (hook, type, exception, traceback); the
+// fork server raises the second one, with the last three, because it calls sys.excepthook itself.
+constexpr char kInterpreterEvent[] = "sys.excepthook";
+constexpr char kForkServerEvent[] = "ddprun.uncaught_exception";
+// The interpreter is about to free its hooks.
+constexpr char kHooksEndEvent[] = "cpython._PySys_ClearAuditHooks";
+
+// Sets `message` and `stack`. The message has the form of torch's @record. The stack is first made without modules, in
+// case that they can't be imported now. They come from the standard library and by its own importers, because a file
+// beside the script may have the name of one (tokenize.py), and neither it nor an importer of the script must run now.
+// The launcher reads at most 1 MiB; a character takes at most 7 bytes of JSON.
+constexpr char kFormat[] = R"(
+import sys
+
+def encode(text):
+    if len(text) > 65536:
+        text = f"{text[:32768]}\n... {len(text) - 65536} characters not shown ...\n{text[-32768:]}"
+    return text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")
+
+line = type.__dict__["__name__"].__get__(kind)
+try:
+    text = str(error)
+except BaseException:
+    text = "<exception str() failed>"
+if text:
+    line = f"{line}: {text}"
+message = encode(line[:16384])
+
+frames, at = ["Traceback (most recent call last):\n"] if trace else [], trace
+while at:
+    code = at.tb_frame.f_code
+    frames.append(f'  File "{code.co_filename}", line {at.tb_lineno}, in {code.co_name}\n')
+    at = at.tb_next
+stack = encode("".join(frames) + line)
+
+path, importers = sys.path, sys.meta_path
+library = sys.modules["encodings"].__path__[0].rpartition("/")[0]
+try:
+    from _frozen_importlib import BuiltinImporter, FrozenImporter
+    from _frozen_importlib_external import PathFinder
+    sys.path = [library, f"{library}/lib-dynload"]
+    sys.meta_path = [BuiltinImporter, FrozenImporter, PathFinder]
+    import ast, linecache, tokenize, traceback
+finally:
+    sys.path, sys.meta_path = path, importers
+stack = encode("".join(traceback.format_exception(kind, error, trace)))
+)";
+constexpr int kStatements = 257;  // Py_file_input
+
+// Sets `pointer` to a function or an object of this program or one of its libraries. False: there is none.
+template <typename Pointer>
+bool FindSymbol(const char* name, Pointer* pointer) {
+  *pointer = reinterpret_cast<Pointer>(dlsym(RTLD_DEFAULT, name));
+  return *pointer != nullptr;
+}
+
+// Public functions and an object of the interpreter, which require its lock.
+struct Python {
+  Object (*current_frame)();
+  Object (*builtins)();
+  Object (*new_dict)();
+  int (*set_item)(Object dict, const char* name, Object value);
+  Object (*item)(Object dict, const char* name);      // borrowed
+  Object (*tuple_item)(Object tuple, ssize_t index);  // borrowed
+  Object (*run)(const char* source, int kind, Object globals, Object locals);
+  char* (*bytes_of)(Object bytes);
+  const char* (*class_name)(Object type);
+  int (*matches)(Object type, Object base);
+  void (*release)(Object object);
+  void (*clear_error)();
+  Object* keyboard_interrupt;
+
+  bool FindAll() {
+    return FindSymbol("PyEval_GetFrame", &current_frame) && FindSymbol("PyEval_GetBuiltins", &builtins) &&
+           FindSymbol("PyDict_New", &new_dict) && FindSymbol("PyDict_SetItemString", &set_item) &&
+           FindSymbol("PyDict_GetItemString", &item) && FindSymbol("PyTuple_GetItem", &tuple_item) &&
+           FindSymbol("PyRun_String", &run) && FindSymbol("PyBytes_AsString", &bytes_of) &&
+           FindSymbol("PyExceptionClass_Name", &class_name) && FindSymbol("PyErr_GivenExceptionMatches", &matches) &&
+           FindSymbol("Py_DecRef", &release) && FindSymbol("PyErr_Clear", &clear_error) &&
+           FindSymbol("PyExc_KeyboardInterrupt", &keyboard_interrupt);
+  }
+};
+Python python;
+
+const char* Text(Object globals, const char* name, const char* otherwise) {
+  const Object bytes = python.item(globals, name);
+  const char* const text = bytes == nullptr ? nullptr : python.bytes_of(bytes);
+  return text == nullptr ? otherwise : text;
+}
+
+// Makes room for the files that a report needs in a process that has used up its descriptors.
+class MoreDescriptors {
+ public:
+  MoreDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &limit_);
+    const rlimit highest = {limit_.rlim_max, limit_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &highest);
+  }
+  ~MoreDescriptors() { setrlimit(RLIMIT_NOFILE, &limit_); }
+
+ private:
+  rlimit limit_ = {};
+};
+
+// `arguments`: the type, the exception and its traceback from index `first` on.
+void Report(Object arguments, ssize_t first) {
+  const Object type = python.tuple_item(arguments, first);
+  if (type == nullptr || python.matches(type, *python.keyboard_interrupt)) return python.clear_error();
+  const MoreDescriptors more_descriptors;
+  const Object globals = python.new_dict();
+  if (globals == nullptr) return python.clear_error();
+  python.set_item(globals, "__builtins__", python.builtins());
+  python.set_item(globals, "kind", type);
+  python.set_item(globals, "error", python.tuple_item(arguments, first + 1));
+  python.set_item(globals, "trace", python.tuple_item(arguments, first + 2));
+  if (const Object none = python.run(kFormat, kStatements, globals, globals)) python.release(none);
+  python.clear_error();
+  // Without memory the type alone is known.
+  worker_contract::WriteExceptionReport(Text(globals, "message", python.class_name(type)), Text(globals, "stack", ""));
+  python.clear_error();
+  python.release(globals);
+}
+
+// Python's PyMemAllocatorEx.
+struct Allocator {
+  void* context;
+  void* (*allocate)(void* context, size_t size);
+  void* (*allocate_zeros)(void* context, size_t count, size_t size);
+  void* (*resize)(void* context, void* memory, size_t size);
+  void (*release)(void* context, void* memory);
+};
+constexpr int kRaw = 0;  // PYMEM_DOMAIN_RAW
+
+// Python frees its hook when it ends, with the allocator that it uses then. That of its development mode and of
+// PYTHONMALLOC=debug can't free what was allocated before Python started, and the process would crash. So the hook is
+// freed by the allocator that it came from.
+void (*get_allocator)(int domain, Allocator* allocator) = nullptr;
+void (*set_allocator)(int domain, Allocator* allocator) = nullptr;
+Allocator before_start;
+Allocator at_end;
+void* hook_memory = nullptr;
+
+void* AllocateHook(void* context, size_t size) { return hook_memory = before_start.allocate(context, size); }
+
+void Release(void* context, void* memory) {
+  if (memory == nullptr || memory != hook_memory) return at_end.release(context, memory);
+  hook_memory = nullptr;
+  before_start.release(before_start.context, memory);
+}
+
+int OnAuditEvent(const char* event, Object arguments, void*) {
+  static bool ended = false;  // what follows is about this end
+  if (strcmp(event, kForkServerEvent) == 0) {
+    Report(arguments, 0);
+    ended = true;
+  } else if (strcmp(event, kInterpreterEvent) == 0) {
+    // Native code that prints an exception runs in a thread of its own, or was called by Python code. If it was called
+    // by a program that embeds Python, the report is replaced should another exception end the process.
+    if (!ended && gettid() == getpid() && python.current_frame() == nullptr) Report(arguments, 1);
+  } else if (strcmp(event, kHooksEndEvent) == 0 && at_end.release == nullptr) {
+    get_allocator(kRaw, &at_end);
+    Allocator releasing = at_end;
+    releasing.release = Release;
+    if (at_end.release != before_start.release) set_allocator(kRaw, &releasing);
+  }
+  return 0;
+}
+
+// After this call, an exception that ends this Python process writes an error file with type, message and traceback, as
+// torch's @record does, before Python prints it. KeyboardInterrupt and SystemExit write none. Nor do exceptions that do
+// not end the process: those of threads, and those that native code prints.
+//
+// An audit hook of the interpreter, which Python 3.8 and newer have; older ones run without. Call before Python starts.
+void ReportUncaughtExceptions() {
+  int (*add_hook)(int (*)(const char*, Object, void*), void*);
+  if (!python.FindAll() || !FindSymbol("PySys_AddAuditHook", &add_hook) ||
+      !FindSymbol("PyMem_GetAllocator", &get_allocator) || !FindSymbol("PyMem_SetAllocator", &set_allocator)) {
+    return;
+  }
+  get_allocator(kRaw, &before_start);
+  Allocator remembering = before_start;
+  remembering.allocate = AllocateHook;
+  set_allocator(kRaw, &remembering);
+  add_hook(OnAuditEvent, nullptr);
+  set_allocator(kRaw, &before_start);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -12,16 +13,19 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "launcher/fork_server/environment_changes.h"
-#include "launcher/fork_server/fork_server_source.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/process/resolve_program.h"
@@ -392,6 +396,45 @@ void ForkServer::OnProgressTimer() {
   End(absl::DeadlineExceededError(
       absl::StrCat(ready_ ? "the fork server has not answered for " : "the imports have made no progress for ",
                    absl::FormatDuration(settings_.stall_limit))));
+}
+
+namespace {
+
+absl::string_view NameOf(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+}  // namespace
+
+std::vector<std::string> EnvironmentChanges(absl::Span<const std::string> from, absl::Span<const std::string> to) {
+  std::vector<std::string> changes;
+  const absl::flat_hash_set<absl::string_view> old_entries(from.begin(), from.end());
+  absl::flat_hash_set<absl::string_view> names;
+  for (const std::string& entry : to) {
+    names.insert(NameOf(entry));
+    if (!old_entries.contains(entry)) changes.push_back(entry);
+  }
+  for (const std::string& entry : from) {
+    if (!names.contains(NameOf(entry))) changes.emplace_back(NameOf(entry));
+  }
+  return changes;
+}
+
+bool IsLinkedWithWorkerRuntime(const std::string& file) {
+  constexpr absl::string_view kElf = "\177ELF";
+  const UniqueFd opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status = {};
+  if (!opened.valid() || fstat(opened.get(), &status) != 0 || status.st_size < static_cast<off_t>(kElf.size())) {
+    return false;
+  }
+  const size_t size = status.st_size;
+  void* const begin = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened.get(), 0);
+  if (begin == MAP_FAILED) return false;
+  madvise(begin, size, MADV_SEQUENTIAL);
+  // Assembled here, so that the launcher's own binary does not contain it.
+  const std::string mark = absl::StrCat(DDPRUN_FORK_SERVER_MARK_BEGIN, DDPRUN_FORK_SERVER_MARK_END);
+  const bool found =
+      memcmp(begin, kElf.data(), kElf.size()) == 0 && memmem(begin, size, mark.data(), mark.size()) != nullptr;
+  munmap(begin, size);
+  return found;
 }
 
 }  // namespace ddprun::launcher

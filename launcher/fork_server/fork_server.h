@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "launcher/config/forked_server.h"
 #include "launcher/config/worker_command.h"
 #include "launcher/io/event_loop.h"
@@ -125,6 +126,16 @@ class ForkServer {
   std::map<Ticket, Waiting> waiting_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone
 };
+
+// The interpreter's program, of several files that BUILD embeds.
+extern const char kForkServerSource[];
+
+// Changes that turn the environment `from` into `to`: "NAME=value" sets a variable, "NAME" removes it.
+std::vector<std::string> EnvironmentChanges(absl::Span<const std::string> from, absl::Span<const std::string> to);
+
+// True if this file is a program that contains the worker runtime, and can therefore fork workers (--preload). Reads
+// the whole file. Other programs must not be started without a rank, because they would do their work.
+bool IsLinkedWithWorkerRuntime(const std::string& file);
 
 }  // namespace ddprun::launcher
 

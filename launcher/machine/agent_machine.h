@@ -16,7 +16,7 @@
 #include "launcher/machine/server_line.h"
 #include "launcher/machine/stop_sequence.h"
 #include "launcher/machine/wait_reports.h"
-#include "launcher/workers/link_event.h"
+#include "launcher/workers/link_peer.h"
 #include "launcher/workers/worker_set.h"
 #include "rendezvous/core/messages.h"
 #include "worker_contract/worker_link.h"

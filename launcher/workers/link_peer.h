@@ -5,12 +5,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "rendezvous/core/messages.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
@@ -62,6 +64,20 @@ class LinkPeer {
   double allowance_;
   SteadyTime last_line_;
 };
+
+// The worker reported that its process group is broken, with a description of the cause.
+struct GroupBroken {
+  uint64_t round = 0;
+  rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+};
+
+// The worker's connection was closed.
+struct LinkClosed {};
+
+// Events on a worker's link, except progress reports.
+using LinkEvent =
+    std::variant<worker_contract::LinkHello, worker_contract::LinkSuspended, worker_contract::LinkReFormed,
+                 worker_contract::LinkCheckpointed, GroupBroken, LinkClosed>;
 
 }  // namespace ddprun::launcher
 

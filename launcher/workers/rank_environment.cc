@@ -51,40 +51,40 @@ std::string WithLibraries(std::vector<std::string> libraries, absl::Span<const s
 }
 
 // Variables shared by all workers in all rounds.
-Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::string> base) {
+Variables CommonVariables(const LaunchConfig& config, const LauncherFacts& facts, absl::Span<const std::string> base) {
   Variables variables = {
-      {contract::kLocalWorldSize, absl::StrCat(settings.slots)},
-      {contract::kRoleName, settings.role},
+      {contract::kLocalWorldSize, absl::StrCat(config.slots)},
+      {contract::kRoleName, config.role},
       {contract::kUseAgentStore, "True"},
-      {contract::kMaxRestarts, absl::StrCat(settings.max_restarts)},
-      {contract::kRunId, settings.job_id},
-      {contract::kSignalsToHandle, SignalNames(settings.signals_to_handle)},
-      {contract::kLauncherId, settings.launcher_id},
-      {contract::kWorkerLink, settings.worker_link},
-      {contract::kStopGrace, absl::StrCat(absl::ToDoubleSeconds(settings.stop_grace))},
+      {contract::kMaxRestarts, absl::StrCat(config.settings.max_restarts())},
+      {contract::kRunId, config.job_id},
+      {contract::kSignalsToHandle, SignalNames(config.signals_to_handle)},
+      {contract::kLauncherId, facts.launcher_ids},
+      {contract::kWorkerLink, facts.worker_link},
+      {contract::kStopGrace, absl::StrCat(absl::ToDoubleSeconds(config.shutdown_timeout))},
   };
-  if (settings.port_range) {
+  if (config.port_range) {
     variables.emplace_back(contract::kPortRange,
-                           absl::StrCat(settings.port_range->ToString(), " except ", settings.reserved_port));
+                           absl::StrCat(config.port_range->ToString(), " except ", config.endpoint.port));
   }
-  if (!settings.preloaded.empty()) variables.emplace_back(kPreload, WithLibraries(settings.preloaded, base));
+  if (!facts.preloaded.empty()) variables.emplace_back(kPreload, WithLibraries(facts.preloaded, base));
   return variables;
 }
 
-Variables CommonDefaults(const GroupSettings& settings) {
+Variables CommonDefaults(const LaunchConfig& config, const LauncherFacts& facts) {
   Variables defaults = {{contract::kNcclAsyncErrorHandling, contract::kNcclErrorsEndTheWorker}};
-  if (settings.slots > 1) defaults.emplace_back(contract::kOmpNumThreads, "1");
+  if (config.slots > 1) defaults.emplace_back(contract::kOmpNumThreads, "1");
   // Set even in a round of one node, because workers may outlive it.
-  if (!settings.gloo_interface.empty()) defaults.emplace_back(contract::kGlooInterface, settings.gloo_interface);
+  if (!facts.gloo_interface.empty()) defaults.emplace_back(contract::kGlooInterface, facts.gloo_interface);
   return defaults;
 }
 
 // Variables of one worker in one round.
-Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank, const GroupSettings& settings,
-                        const std::string& error_file) {
+Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank, const LaunchConfig& config,
+                        const LauncherFacts& facts, const std::string& error_file) {
   Variables variables = {
       {contract::kRank, absl::StrCat(assignment.base_rank() + local_rank)},
-      {contract::kLocalRank, absl::StrCat(settings.devices.empty() ? local_rank : 0)},
+      {contract::kLocalRank, absl::StrCat(config.devices.empty() ? local_rank : 0)},
       {contract::kWorldSize, absl::StrCat(assignment.world_size())},
       {contract::kGroupRank, absl::StrCat(assignment.group_rank())},
       {contract::kGroupWorldSize, absl::StrCat(assignment.group_world_size())},
@@ -96,9 +96,9 @@ Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank
       {contract::kErrorFile, error_file},
       {contract::kRound, absl::StrCat(assignment.round())},
   };
-  if (!settings.devices.empty()) variables.emplace_back(kCudaVisibleDevices, settings.devices[local_rank]);
-  if (settings.job_end) {
-    variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*settings.job_end)));
+  if (!config.devices.empty()) variables.emplace_back(kCudaVisibleDevices, config.devices[local_rank]);
+  if (facts.job_end) {
+    variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*facts.job_end)));
   }
   return variables;
 }
@@ -134,18 +134,18 @@ constexpr const char* kRankVariables[] = {
 }  // namespace
 
 std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignment, int local_rank,
-                                         const GroupSettings& settings, const std::string& error_file,
-                                         absl::Span<const std::string> base) {
-  assert(local_rank >= 0 && local_rank < settings.slots);
-  Variables set = RankVariables(assignment, local_rank, settings, error_file);
+                                         const LaunchConfig& config, const LauncherFacts& facts,
+                                         const std::string& error_file, absl::Span<const std::string> base) {
+  assert(local_rank >= 0 && local_rank < config.slots);
+  Variables set = RankVariables(assignment, local_rank, config, facts, error_file);
   const auto selects = [](const std::string& entry) {
     return NameOf(entry) == kHipVisibleDevices && entry.back() != '=';
   };
-  if (!settings.devices.empty() && std::any_of(base.begin(), base.end(), selects)) {
-    set.emplace_back(kHipVisibleDevices, settings.devices[local_rank]);
+  if (!config.devices.empty() && std::any_of(base.begin(), base.end(), selects)) {
+    set.emplace_back(kHipVisibleDevices, config.devices[local_rank]);
   }
-  for (auto& variable : CommonVariables(settings, base)) set.push_back(std::move(variable));
-  return Merge(base, set, CommonDefaults(settings));
+  for (auto& variable : CommonVariables(config, facts, base)) set.push_back(std::move(variable));
+  return Merge(base, set, CommonDefaults(config, facts));
 }
 
 worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment, int local_rank, int slots) {
@@ -166,8 +166,10 @@ worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment,
   return line;
 }
 
-std::vector<std::string> CommonEnvironment(const GroupSettings& settings, absl::Span<const std::string> base) {
-  std::vector<std::string> environment = Merge(base, CommonVariables(settings, base), CommonDefaults(settings));
+std::vector<std::string> CommonEnvironment(const LaunchConfig& config, const LauncherFacts& facts,
+                                           absl::Span<const std::string> base) {
+  std::vector<std::string> environment =
+      Merge(base, CommonVariables(config, facts, base), CommonDefaults(config, facts));
   const auto of_one_rank = [](const std::string& entry) {
     return std::find(std::begin(kRankVariables), std::end(kRankVariables), NameOf(entry)) != std::end(kRankVariables);
   };

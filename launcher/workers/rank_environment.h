@@ -8,25 +8,17 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "launcher/config/flag_value.h"
+#include "launcher/config/launch_config.h"
 #include "rendezvous/core/messages.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 
-// Settings that all workers of this launcher share in all rounds.
-struct GroupSettings {
-  std::string job_id;
-  std::string launcher_id;
-  std::string role = "default";
-  int slots = 1;  // workers on this node
-  int max_restarts = 0;
-  std::vector<std::string> devices;  // by local rank: its only visible device, with LOCAL_RANK=0; empty: as inherited
-  std::vector<int> signals_to_handle;
-  absl::Duration stop_grace = absl::Seconds(30);  // time between the stop signal and SIGKILL
-  std::optional<absl::Time> job_end;              // end of the job's time limit, if known
-  std::string gloo_interface;                     // default of GLOO_SOCKET_IFNAME; empty in a job of one node
-  std::optional<PortRange> port_range;            // ports on which workers may listen
-  int reserved_port = 0;                          // the server's port, which workers must not use
+// What a worker's environment has of its launcher besides the configuration.
+struct LauncherFacts {
+  std::string launcher_ids;            // ids of this launcher and of outer ones (LauncherIdForWorkers)
+  std::string gloo_interface;          // default of GLOO_SOCKET_IFNAME; empty in a job of one node
+  std::optional<absl::Time> job_end;   // end of the job's time limit, if known
   std::vector<std::string> preloaded;  // libraries to put first in LD_PRELOAD; no name contains a space or ':'
   std::string worker_link;             // address of the worker link; empty: none
 };
@@ -44,10 +36,10 @@ struct GroupSettings {
 //   - PET_ variables are removed: they are flags of this launcher, and a launcher started by the worker would read
 //     them.
 //   - All other variables are passed on, in order.
-// `error_file` may be empty. REQUIRES: 0 <= local_rank < settings.slots.
+// `error_file` may be empty. REQUIRES: 0 <= local_rank < config.slots.
 std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignment, int local_rank,
-                                         const GroupSettings& settings, const std::string& error_file,
-                                         absl::Span<const std::string> base);
+                                         const LaunchConfig& config, const LauncherFacts& facts,
+                                         const std::string& error_file, absl::Span<const std::string> base);
 
 // Returns the message that tells a suspended worker about its next round, in place of an environment. LOCAL_RANK and
 // all values that do not depend on the round stay unchanged.
@@ -55,7 +47,8 @@ worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment,
 
 // Returns the environment shared by all workers in all rounds, for a process from which workers are forked. Contains no
 // variable of a rank or round, not even inherited ones.
-std::vector<std::string> CommonEnvironment(const GroupSettings& settings, absl::Span<const std::string> base);
+std::vector<std::string> CommonEnvironment(const LaunchConfig& config, const LauncherFacts& facts,
+                                           absl::Span<const std::string> base);
 
 }  // namespace ddprun::launcher
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -15,7 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "launcher/fork_server/links_worker_runtime.h"
+#include "launcher/fork_server/fork_server.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/guard.h"
 #include "launcher/process/proc_files.h"
@@ -44,6 +46,11 @@ absl::StatusOr<std::string> FindLibrary(const char* name) {
         absl::StrCat(*file, " can't be preloaded, because its path has a space or a colon; install ddprun elsewhere"));
   }
   return file;
+}
+
+bool HasMacro(const WorkerCommand& command) {
+  return std::any_of(command.arguments.begin(), command.arguments.end(),
+                     [](const std::string& argument) { return absl::StrContains(argument, kLocalRankMacro); });
 }
 
 }  // namespace
@@ -82,7 +89,7 @@ absl::Status WorkerGroup::FindPreloaded() {
   if (config.command.python) {
     absl::StatusOr<std::string> library = FindLibrary(kCrashReport);
     if (library.ok()) {
-      preloaded_.push_back(*std::move(library));
+      settings_.facts.preloaded.push_back(*std::move(library));
     } else {
       Log(LogLevel::kInfo,
           absl::StrCat("crashes in native code will be reported without a stack: ", library.status().message()));
@@ -94,7 +101,7 @@ absl::Status WorkerGroup::FindPreloaded() {
     return absl::InvalidArgumentError(
         absl::StrCat("can't enforce --port-range: ", library.status().message(), "; or leave out --port-range"));
   }
-  preloaded_.push_back(*std::move(library));
+  settings_.facts.preloaded.push_back(*std::move(library));
   return absl::OkStatus();
 }
 
@@ -115,6 +122,7 @@ void WorkerGroup::OpenLink() {
   absl::StatusOr<std::unique_ptr<LinkServer>> link = LinkServer::Create(std::move(events), loop_);
   if (link.ok()) {
     link_ = *std::move(link);
+    settings_.facts.worker_link = link_->address();
   } else {
     Log(LogLevel::kWarning, absl::StrCat(link.status().message(), "; workers can't report their progress"));
   }
@@ -199,24 +207,6 @@ absl::StatusOr<std::string> WorkerGroup::Program() {
   return first_error;
 }
 
-GroupSettings WorkerGroup::CommonSettings() const {
-  const LaunchConfig& config = *settings_.config;
-  return GroupSettings{config.job_id,
-                       settings_.launcher_ids,
-                       config.role,
-                       config.slots,
-                       config.settings.max_restarts(),
-                       config.devices,
-                       config.signals_to_handle,
-                       config.shutdown_timeout,
-                       job_end_,
-                       settings_.gloo_interface,
-                       config.port_range,
-                       config.endpoint.port,
-                       preloaded_,
-                       link_ == nullptr ? "" : link_->address()};
-}
-
 std::vector<int> WorkerGroup::IgnoredSignals() const {
   std::vector<int> signals;
   // A batch system sends its warning to every process: a worker that does not handle it must survive.
@@ -238,7 +228,7 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
   const std::string rank = absl::StrCat(local_rank);
   for (std::string& word : launch.request.argv) absl::StrReplaceAll({{kLocalRankMacro, rank}}, &word);
   launch.request.environment =
-      RankEnvironment(assignment_, local_rank, CommonSettings(),
+      RankEnvironment(assignment_, local_rank, config, settings_.facts,
                       config.output.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
   if (config.command.standard_input >= 0) {
     // Opened anew, because the position in the file must not be shared.
@@ -278,6 +268,80 @@ absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
   // Ask only now that the process exists: if this thread is stopped afterwards, the guard can still kill the worker.
   events_.may_start() ? kept.gate.Open() : Kill({launch.local_rank});
   return absl::OkStatus();
+}
+
+// The fork server (--preload), which starts the workers instead of Spawn.
+
+void WorkerGroup::StartForkServer() {
+  const LaunchConfig& config = *settings_.config;
+  const absl::StatusOr<std::string> program = Program();
+  if (!program.ok()) return;  // reported when workers start
+  if (!config.forked_server && !config.command.python && !IsLinkedWithWorkerRuntime(*program)) {
+    return Log(LogLevel::kInfo, absl::StrCat("--preload has no effect: ", *program,
+                                             " is not a program that links ddprun's worker runtime"));
+  }
+  if (!OpenPidfd(getpid()).valid()) {
+    return Log(LogLevel::kWarning, absl::StrCat("--preload has no effect: pidfd_open: ", strerror(errno),
+                                                " (a seccomp filter of the container runtime refuses it?)"));
+  }
+  if (HasMacro(config.command)) {
+    return Log(LogLevel::kInfo,
+               absl::StrCat("--preload has no effect: the arguments of workers differ in ", kLocalRankMacro));
+  }
+  ForkServer::Settings server;
+  server.worker_argv = config.command.Argv(*program);
+  server.running = config.forked_server;
+  server.is_program = server.running || !config.command.python;
+  server.script = config.command.script_argument + 1;
+  server.is_module = config.command.script.empty();
+  server.modules = config.preload;
+  if (!server.running) server.environment = CommonEnvironment(config, settings_.facts, settings_.environment);
+  server.ignored_signals = IgnoredSignals();
+  ForkServer::Events events;
+  events.on_started = [this](ForkServer::Ticket ticket, Child child) { OnForked(ticket, std::move(child)); };
+  events.on_ended = [this](const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
+    OnForkServerEnded(why, not_started);
+  };
+  absl::StatusOr<std::unique_ptr<ForkServer>> started = ForkServer::Start(std::move(server), loop_, std::move(events));
+  if (!started.ok()) return OnForkServerEnded(started.status(), {});
+  fork_server_ = *std::move(started);
+}
+
+void WorkerGroup::OnForked(ForkServer::Ticket ticket, Child child) {
+  const auto found = starting_.find(ticket);
+  if (found == starting_.end()) {
+    kill(child.pid, SIGKILL);  // forgotten, waiting at its gate; ReapDeadOrphans reaps it
+    return;
+  }
+  Launch launch = std::move(found->second);
+  starting_.erase(found);
+  const int32_t rank = launch.local_rank;
+  if (absl::Status status = OnCreated(std::move(child), std::move(launch)); !status.ok()) {
+    ReportLater({WorkerEnd{rank, StartFailure(rank, status), std::nullopt}});
+  }
+  if (all_started()) events_.on_all_started();
+}
+
+void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
+  // Destroy the fork server from the loop, not from within its own callback.
+  loop_->Post([ended = std::shared_ptr<ForkServer>(std::move(fork_server_))] {});
+  if (why.ok()) {
+    Log(LogLevel::kInfo, "--preload: no installed module is imported at the beginning of the script");
+  } else {
+    Log(LogLevel::kWarning, absl::StrCat("--preload: ", why.message(), "; each worker ",
+                                         settings_.config->command.python ? "imports" : "loads", " for itself"));
+  }
+  std::vector<WorkerEnd> ends;
+  for (const ForkServer::Ticket ticket : not_started) {
+    const auto found = starting_.find(ticket);
+    if (found == starting_.end()) continue;
+    const int32_t rank = found->second.local_rank;
+    const absl::Status status = Spawn(std::move(found->second));
+    starting_.erase(found);
+    if (!status.ok()) ends.push_back({rank, StartFailure(rank, status), std::nullopt});
+  }
+  if (!ends.empty()) return events_.on_ended(ends);
+  if (!not_started.empty()) events_.on_all_started();
 }
 
 void WorkerGroup::SignalStarting(int signal, bool stops, const LocalRanks& ranks) {

@@ -23,7 +23,7 @@
 #include "launcher/process/child_watch.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/process/spawn_process.h"
-#include "launcher/workers/link_event.h"
+#include "launcher/workers/link_peer.h"
 #include "launcher/workers/link_server.h"
 #include "launcher/workers/rank_environment.h"
 #include "launcher/workers/worker_output.h"
@@ -39,10 +39,9 @@ class WorkerGroup {
   struct Settings {
     const LaunchConfig* config;  // outlives the group
     std::string launcher_id;
-    std::string launcher_ids;  // the workers' DDPRUN_LAUNCHER_ID: the ids of this launcher and of outer ones
     std::string host;
     std::vector<std::string> environment;  // the launcher's own
-    std::string gloo_interface;            // see GroupSettings
+    LauncherFacts facts;                   // the group adds the libraries, the link and the end of the job
   };
   // Reason for a failed start; `not_started` are the failed worker and those after it, which were not started either.
   struct StartError {
@@ -76,7 +75,7 @@ class WorkerGroup {
   void Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
   bool all_started() const { return opening_.empty() && starting_.empty(); }
   // Passed to workers started from now on.
-  void SetJobEnd(absl::Time end) { job_end_ = end; }
+  void SetJobEnd(absl::Time end) { settings_.facts.job_end = end; }
 
   // The last process started for each local rank; 0 if there was none.
   const std::vector<pid_t>& pids() const { return pids_; }
@@ -131,7 +130,6 @@ class WorkerGroup {
   };
 
   WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop, Events events);
-  GroupSettings CommonSettings() const;
   absl::Status FindPreloaded();
   void OpenLink();
   void StartForkServer();
@@ -158,14 +156,12 @@ class WorkerGroup {
   rendezvous::WorkerFailure NewFailure(int32_t local_rank) const;
   rendezvous::WorkerFailure StartFailure(int32_t local_rank, const absl::Status& status) const;
 
-  const Settings settings_;
-  std::vector<std::string> preloaded_;  // libraries preloaded into every worker
+  Settings settings_;
   WorkerOutput output_;
   EventLoop* const loop_;
   const Events events_;
   std::unique_ptr<ChildWatch> watch_;
   std::string program_;
-  std::optional<absl::Time> job_end_;
   rendezvous::Assignment assignment_;
   std::unordered_map<pid_t, Worker> workers_;  // running and not abandoned
   std::vector<pid_t> pids_;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/workers/link_event.h"
+#include "launcher/workers/link_peer.h"
 #include "launcher/workers/worker_set.h"
 #include "rendezvous/core/messages.h"
 #include "tests/simulation/timeline.h"

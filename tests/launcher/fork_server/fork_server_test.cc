@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/fork_server/links_worker_runtime.h"
 #include "launcher/process/orphan_sweeper.h"
 #include "tests/launcher/process/process_testing.h"
 #include "tests/testing/process.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "launcher/fork_server/environment_changes.h"
+#include "launcher/fork_server/fork_server.h"
 #include "tests/testing/text_proto.h"
 #include "worker_contract/environment.h"
 
@@ -25,25 +25,32 @@ std::map<std::string, std::string> Read(const std::vector<std::string>& environm
   return variables;
 }
 
-rendezvous::Assignment SomeAssignment() {
-  auto assignment = TextProto<rendezvous::Assignment>(
+class RankEnvironmentTest : public testing::Test {
+ protected:
+  RankEnvironmentTest() {
+    config_.settings.set_max_restarts(5);
+    config_.shutdown_timeout = absl::Seconds(30);
+    config_.signals_to_handle = {SIGTERM, SIGUSR1};
+  }
+
+  // Environment of the worker with this local rank, whose launcher has the environment `base`.
+  std::vector<std::string> Environment(int local_rank, const std::vector<std::string>& base = {},
+                                       const std::string& error_file = "") {
+    return RankEnvironment(assignment_, local_rank, config_, facts_, error_file, base);
+  }
+  std::map<std::string, std::string> Variables(int local_rank, const std::vector<std::string>& base = {}) {
+    return Read(Environment(local_rank, base));
+  }
+
+  rendezvous::Assignment assignment_ = TextProto<rendezvous::Assignment>(
       "round: 7 group_rank: 1 group_world_size: 3 base_rank: 4 world_size: 15 base_role_rank: 2 role_world_size: 6 "
       "master_addr: '10.0.0.1' master_port: 40123 restart_count: 2");
-  return assignment;
-}
+  LaunchConfig config_{.job_id = "job 7", .slots = 4, .role = "trainer"};
+  LauncherFacts facts_{.launcher_ids = "abc", .worker_link = "@link"};
+};
 
-GroupSettings SomeSettings() {
-  return GroupSettings{.job_id = "job 7",
-                       .launcher_id = "abc",
-                       .role = "trainer",
-                       .slots = 4,
-                       .max_restarts = 5,
-                       .signals_to_handle = {SIGTERM, SIGUSR1},
-                       .worker_link = "@link"};
-}
-
-TEST(RankEnvironment, EveryVariable_HasItsValue) {
-  const auto variables = Read(RankEnvironment(SomeAssignment(), 3, SomeSettings(), "/logs/3/error.json", {}));
+TEST_F(RankEnvironmentTest, EveryVariable_HasItsValue) {
+  const auto variables = Read(Environment(3, {}, "/logs/3/error.json"));
   const char kExpected[] =
       "RANK=7|LOCAL_RANK=3|WORLD_SIZE=15|LOCAL_WORLD_SIZE=4|GROUP_RANK=1|GROUP_WORLD_SIZE=3|ROLE_NAME=trainer|"
       "ROLE_RANK=5|ROLE_WORLD_SIZE=6|MASTER_ADDR=10.0.0.1|MASTER_PORT=40123|TORCHELASTIC_USE_AGENT_STORE=True|"
@@ -55,7 +62,7 @@ TEST(RankEnvironment, EveryVariable_HasItsValue) {
 }
 
 // Five nodes with 4, 1, 2, 3 and 5 workers of the roles ps, trainer, trainer, trainer, ps.
-TEST(RankEnvironment, NodesOfDifferentSizesAndRoles_FitTogether) {
+TEST_F(RankEnvironmentTest, NodesOfDifferentSizesAndRoles_RanksAreUnique) {
   const struct {
     const char* role;
     int slots, base_rank, base_role_rank, role_world_size;
@@ -68,14 +75,15 @@ TEST(RankEnvironment, NodesOfDifferentSizesAndRoles_FitTogether) {
   std::set<std::string> role_ranks;
   int32_t group_rank = 0;
   for (const auto& node : kNodes) {
-    auto assignment = TextProto<rendezvous::Assignment>("group_world_size: 5 world_size: 15");
-    assignment.set_group_rank(group_rank++);
-    assignment.set_base_rank(node.base_rank);
-    assignment.set_base_role_rank(node.base_role_rank);
-    assignment.set_role_world_size(node.role_world_size);
-    const GroupSettings settings{.role = node.role, .slots = node.slots};
+    assignment_ = TextProto<rendezvous::Assignment>("group_world_size: 5 world_size: 15");
+    assignment_.set_group_rank(group_rank++);
+    assignment_.set_base_rank(node.base_rank);
+    assignment_.set_base_role_rank(node.base_role_rank);
+    assignment_.set_role_world_size(node.role_world_size);
+    config_.slots = node.slots;
+    config_.role = node.role;
     for (int local_rank = 0; local_rank < node.slots; ++local_rank) {
-      auto variables = Read(RankEnvironment(assignment, local_rank, settings, "", {}));
+      auto variables = Variables(local_rank);
       EXPECT_EQ(variables["LOCAL_RANK"], absl::StrCat(local_rank));
       EXPECT_EQ(variables["LOCAL_WORLD_SIZE"], absl::StrCat(node.slots));
       EXPECT_EQ(variables["WORLD_SIZE"], "15");
@@ -89,18 +97,18 @@ TEST(RankEnvironment, NodesOfDifferentSizesAndRoles_FitTogether) {
   for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(role_ranks.count(absl::StrCat("trainer", rank)), 1) << rank;
 }
 
-TEST(RankEnvironment, InheritedVariables_PassThroughInOrder) {
+TEST_F(RankEnvironmentTest, InheritedVariables_KeepTheirOrder) {
   const std::vector<std::string> base = {"PATH=/bin",      "EMPTY=",  "EQUALS=a=b=c",
                                          "SLURM_PROCID=3", "PETER=x", "CUDA_VISIBLE_DEVICES=2,3"};
-  const std::vector<std::string> environment = RankEnvironment(SomeAssignment(), 0, SomeSettings(), "", base);
+  const std::vector<std::string> environment = Environment(0, base);
   ASSERT_GE(environment.size(), base.size());
   EXPECT_EQ(std::vector<std::string>(environment.begin(), environment.begin() + base.size()), base);
 }
 
-TEST(RankEnvironment, InheritedVariables_OursReplaceThem_DefaultsGiveWay) {
+TEST_F(RankEnvironmentTest, InheritedVariables_AreReplacedExceptDefaults) {
   const std::vector<std::string> base = {"RANK=99", "MASTER_ADDR=elsewhere", "TORCHELASTIC_ERROR_FILE=/outer",   "X=1",
                                          "X=2",     "OMP_NUM_THREADS=8",     "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
-  auto variables = Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "", base));
+  auto variables = Variables(0, base);
   EXPECT_EQ(variables["RANK"], "4");
   EXPECT_EQ(variables["MASTER_ADDR"], "10.0.0.1");
   EXPECT_EQ(variables["TORCHELASTIC_ERROR_FILE"], "") << "another launcher's worker must not write there";
@@ -109,62 +117,56 @@ TEST(RankEnvironment, InheritedVariables_OursReplaceThem_DefaultsGiveWay) {
   EXPECT_EQ(variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "3");
 }
 
-TEST(RankEnvironment, PetVariables_DoNotLeakIntoNestedLaunchers) {
-  const auto variables = Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "",
-                                              std::vector<std::string>{"PET_NNODES=2", "PET_=x", "PETS=cat"}));
+TEST_F(RankEnvironmentTest, PetVariables_AreRemoved) {
+  const auto variables = Variables(0, {"PET_NNODES=2", "PET_=x", "PETS=cat"});
   for (const char* name : {"PET_NNODES", "PET_"}) EXPECT_EQ(variables.count(name), 0);
   EXPECT_EQ(variables.count("PETS"), 1);
 }
 
-TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
-  GroupSettings settings = SomeSettings();
-  settings.slots = 1;
-  EXPECT_EQ(Read(RankEnvironment(SomeAssignment(), 0, settings, "", {})).count("OMP_NUM_THREADS"), 0);
+TEST_F(RankEnvironmentTest, OneWorker_OmpNumThreadsIsNotSet) {
+  config_.slots = 1;
+  EXPECT_EQ(Variables(0).count("OMP_NUM_THREADS"), 0);
 }
 
-TEST(RankEnvironment, EndOfTheJob_IsToldWhereItIsKnown) {
-  GroupSettings settings = SomeSettings();
-  settings.stop_grace = absl::Milliseconds(2500);
-  settings.job_end = absl::FromUnixSeconds(1234567890);
-  const auto variables = Read(RankEnvironment(SomeAssignment(), 0, settings, "", {"DDPRUN_JOB_END_TIME=1"}));
+TEST_F(RankEnvironmentTest, JobEnd_Known_IsPassedOn) {
+  config_.shutdown_timeout = absl::Milliseconds(2500);
+  facts_.job_end = absl::FromUnixSeconds(1234567890);
+  const auto variables = Variables(0, {"DDPRUN_JOB_END_TIME=1"});
   EXPECT_EQ(variables.at("DDPRUN_STOP_GRACE"), "2.5");
   EXPECT_EQ(variables.at("DDPRUN_JOB_END_TIME"), "1234567890");
 }
 
-TEST(RankEnvironment, GlooInterface_IsADefaultOfJobsOfSeveralNodes) {
-  GroupSettings settings = SomeSettings();
-  settings.gloo_interface = "eth1";
-  rendezvous::Assignment assignment = SomeAssignment();
-  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
+TEST_F(RankEnvironmentTest, GlooInterface_InheritedOne_IsKept) {
+  facts_.gloo_interface = "eth1";
+  EXPECT_EQ(Variables(0)["GLOO_SOCKET_IFNAME"], "eth1");
   const std::vector<std::string> chosen = {"GLOO_SOCKET_IFNAME=ib0"};
-  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", chosen))["GLOO_SOCKET_IFNAME"], "ib0");
-  assignment.set_group_world_size(1);  // currently
-  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
-  settings.gloo_interface = "";
-  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {})).count("GLOO_SOCKET_IFNAME"), 0);
+  EXPECT_EQ(Variables(0, chosen)["GLOO_SOCKET_IFNAME"], "ib0");
+  assignment_.set_group_world_size(1);  // currently
+  EXPECT_EQ(Variables(0)["GLOO_SOCKET_IFNAME"], "eth1");
+  facts_.gloo_interface = "";
+  EXPECT_EQ(Variables(0).count("GLOO_SOCKET_IFNAME"), 0);
 }
 
-TEST(RankEnvironment, PortRange_ItsGuardStandsInFrontOfOtherPreloadsOnce) {
-  GroupSettings settings = SomeSettings();
-  settings.port_range = PortRange{29400, 29499};
-  settings.reserved_port = 29400;
-  settings.preloaded = {"/lib/guard.so"};
-  auto variables = Read(RankEnvironment(SomeAssignment(), 0, settings, "", {}));
+TEST_F(RankEnvironmentTest, PortRange_GuardPrecedesOtherPreloadsOnce) {
+  config_.port_range = PortRange{29400, 29499};
+  config_.endpoint.port = 29400;
+  facts_.preloaded = {"/lib/guard.so"};
+  auto variables = Variables(0);
   EXPECT_EQ(variables["DDPRUN_PORT_RANGE"], "29400-29499 except 29400");
   EXPECT_EQ(variables["LD_PRELOAD"], "/lib/guard.so");
   const std::vector<std::string> base = {"LD_PRELOAD=/a.so /lib/guard.so:/b.so"};
-  variables = Read(RankEnvironment(SomeAssignment(), 0, settings, "", base));
+  variables = Variables(0, base);
   EXPECT_EQ(variables["LD_PRELOAD"], "/lib/guard.so:/a.so:/b.so");
-  variables = Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "", base));
+  config_.port_range.reset();
+  facts_.preloaded.clear();
+  variables = Variables(0, base);
   EXPECT_EQ(variables["LD_PRELOAD"], "/a.so /lib/guard.so:/b.so") << "without a range it is not ours";
 }
 
-TEST(RankEnvironment, Preloads_SanitizersStayInFront) {
-  GroupSettings settings = SomeSettings();
-  settings.preloaded = {"/lib/crash.so"};
+TEST_F(RankEnvironmentTest, Preloads_SanitizersStayFirst) {
+  facts_.preloaded = {"/lib/crash.so"};
   const auto value = [&](const std::string& before) {
-    return Read(RankEnvironment(SomeAssignment(), 0, settings, "",
-                                std::vector<std::string>{absl::StrCat("LD_PRELOAD=", before)}))["LD_PRELOAD"];
+    return Variables(0, {absl::StrCat("LD_PRELOAD=", before)})["LD_PRELOAD"];
   };
   EXPECT_EQ(value("libasan.so.8"), "libasan.so.8:/lib/crash.so");
   EXPECT_EQ(value("/a.so:/usr/lib/libtsan.so.2 /libclang_rt.asan-x86_64.so"),
@@ -172,26 +174,24 @@ TEST(RankEnvironment, Preloads_SanitizersStayInFront) {
   EXPECT_EQ(value("/libasan.so.8/b.so:libasanity.so"), "/lib/crash.so:/libasan.so.8/b.so:libasanity.so");
 }
 
-TEST(RankEnvironment, Devices_EachWorkerSeesItsOwnAsTheFirst) {
-  GroupSettings settings = SomeSettings();
-  settings.devices = {"4", "5", "GPU-6", "7"};
-  const auto variables =
-      Read(RankEnvironment(SomeAssignment(), 2, settings, "", std::vector<std::string>{"CUDA_VISIBLE_DEVICES=4,5"}));
+TEST_F(RankEnvironmentTest, Devices_EachWorkerSeesItsOwnOnly) {
+  config_.devices = {"4", "5", "GPU-6", "7"};
+  const auto variables = Variables(2, {"CUDA_VISIBLE_DEVICES=4,5"});
   EXPECT_EQ(variables.at("LOCAL_RANK"), "0");
   EXPECT_EQ(variables.at("RANK"), "6");
   EXPECT_EQ(variables.at("CUDA_VISIBLE_DEVICES"), "GPU-6");
   EXPECT_EQ(variables.count("HIP_VISIBLE_DEVICES"), 0);
   for (const auto& [inherited, expected] :
        {std::pair("HIP_VISIBLE_DEVICES=4,5", "GPU-6"), {"HIP_VISIBLE_DEVICES=", ""}}) {
-    const auto rocm = Read(RankEnvironment(SomeAssignment(), 2, settings, "", std::vector<std::string>{inherited}));
+    const auto rocm = Variables(2, {inherited});
     EXPECT_EQ(rocm.at("CUDA_VISIBLE_DEVICES"), "GPU-6");
     EXPECT_EQ(rocm.at("HIP_VISIBLE_DEVICES"), expected);
   }
 }
 
-TEST(CommonEnvironment, HasWhatAllWorkersHaveAndNothingOfARank) {
+TEST_F(RankEnvironmentTest, CommonEnvironment_HasNoVariableOfARank) {
   const std::vector<std::string> base = {"PATH=/bin", "PET_NNODES=2", "RANK=3", "MASTER_ADDR=outer", "ROLE_NAME=outer"};
-  const auto common = Read(CommonEnvironment(SomeSettings(), base));
+  const auto common = Read(CommonEnvironment(config_, facts_, base));
   const char kExpected[] =
       "PATH=/bin|LOCAL_WORLD_SIZE=4|ROLE_NAME=trainer|TORCHELASTIC_USE_AGENT_STORE=True|TORCHELASTIC_MAX_RESTARTS=5|"
       "TORCHELASTIC_RUN_ID=job 7|TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR1|DDPRUN_LAUNCHER_ID=abc|"
@@ -202,11 +202,10 @@ TEST(CommonEnvironment, HasWhatAllWorkersHaveAndNothingOfARank) {
   }
 }
 
-TEST(EnvironmentChanges, AppliedToOne_MakeTheOther) {
+TEST_F(RankEnvironmentTest, EnvironmentChanges_Applied_GiveTheWantedEnvironment) {
   const std::vector<std::string> base = {"PATH=/bin", "RANK=3", "EMPTY=", "WITH=a=b"};
-  const std::vector<std::string> common = CommonEnvironment(SomeSettings(), base);
-  const std::vector<std::string> wanted =
-      RankEnvironment(SomeAssignment(), 1, SomeSettings(), "/logs/1/error.json", base);
+  const std::vector<std::string> common = CommonEnvironment(config_, facts_, base);
+  const std::vector<std::string> wanted = Environment(1, base, "/logs/1/error.json");
   auto made = Read(common);
   for (const std::string& change : EnvironmentChanges(common, wanted)) {
     const size_t equals = change.find('=');
@@ -222,13 +221,11 @@ TEST(EnvironmentChanges, AppliedToOne_MakeTheOther) {
 }
 
 // A survivor that sets these variables has the environment of a new process.
-TEST(ReformLine, SaysWhatANewProcessIsTold) {
-  rendezvous::Assignment assignment = SomeAssignment();
-  assignment.set_state_source(3);
-  assignment.set_state_step(120);
-  const GroupSettings settings = SomeSettings();
-  const worker_contract::LinkReForm line = ReformLine(assignment, 2, settings.slots);
-  const auto variables = Read(RankEnvironment(assignment, 2, settings, "", {}));
+TEST_F(RankEnvironmentTest, ReformLine_HasTheValuesOfANewProcess) {
+  assignment_.set_state_source(3);
+  assignment_.set_state_step(120);
+  const worker_contract::LinkReForm line = ReformLine(assignment_, 2, config_.slots);
+  const auto variables = Variables(2);
   const std::map<std::string, std::string> told = {
       {"RANK", absl::StrCat(line.rank)},
       {"WORLD_SIZE", absl::StrCat(line.world_size)},
