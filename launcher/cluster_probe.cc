@@ -7,7 +7,6 @@
 
 #include "base/process.h"
 #include "launcher/cluster/detect.h"
-#include "launcher/cluster/slurm_conf.h"
 #include "launcher/cluster/slurm_text.h"
 #include "launcher/process/proc_files.h"
 

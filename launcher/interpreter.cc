@@ -15,8 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/stream_writer.h"
-#include "launcher/io/errno_status.h"
-#include "launcher/io/unique_fd.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/python_environment.h"
 #include "launcher/process/resolve_program.h"

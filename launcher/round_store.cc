@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/secret.h"
 #include "launcher/config/flag_value.h"
-#include "launcher/config/store_ports.h"
 #include "launcher/io/net.h"
 #include "launcher/report/wait_text.h"
 

@@ -14,7 +14,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/text.h"
-#include "launcher/cluster/derived_port.h"
 #include "launcher/cluster/host_list.h"
 #include "launcher/cluster/variables.h"
 #include "launcher/config/cluster_environment.h"

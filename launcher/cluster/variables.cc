@@ -7,7 +7,6 @@
 #include "absl/strings/str_split.h"
 #include "base/endpoint.h"
 #include "base/text.h"
-#include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/visible_devices.h"
 

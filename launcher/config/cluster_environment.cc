@@ -10,7 +10,6 @@
 #include "base/endpoint.h"
 #include "base/socket_address.h"
 #include "base/text.h"
-#include "launcher/config/node_count.h"
 #include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {

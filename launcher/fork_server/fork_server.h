@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "launcher/config/forked_server.h"
+#include "launcher/config/launch_config.h"
 #include "launcher/config/worker_command.h"
 #include "launcher/io/event_loop.h"
 #include "launcher/io/file_descriptor.h"

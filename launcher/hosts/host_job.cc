@@ -22,7 +22,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "base/stream_writer.h"
-#include "launcher/io/errno_status.h"
 #include "launcher/io/event_loop.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/io/segmented_log.h"

@@ -24,10 +24,7 @@
 #include "base/steady_time.h"
 #include "base/stream_writer.h"
 #include "base/text.h"
-#include "launcher/io/errno_status.h"
-#include "launcher/io/line_prefixer.h"
-#include "base/steady_time.h"
-#include "launcher/config/line_prefix.h"
+#include "launcher/config/output_settings.h"
 #include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {

@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/process.h"
 #include "base/socket_address.h"
-#include "launcher/io/unique_fd.h"
 #include "launcher/io/file_descriptor.h"
 
 namespace ddprun::launcher {

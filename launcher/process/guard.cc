@@ -28,8 +28,6 @@
 #include "absl/strings/str_split.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "launcher/io/errno_status.h"
-#include "base/limits.h"
 #include "launcher/io/error_file.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/limits.h"
-#include "launcher/io/unique_fd.h"
 #include "launcher/io/file_descriptor.h"
 #include "worker_contract/exit_codes.h"
 

@@ -10,7 +10,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/process.h"
-#include "launcher/io/errno_status.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 

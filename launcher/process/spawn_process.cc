@@ -22,8 +22,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
-#include "launcher/io/errno_status.h"
-#include "launcher/process/cpu_topology.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/hardware.h"
 #include "launcher/process/resolve_program.h"

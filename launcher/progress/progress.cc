@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/text.h"
-#include "launcher/report/duration_text.h"
+#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 namespace {

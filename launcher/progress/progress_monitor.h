@@ -18,13 +18,8 @@
 #include "launcher/io/event_loop.h"
 #include "launcher/process/stack_probe.h"
 #include "launcher/progress/display.h"
-#include "launcher/progress/hang_monitor.h"
 #include "launcher/progress/progress.h"
-#include "launcher/progress/progress_board.h"
-#include "launcher/progress/progress_display.h"
-#include "launcher/progress/progress_reports.h"
 #include "launcher/progress/progress_watch.h"
-#include "launcher/progress/terminal_line.h"
 #include "launcher/workers/link_peer.h"
 #include "rendezvous/core/messages.h"
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/text.h"
-#include "launcher/report/duration_text.h"
+#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -12,8 +12,6 @@
 #include "base/log.h"
 #include "base/socket_address.h"
 #include "base/text.h"
-#include "launcher/io/errno_status.h"
-#include "base/socket_address.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 #include "worker_contract/worker_link.h"

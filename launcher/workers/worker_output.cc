@@ -14,9 +14,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/text.h"
-#include "launcher/config/line_prefix.h"
 #include "launcher/config/output_settings.h"
-#include "launcher/io/temporary_folder.h"
 #include "launcher/io/error_file.h"
 
 namespace ddprun::launcher {

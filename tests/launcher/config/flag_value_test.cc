@@ -9,8 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "base/process.h"
-#include "launcher/config/node_count.h"
-#include "launcher/config/signal_list.h"
 
 namespace ddprun::launcher {
 namespace {
