@@ -27,7 +27,7 @@ import urllib.request
 
 from programs import build, die, flags, need, print_table, raise_file_limit, server
 
-PORT_BYTES = 8  # as text, padded with spaces
+PORT_BYTES = 8  # width of a port as text, padded with spaces
 # Servers of --watched with their flags; the others are compared with the first one.
 WATCHED = {
     "plain": [],

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Finds worn phrases in comments and docs: prints file:line of each, and fails if there are any.
+"""Finds comments that are hard to read: prints file:line of each, and fails if there are any.
 
     scripts/words.py [FILE...]     # all files, or these; scripts/check runs it
 
-A comment is a sentence with a subject and a verb. A fragment that continues the declared name ("Whether it has ended")
-and the phrases in PHRASES are signs of a sentence to write anew; CONTRIBUTING.md has examples of better ones.
+- A declaration's comment begins with its subject or its verb ("True if the operation ended."), not with a word of FIRST,
+  which only continues the declared name ("Of the node that left"). The same goes for comments behind code.
+  Comments between the statements of a function are free to begin as they like.
+- No comment and no page of docs uses one of PHRASES.
 """
 
 import io
@@ -15,73 +17,57 @@ import sys
 import tokenize
 
 ROOT = pathlib.Path(__file__).absolute().parent.parent
-OPENERS = ["Of a", "Of an", "That are", "That is", "In which", "By which", "Whether", "What", "Whoever", "Nobody",
-           "Somebody", "The same", "Those"]
-PHRASES = ["whoever", "nobody", "somebody", "by himself", "of before", "goes by", "goes on", "so long", "is told",
-           "are told", "hears that", "in vain", "of no use", "can't be had"]
-MARKS = re.compile("|".join(
-    [rf"(?P<o{i}>(?:^|(?<=[.!?] )|(?<=\n)){words}\b)" for i, words in enumerate(OPENERS)]
-    + [rf"(?P<p{i}>(?i:\b{words}\b){'(?! as)' if words == 'so long' else ''})" for i, words in enumerate(PHRASES)]))
+FIRST = re.compile(r"(?i:of|that|as|with|by|who|what|whether|those|other|another|whoever|nobody|somebody)\b(?!-)")
+PHRASES = re.compile(r"(?i)\b(whoever|nobody|somebody|by himself|of before|goes by|goes on|so long(?! as)|(is|are) told|"
+                     r"hears that|in vain|of no use|can't be had)\b".replace(" ", r"\s+"))
 C_TOKENS = re.compile(r'R"(\w*)\((?s:.*?)\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*(?s:.*?)\*/')
 
 
 def c_comments(text):
     for token in C_TOKENS.finditer(text):
-        if token[0].startswith("/"):
-            first = text.count("\n", 0, token.start()) + 1
-            for number, line in enumerate(token[0].split("\n"), first):
-                yield number, line.strip("/* ")
+        if token[0].startswith("/") and not token[0].endswith("=*/"):
+            yield token.start(), token[0]
 
 
 def python_comments(text):
+    offsets = [0, *(match.end() for match in re.finditer("\n", text))]
     before = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string.lstrip("#! ")
-        elif token.type == tokenize.STRING and before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
-            for number, line in enumerate(token.string.split("\n"), token.start[0]):
-                yield number, line.strip('" ')
+        docstring = token.type == tokenize.STRING and before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        if docstring or token.type == tokenize.COMMENT:
+            yield offsets[token.start[0] - 1] + token.start[1], token.string
         if token.type not in (tokenize.COMMENT, tokenize.NL):
             before = token.type
 
 
-def shell_comments(text):
-    for number, line in enumerate(text.split("\n"), 1):
-        if comment := re.search(r"(?:^|\s)#+\s+(.*)", line):
-            yield number, comment[1]
-
-
-def prose(text):  # of Markdown, without code and headings
-    fenced = False
-    for number, line in enumerate(text.split("\n"), 1):
-        fenced ^= line.lstrip().startswith("```")
-        if not fenced and not line.startswith(("    ", "#", "```")):
-            yield number, re.sub(r"`[^`]*`", "CODE", line)
-
-
 def comments(path, text):
+    """Yields the offset and the text of each comment; of Markdown, each line of prose."""
     if path.suffix in (".h", ".hpp", ".cc", ".c", ".proto"):
         return c_comments(text)
     if path.suffix in (".py", ".bzl") or path.name in ("BUILD", "WORKSPACE") or text.startswith("#!/usr/bin/env py"):
         return python_comments(text)
     if path.suffix == ".sh" or text.startswith("#!/usr/bin/env bash"):
-        return shell_comments(text)
-    return prose(text) if path.suffix == ".md" else ()
+        return ((match.start(1), match[1]) for match in re.finditer(r"(?m)(?:^|[ \t])(#+[ \t].*)$", text))
+    if path.suffix == ".md":
+        text = re.sub(r"(?ms)^ *```.*?^ *```|`[^`\n]*`", lambda code: re.sub("[^\n]", "-", code[0]), text)
+        return ((match.start(), match[0]) for match in re.finditer(r"(?m)^(?!    |#).*$", text))
+    return ()
 
 
 def find_marks(path, text):
-    """Yields (line, mark). Comments on consecutive lines are one text; an empty one or a list's dash begins another."""
-    joined, starts, last = "", [], -1
-    for number, line in comments(path, text):
-        begins = number != last + 1 or not line.strip() or line.lstrip().startswith(("- ", "* ", "| "))
-        joined += "\n" if begins else " "
-        line = line.strip("-*| ")
-        starts.append((len(joined), number))
-        joined, last = joined + line, number
-    for mark in MARKS.finditer(joined):
-        kind, index = mark.lastgroup[0], int(mark.lastgroup[1:])
-        number = [line for offset, line in starts if offset <= mark.start()][-1]
-        yield number, OPENERS[index] + " ..." if kind == "o" else PHRASES[index]
+    """Yields (line, mark)."""
+    prose, last = re.sub(r"[^\n]", " ", text), (-1, -1)  # the comments alone; line and column of the last one
+    for offset, comment in comments(path, text):
+        comment = re.sub(r"(?m)^[ /*#!\"|>-]+", lambda match: " " * len(match[0]), comment)
+        prose = prose[:offset] + comment + prose[offset + len(comment):]
+        number, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset) - 1
+        alone = not text[offset - column:offset].strip()
+        continues, last = alone and last == (number - 1, column), (number + comment.count("\n"), column)
+        declares = not alone or column == 0 or path.suffix in (".h", ".hpp", ".proto") or text.startswith('"""', offset)
+        if path.suffix != ".md" and declares and not continues and (first := FIRST.match(comment.strip())):
+            yield number, f"begins with {first[0]!r}"
+    for phrase in PHRASES.finditer(prose):
+        yield prose.count("\n", 0, phrase.start()) + 1, " ".join(phrase[0].split())
 
 
 def main():

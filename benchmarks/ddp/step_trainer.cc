@@ -36,7 +36,7 @@ constexpr int64_t kTokens = 200'000;
 constexpr int64_t kStride = 7919;
 constexpr int64_t kClasses = 16;
 constexpr int64_t kFeatures = 64;
-constexpr int64_t kWidth = 128;  // of the MLP
+constexpr int64_t kWidth = 128;  // width of the MLP
 
 struct Flags {
   std::string model = "gpt";

@@ -38,7 +38,7 @@ class Fleet {
     Kind finished;  // the stream has ended after a Finish
     Kind lost;
     int64_t beats = 0;
-    std::string trouble;  // of the first launcher lost
+    std::string trouble;  // the error of the first launcher lost
   };
 
   explicit Fleet(const Endpoint& server);

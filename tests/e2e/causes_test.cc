@@ -28,7 +28,7 @@ struct Cause {
   const char* name;
   Language language;
   const char* script;
-  int code;                           // of the launchers
+  int code;                           // exit code of the launchers
   std::vector<const char*> expected;  // parts of the summary
   std::vector<const char*> flags = {};
 };

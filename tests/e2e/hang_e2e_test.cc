@@ -108,7 +108,7 @@ train(10, lambda step: None)
 if rank == 1: threading.Thread(target=threading.Event().wait).start()
 )");
   const std::string err = launcher.Err();
-  EXPECT_EQ(Count(err, "rank 1 (pid "), 3) << err;  // with its stack
+  EXPECT_EQ(Count(err, "rank 1 (pid "), 3) << err;  // also with its stack
   EXPECT_EQ(Count(err, "; it counts as finished, and is killed after 2.0s if it is idle"), 1) << err;
   EXPECT_EQ(Count(err, " in _shutdown"), 1) << err;
   EXPECT_EQ(Count(err, ": killed; it counts as finished"), 1) << err;

@@ -370,7 +370,7 @@ TEST_F(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
   EXPECT_THAT(err, HasSubstr("--max-restarts"));
 }
 
-// Another program listens at the endpoint, and never answers or does not speak gRPC.
+// The program at the endpoint is another one, which never answers or does not speak gRPC.
 TEST_F(NodesTest, PortTakenByAnotherProgram_SaysSo) {
   for (const bool answers : {false, true}) {
     const int port = FreePort();

@@ -105,7 +105,7 @@ class Job {
     const std::string lines = ReadFile(out_);
     SCOPED_TRACE(lines);
     std::set<std::pair<int, int>> started;  // round, rank
-    std::map<int, int> attempts;            // by round
+    std::map<int, int> attempts;            // key: round
     std::set<int> failed;                   // rounds
     std::istringstream stream(lines);
     std::string what;

@@ -162,7 +162,7 @@ class Run:
         return self._first_step(1, float(killed.read_text())) if killed.exists() else None
 
     def _first_step(self, attempt, began):
-        prepared = self.folder / "began"  # by the program, which made something before
+        prepared = self.folder / "began"  # written by a program that prepares something before it trains
         if attempt == 0 and prepared.exists():
             began = prepared.stat().st_mtime
         times = [float(path.read_text()) for path in self.folder.glob(f"first_step.{attempt}.*")]

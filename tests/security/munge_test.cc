@@ -231,7 +231,7 @@ TEST_F(MungeTest, MungedHangs_RunningJobGoesOn_NewLaunchersWait) {
   late.SendJoin();
   late.AwaitRound();
   munged().Signal(SIGSTOP);
-  server.Restart();  // with a launcher that asks munged for a new credential
+  server.Restart();  // meanwhile a launcher asks munged for a new credential
   munged().Signal(SIGKILL);
 }
 

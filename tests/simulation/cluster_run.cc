@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
     cluster.Run();
     const Cluster::Totals t = cluster.totals();
     rusage usage;
-    getrusage(RUSAGE_SELF, &usage);  // of all seeds so far
+    getrusage(RUSAGE_SELF, &usage);  // sum over all seeds so far
     std::printf(
         "seed %llu: %d nodes, %d jobs (%d succeeded, %d failed), %d launchers, %d rounds, %d faults, %d fenced, "
         "%llu events in %.0f simulated s; %ld CPU s, %ld MiB so far\n",

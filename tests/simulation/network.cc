@@ -8,7 +8,7 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr absl::Duration kMostDelay = absl::Milliseconds(20);  // of a packet, one way
+constexpr absl::Duration kMostDelay = absl::Milliseconds(20);  // delay of a packet, one way
 constexpr absl::Duration kMostRetransmit = absl::Milliseconds(1500);
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Connection {
   uint64_t id = 0;
   int client_host = 0;
   int server_host = 0;
-  std::function<void(Packet)> receivers[2];  // by direction
+  std::function<void(Packet)> receivers[2];  // index: direction
   struct Lane {
     std::deque<Packet> packets;  // in flight, oldest first
     SteadyTime last;             // arrival time of the newest

@@ -19,8 +19,8 @@ using rendezvous::Disconnected;
 using rendezvous::Reconnector;
 using rendezvous::StreamProgress;
 
-constexpr absl::Duration kMostLateness = absl::Milliseconds(20);  // of a timer on a busy host
-constexpr absl::Duration kLinger = absl::Seconds(2);              // as in launcher/agent.cc
+constexpr absl::Duration kMostLateness = absl::Milliseconds(20);  // lateness of a timer on a busy host
+constexpr absl::Duration kLinger = absl::Seconds(2);              // equals the one of launcher/agent.cc
 
 }  // namespace
 

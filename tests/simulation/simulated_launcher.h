@@ -112,7 +112,7 @@ class Launcher {
   Network* const network_;
   Machine machine_;
   std::unique_ptr<rendezvous::Reconnector> client_;
-  uint64_t generation_ = 0;        // of client_ or the in-process connection; events of older ones are dropped
+  uint64_t generation_ = 0;        // number of client_ or the in-process connection; drops events of older ones
   std::set<uint64_t> connecting_;  // streams of client_ that are not open yet
   std::map<uint64_t, std::shared_ptr<Connection>> streams_;  // open streams of client_
   std::shared_ptr<Server> hosted_;

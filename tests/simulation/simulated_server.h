@@ -91,15 +91,15 @@ class Server : public std::enable_shared_from_this<Server> {
   const bool by_launcher_;
   rendezvous::SavedState* const records_;
   int* const rounds_told_;
-  std::map<std::string, uint64_t> last_round_;     // by job id
-  std::map<std::string, SteadyTime> finished_at_;  // by job id
+  std::map<std::string, uint64_t> last_round_;     // key: job id
+  std::map<std::string, SteadyTime> finished_at_;  // key: job id
   rendezvous::Registry registry_;
   bool frozen_ = false;
   bool dead_ = false;
   std::vector<std::function<void()>> backlog_;
-  std::map<uint64_t, Stream> streams_;  // by connection id
+  std::map<uint64_t, Stream> streams_;  // key: connection id
   std::map<Key, std::shared_ptr<Connection>> joined_;
-  std::map<std::string, Said> said_;  // by node id
+  std::map<std::string, Said> said_;  // key: node id
   bool ends_before_record_ = false;
   std::string violation_;
 };

@@ -48,7 +48,7 @@ class Simulation {
   void Wall(int node);                                   // its host, both ways, by a firewall that refuses
   void Heal(int node);
   void Kill(int node);    // SIGKILL to the launcher
-  void Start(int node);   // another launcher, if the node's last one has ended
+  void Start(int node);   // a new launcher, if the node's last one has ended
   void Stop(int node);    // SIGTERM to the launcher
   void Freeze(int node);  // SIGSTOP
   void Thaw(int node);    // SIGCONT

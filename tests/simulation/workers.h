@@ -95,7 +95,7 @@ class Workers {
   const Settings settings_;
   Timeline* const timeline_;
   const Events events_;
-  std::vector<Worker> workers_;  // by local rank
+  std::vector<Worker> workers_;  // index: local rank
   int starts_ = 0;
   int reforms_ = 0;
   std::shared_ptr<bool> life_ = std::make_shared<bool>(true);

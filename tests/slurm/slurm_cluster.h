@@ -11,7 +11,7 @@
 namespace ddprun::testing {
 
 struct ClusterShape {
-  std::vector<int> cpus = {4, 4};                     // of node1, node2 ...; its size is the number of nodes
+  std::vector<int> cpus = {4, 4};                     // CPUs of node1, node2 ...; the size is the number of nodes
   std::vector<int> gpus = {};                         // simulated ones of node1, node2 ...; empty: none
   absl::Duration kill_wait = absl::Seconds(5);        // KillWait, from SIGTERM to SIGKILL
   absl::Duration slurmd_timeout = absl::Seconds(10);  // SlurmdTimeout, after which a silent node is down
@@ -60,7 +60,7 @@ class SlurmTest : public ::testing::Test {
 
   // Runs a command on the head in Folder(). PATH includes ddprun and trainer.
   static Ended Run(const std::string& command);
-  // As Run and Submit, for commands and jobs that must succeed; return their output.
+  // Run and Submit for commands and jobs that must succeed; return their output.
   static std::string RunWell(const std::string& command) {
     const Ended ended = Run(command);
     EXPECT_EQ(ended.code, 0) << ended.err;

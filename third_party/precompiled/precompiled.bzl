@@ -97,7 +97,7 @@ def _with_precompiled(rule, deps = [], copts = [], optimized = True, **kwargs):
             header = "libtorch_test"
             copts = copts + LITTLE_OPTIMIZED
     elif copts:
-        pass  # other options than the header's
+        pass  # the options differ from the header's
     elif not optimized:
         header = "test"
         copts = NOT_OPTIMIZED

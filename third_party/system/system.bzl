@@ -64,7 +64,7 @@ def _pkg_config(ctx, arguments):
     return done.stdout.strip() if done.return_code == 0 else None
 
 def _version(ctx, package):
-    """That of the distribution's package, where dpkg knows it, else what pkg-config says. None if there is none."""
+    """Version of the distribution's package where dpkg knows it, else what pkg-config says; or None."""
     version = _pkg_config(ctx, ["--modversion", package])
     if version == None or not ctx.which("dpkg-query"):
         return version

@@ -100,7 +100,7 @@ class Launcher:
         self.environment = {**environment, "DDPRUN_ENDS_WITH_PROCESS": f"{os.getpid()} {folder}".rstrip()}
         self.pumped = pumped
         self.work = work
-        self.signals: set[int] = set()  # that this process has received meanwhile
+        self.signals: set[int] = set()  # signals that this process has received meanwhile
         self._child = 0
         self._streams: dict[int, Any] = {}  # the pipes from which its output is copied, each with stream and decoder
         self._ending = False

@@ -120,7 +120,7 @@ def _script_frame() -> Optional[types.FrameType]:
 def _has_returned(frame: Optional[types.FrameType]) -> bool:
     """True if the script ended without an exception, including SystemExit: a frame stores its last instruction."""
     if frame is None or frame.f_globals is not vars(sys.modules["__main__"]):
-        return False  # another script ran this one
+        return False  # run by another script
     return opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN_")
 
 
@@ -148,7 +148,7 @@ class _Link:
         self.unsent = b""  # rest of a partly sent line
         self.newest: Optional[dict[str, Any]] = None  # progress that could not be sent yet; replaced by a newer one
         self.received = b""
-        self.stop_at: Optional[float] = None  # by time.monotonic()
+        self.stop_at: Optional[float] = None  # time.monotonic()
         self.reported: Optional[dict[str, Any]] = None  # last progress; None once the exit was reported
         self.script: Optional[types.FrameType] = None
         self.allowance = _REPORTS_PER_SECOND

@@ -52,7 +52,7 @@ def launcher_arguments():
         if words is None:
             with open("/proc/self/cmdline", "rb") as file:
                 words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
-        word = words[len(words) - len(argv)]  # of "-m NAME" or "-mNAME"
+        word = words[len(words) - len(argv)]  # the first word of "-m NAME" or "-mNAME"
         module = word.partition("m")[2] if word.startswith("-") else word
         if module == "torch.distributed.run":
             return argv[1:]
