@@ -42,7 +42,11 @@ std::string Unwrapped(absl::string_view text) {
 constexpr auto kShell = Language::kShell, kPython = Language::kPython, kProgram = Language::kProgram;
 
 const Cause kCauses[] = {
-    {"Exception", kPython, "raise ValueError('the data are bad')", 1, {"message : ValueError: the data are bad"}},
+    {"Exception",
+     kPython,
+     "raise ValueError('the data are bad')",
+     1,
+     {"message : ValueError: the data are bad traceback : Traceback (most recent call last):", "line 3, in"}},
     {"ExceptionInAThread",
      kPython,
      "import sys, threading\ndef f(): raise ValueError('in a thread')\nt = threading.Thread(target=f)\nt.start()\n"
@@ -186,7 +190,7 @@ class CausesTest : public ::testing::TestWithParam<Cause> {
   const TempDir dir_;
 };
 
-TEST_P(CausesTest, EveryNodesSummary_NamesRankHostAndCause) {
+TEST_P(CausesTest, Summary_EveryNode_NamesRankHostAndCause) {
   const Cause& cause = GetParam();
   const bool in_namespace = absl::StrContains(cause.script, "'mount'");
   if (in_namespace && Process({"/usr/bin/unshare", "-m", "true"}).Wait() != 0) GTEST_SKIP() << "no namespaces";
@@ -234,7 +238,7 @@ class TwoNodesTest : public ::testing::Test {
 };
 
 // Rank 1 closes its connections some time before its process ends.
-TEST_F(TwoNodesTest, PeerThatFailsFirst_IsAConsequence) {
+TEST_F(TwoNodesTest, Summary_PeerFailsFirst_IsConsequence) {
   constexpr char kScript[] = R"(
 import os, select, socket
 os.chdir(os.environ["FOLDER"])
@@ -265,7 +269,7 @@ with socket.socket(socket.AF_UNIX) as listener:
   EXPECT_THAT(b.Err(), Not(HasSubstr("Other Failures")));
 }
 
-TEST_F(TwoNodesTest, KilledFromOutside_TheSignalIsNamed) {
+TEST_F(TwoNodesTest, Summary_WorkerKilledFromOutside_NamesSignal) {
   constexpr char kScript[] = "import os, signal\nprint('pid', os.getpid(), '.')\nsignal.pause()\n";
   Launcher a(Flags(0, kScript), environment_), b(Flags(1, kScript), environment_);
   ASSERT_TRUE(b.WaitForOut(" .")) << b.Err();
@@ -309,7 +313,7 @@ class MemoryLimit {
   std::string folder_;
 };
 
-TEST_F(TwoNodesTest, OutOfMemory_IsNamed) {
+TEST_F(TwoNodesTest, Summary_OutOfMemory_NamesIt) {
   MemoryLimit limit("268435456");
   if (limit.folder().empty()) GTEST_SKIP() << "can't make a memory cgroup";
   constexpr char kScript[] = "import os, signal\nif os.environ['RANK'] == '0': signal.pause()\nx = b'x' * (1 << 30)\n";

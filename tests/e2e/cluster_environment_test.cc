@@ -36,7 +36,7 @@ Environment Step(int index, const Environment& more = {}) {
   return environment;
 }
 
-TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
+TEST(ClusterEnvironmentTest, SlurmStep_TwoNodes_NeedsNoFlags) {
   const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
   Launcher b(WithShell({}, script), Step(1)), a(WithShell({}, script), Step(0));
   ExpectEnd({&a, &b});
@@ -55,7 +55,7 @@ void ExpectOneJob(const Environment& first, const Environment& second, const std
   EXPECT_THAT(b.Out(), AllOf(HasSubstr("rank=1/2"), HasSubstr("id=" + id)));
 }
 
-TEST(ClusterEnvironmentTest, SkyPilotTaskOfTwoNodes_NeedsNoFlags) {
+TEST(ClusterEnvironmentTest, SkyPilotTask_TwoNodes_NeedsNoFlags) {
   const std::string id = absl::StrCat("sky-2023-07-06-21-18-31-563597_myclus_", getpid());
   const auto node = [&](int rank) {
     return Environment{{"SKYPILOT_NODE_IPS", "127.0.0.1\n127.0.0.2"},
@@ -67,7 +67,7 @@ TEST(ClusterEnvironmentTest, SkyPilotTaskOfTwoNodes_NeedsNoFlags) {
   ExpectOneJob(node(0), node(1), id);
 }
 
-TEST(ClusterEnvironmentTest, PbsJobOfTwoHosts_MpiexecNumbersThemAndPbsNamesTheFirst) {
+TEST(ClusterEnvironmentTest, PbsJob_MpiexecOnTwoHosts_RanksFromMpiexecMasterFromPbs) {
   const TempDir dir;
   const std::string id = absl::StrCat(getpid(), ".pbs01");
   std::ofstream(dir.File("nodes")) << Hostname() + "\n" + Hostname() + "\nother-node\nother-node\n";
@@ -81,7 +81,7 @@ TEST(ClusterEnvironmentTest, PbsJobOfTwoHosts_MpiexecNumbersThemAndPbsNamesTheFi
   ExpectOneJob(node(0), node(1), id);
 }
 
-TEST(ClusterEnvironmentTest, PbsScriptOnOneOfTwoHosts_TrainsThereAndSaysSo) {
+TEST(ClusterEnvironmentTest, PbsJob_ScriptOnOneOfTwoHosts_TrainsOnItAndWarns) {
   const TempDir dir;
   std::ofstream(dir.File("nodes")) << "node1\nnode2\n";
   const Environment script = {
@@ -92,7 +92,7 @@ TEST(ClusterEnvironmentTest, PbsScriptOnOneOfTwoHosts_TrainsThereAndSaysSo) {
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
 }
 
-TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
+TEST(ClusterEnvironmentTest, SlurmStep_TutorialsFlags_Work) {
   const std::vector<std::string> flags = {"--nnodes",         "2",
                                           "--nproc_per_node", "2",
                                           "--rdzv_id",        "123",
@@ -105,7 +105,7 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
   }
 }
 
-TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
+TEST(ClusterEnvironmentTest, SlurmStep_MissingNode_IsNamed) {
   Finished a(1, WithShell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
   EXPECT_THAT(a.Err(), HasSubstr("timed out waiting for other-node"));
   const std::string said = std::regex_replace(a.Err(), std::regex("\\s+"), " ");  // the summary breaks lines
@@ -113,13 +113,13 @@ TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
                           HasSubstr("Hint: start ddprun on other-node with the same --rdzv-endpoint=" + Hostname())));
 }
 
-TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {
+TEST(ClusterEnvironmentTest, Standalone_InSlurmStep_TrainsAloneAndWarns) {
   Finished a(0, WithShell({"--standalone"}, kSayRank), Step(1));
   EXPECT_THAT(a.Out(), HasSubstr("rank=0/1"));
   EXPECT_THAT(a.Err(), HasSubstr("each of the 2 nodes"));
 }
 
-TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
+TEST(ClusterEnvironmentTest, ShowConfig_SlurmStep_NamesOriginOfEachSetting) {
   Finished a(0, {"--show-config"}, Step(1));
   for (const char* text : {"SLURM_STEP_NUM_NODES=2\n", "this launcher connects to it",
                            "SLURM_STEP_NODELIST=", "expected hosts", "kill wait"}) {
@@ -128,7 +128,7 @@ TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
   EXPECT_EQ(a.Err(), "");
 }
 
-TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
+TEST(ClusterEnvironmentTest, Environment_Contradictory_OneLineAndExit2) {
   struct Case {
     std::vector<std::string> flags;
     Environment more;
@@ -147,7 +147,7 @@ TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
   }
 }
 
-TEST(ClusterEnvironmentTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
+TEST(ClusterEnvironmentTest, Environment_MalformedButFlagsComplete_Warns) {
   Finished launcher(0, WithShell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
   EXPECT_THAT(launcher.Err(), HasSubstr("SLURM_STEP_NODELIST"));
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();

@@ -46,7 +46,7 @@ class DebuggerTest : public ::testing::Test {
   const TempDir dir_;
 };
 
-TEST_F(DebuggerTest, ModuleDdprun_BreakpointsInEachWorkerAreHit) {
+TEST_F(DebuggerTest, Module_BreakpointInWorkers_IsHit) {
   for (const char* script : {"\"train.py\"", "\"-m\", \"train\""}) {
     const std::string out =
         Debug(absl::StrCat("\"module\": \"ddprun\", \"args\": [\"--standalone\", "
@@ -57,7 +57,7 @@ TEST_F(DebuggerTest, ModuleDdprun_BreakpointsInEachWorkerAreHit) {
   }
 }
 
-TEST_F(DebuggerTest, Launch_BreakpointsInTheFunctionAreHit) {
+TEST_F(DebuggerTest, Launch_BreakpointInFunction_IsHit) {
   for (const char* method : {"spawn", "fork"}) {
     const std::string out = Debug(absl::StrCat("\"program\": \"train.py\", \"args\": [\"", method, "\"]"));
     EXPECT_EQ(Count(out, "stopped in step at train.py:4\n"), 2) << out;
@@ -65,7 +65,7 @@ TEST_F(DebuggerTest, Launch_BreakpointsInTheFunctionAreHit) {
   }
 }
 
-TEST_F(DebuggerTest, Preload_IsNotFollowed_WhichIsSaid) {
+TEST_F(DebuggerTest, Preload_Debugger_WarnsThatItDoesNotFollow) {
   const std::string out =
       Debug("\"module\": \"ddprun\", \"args\": [\"--standalone\", \"--preload\", \"train.py\", \"x\"]");
   EXPECT_THAT(

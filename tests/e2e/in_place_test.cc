@@ -70,7 +70,7 @@ class InPlaceTest : public ::testing::Test {
   const TempDir dir_;
 };
 
-TEST_F(InPlaceTest, Command_HasTheProcessIdSignalsAndExitCode) {
+TEST_F(InPlaceTest, Exec_Command_KeepsProcessIdSignalsAndExitCode) {
   Finished launcher = Exec(7, {"sh", "-c", "echo pid $$; exit 7"});
   EXPECT_EQ(launcher.Out(), absl::StrCat("pid ", launcher.pid(), "\n"));
   EXPECT_EQ(launcher.Err(), "");
@@ -78,7 +78,7 @@ TEST_F(InPlaceTest, Command_HasTheProcessIdSignalsAndExitCode) {
   Finished without_dashes(3, {"exec", "sh", "-c", "exit 3"});
 }
 
-TEST_F(InPlaceTest, Command_ThatCantBeRun_ExitsAsEnvDoes) {
+TEST_F(InPlaceTest, Exec_CommandNotRunnable_ExitsLikeEnv) {
   EXPECT_THAT(Exec(127, {"no-such-command"}).Err(), HasSubstr("no-such-command"));
   EXPECT_THAT(Exec(126, {dir_.File("train.py")}).Err(), HasSubstr("not executable"));
   EXPECT_THAT(Exec(2, {}).Err(), HasSubstr("no command to run: ddprun exec [FLAGS] -- COMMAND"));
@@ -86,7 +86,7 @@ TEST_F(InPlaceTest, Command_ThatCantBeRun_ExitsAsEnvDoes) {
   EXPECT_THAT(help.Out(), HasSubstr("Usage: ddprun exec"));
 }
 
-TEST_F(InPlaceTest, Flags_ReachTheLauncher_WhoseOwnCount) {
+TEST_F(InPlaceTest, Exec_Flags_ReachLauncherWhoseOwnFlagsWin) {
   const std::vector<std::string> flags = {"exec", "--nproc_per_node=2", "--max-restarts", "3", "--preload", "--"};
   const auto run = [&](const std::string& line) {
     std::vector<std::string> words = flags;
@@ -103,7 +103,7 @@ TEST_F(InPlaceTest, Flags_ReachTheLauncher_WhoseOwnCount) {
   EXPECT_EQ(modules.Out(), "json --preload=torch\n");
 }
 
-TEST_F(InPlaceTest, Flags_ThatAreWrong_AreNamed) {
+TEST_F(InPlaceTest, Exec_InvalidFlags_AreNamed) {
   const struct {
     std::vector<std::string> words;
     const char* message;
@@ -127,13 +127,13 @@ TEST_F(InPlaceTest, Flags_ThatAreWrong_AreNamed) {
   }
 }
 
-TEST_F(InPlaceTest, ScriptNamedExec_IsRunWithItsPath) {
+TEST_F(InPlaceTest, Exec_ScriptOfThisName_RunsWithPath) {
   const std::string script = Write("exec", "#!/bin/sh\necho script $1\n", 0755);
   Finished launcher(0, {script, "x"});
   EXPECT_EQ(launcher.Out(), "script x\n");
 }
 
-TEST_F(InPlaceTest, EveryCommand_StartsDdprun) {
+TEST_F(InPlaceTest, Exec_EveryTorchCommand_StartsDdprun) {
   for (const char* command : {"torchrun", "python3 -m torch.distributed.run", "python3 -um torch.distributed.run",
                               "python3 -mtorch.distributed.run"}) {
     Finished launcher = ExecShell(0, absl::StrCat(command, " --standalone --nproc-per-node 2 train.py --lr 1"));
@@ -144,7 +144,7 @@ TEST_F(InPlaceTest, EveryCommand_StartsDdprun) {
   EXPECT_THAT(ExecShell(2, "torchrun --no-such-flag x.py").Err(), HasSubstr("ddprun: unknown flag"));
 }
 
-TEST_F(InPlaceTest, TorchDistributedLaunch_TheScriptGetsItsLocalRank) {
+TEST_F(InPlaceTest, TorchDistributedLaunch_Script_GetsLocalRank) {
   Finished launcher = ExecShell(
       0, "python3 -m torch.distributed.launch --standalone --nproc_per_node 2 --max-restarts=1 -r0 train.py x");
   EXPECT_THAT(launcher.Out(),
@@ -157,7 +157,7 @@ TEST_F(InPlaceTest, TorchDistributedLaunch_TheScriptGetsItsLocalRank) {
   EXPECT_EQ(from_stdin.Out(), "['-', '--local-rank=0', 'x']\n");
 }
 
-TEST_F(InPlaceTest, ScriptOfAnotherEnvironment_RunsInItsPython) {
+TEST_F(InPlaceTest, Exec_ScriptOfAnotherEnvironment_RunsInItsPython) {
   const std::string venv = MakeVenv();
   for (const std::string& command : {std::string("venv/bin/torchrun"), "export PATH=$PATH:" + venv + "/bin; torchrun",
                                      std::string(". venv/bin/activate; torchrun")}) {
@@ -166,14 +166,14 @@ TEST_F(InPlaceTest, ScriptOfAnotherEnvironment_RunsInItsPython) {
   }
 }
 
-TEST_F(InPlaceTest, Torchrun_WithinAWorker_IsDdprunToo) {
+TEST_F(InPlaceTest, Torchrun_InsideWorker_IsDdprun) {
   Write("outer.py", "import subprocess, sys\nsys.exit(subprocess.call(sys.argv[1:]))\n");
   Finished launcher = ExecShell(
       0, "torchrun --standalone outer.py python3 -m torch.distributed.run --standalone --nproc-per-node=2 train.py");
   EXPECT_THAT(launcher.Out(), HasSubstr("rank 1 of 2")) << launcher.Err();
 }
 
-TEST_F(InPlaceTest, Workers_HaveTheEnvironmentOfAPlainLauncher) {
+TEST_F(InPlaceTest, Exec_Workers_HavePlainEnvironment) {
   Write("names.py",
         "import os\n"
         "for name in sorted(os.environ): print(name, '.' if name.startswith('DDPRUN') else os.environ[name])\n");
@@ -196,7 +196,7 @@ TEST_F(InPlaceTest, Workers_HaveTheEnvironmentOfAPlainLauncher) {
   EXPECT_EQ(environment_of("python3 -m torch.distributed.run --standalone " + script), plain);
 }
 
-TEST_F(InPlaceTest, Preload_WithinExec) {
+TEST_F(InPlaceTest, Preload_InsideExec_Works) {
   Write("imports.py", "import json\nimport os\nprint('rank ' + os.environ['RANK'] + ' .\\n', end='')\n");
   Finished launcher =
       ExecShell(0, "torchrun --standalone --nproc-per-node=2 --preload imports.py", {{"LOGLEVEL", "INFO"}});
@@ -204,7 +204,7 @@ TEST_F(InPlaceTest, Preload_WithinExec) {
   EXPECT_THAT(launcher.Err(), HasSubstr("imported json")) << launcher.Err();
 }
 
-TEST_F(InPlaceTest, SitecustomizeOfTheUser_IsImported_AndItsErrorsAreShown) {
+TEST_F(InPlaceTest, Exec_UsersSitecustomize_IsImportedAndShowsErrors) {
   Write("site/sitecustomize.py", "print('customized', __file__)\n");
   Finished launcher = Exec(0, {"python3", "-c", "import sitecustomize; print(sitecustomize.__file__)"},
                            {{"PYTHONPATH", dir_.File("site")}});
@@ -215,7 +215,7 @@ TEST_F(InPlaceTest, SitecustomizeOfTheUser_IsImported_AndItsErrorsAreShown) {
   EXPECT_THAT(Exec(0, {"python3", "-c", ""}, {{"PYTHONPATH", dir_.File("site")}}).Err(), HasSubstr("in it"));
 }
 
-TEST_F(InPlaceTest, Exec_WithinExec_AddsNothing) {
+TEST_F(InPlaceTest, Exec_InsideExec_AddsNothing) {
   const std::string print = "echo $PATH $PYTHONPATH";
   EXPECT_EQ(Exec(0, {"sh", "-c", print}).Out(),
             Exec(0, {"sh", "-c", "\"$DDPRUN_PROGRAM\" exec sh -c '" + print + "'"}).Out());
@@ -256,7 +256,7 @@ class InstallTorchrunTest : public InPlaceTest {
   const std::string venv_ = MakeVenv();
 };
 
-TEST_F(InstallTorchrunTest, InstalledAndUndone_EveryFileIsAsBefore) {
+TEST_F(InstallTorchrunTest, Undo_AfterInstall_RestoresEveryFile) {
   EXPECT_THAT(Torchrun(1), HasSubstr("the original"));
   const std::string before = State();
   EXPECT_THAT(Install(0).Out(), HasSubstr("was written, no other file was changed"));
@@ -270,26 +270,26 @@ TEST_F(InstallTorchrunTest, InstalledAndUndone_EveryFileIsAsBefore) {
   EXPECT_THAT(Install(0, {"--undo"}).Out(), HasSubstr("nothing to undo"));
 }
 
-TEST_F(InstallTorchrunTest, TorchrunWrittenAgain_StaysDdprun) {
+TEST_F(InstallTorchrunTest, Install_TorchrunRewritten_StaysDdprun) {
   Install(0);
   Write("venv/bin/torchrun", "#!" + venv_ + "/bin/python3\n" + kTorchrun, 0755);
   EXPECT_THAT(Torchrun(0), HasSubstr("rank 0 of 1"));
 }
 
-TEST_F(InstallTorchrunTest, UnknownTorchrun_IsRefused) {
+TEST_F(InstallTorchrunTest, Install_UnknownTorchrun_IsRefused) {
   Write("venv/bin/torchrun", "#!/bin/sh\necho mine\n", 0755);
   const std::string before = State();
   EXPECT_THAT(Install(1).Err(), HasSubstr("bin/torchrun is not PyTorch's: nothing was changed"));
   EXPECT_EQ(State(), before);
 }
 
-TEST_F(InstallTorchrunTest, WithoutPyTorch_IsRefused) {
+TEST_F(InstallTorchrunTest, Install_WithoutPyTorch_IsRefused) {
   fs::remove_all(fs::path(Pth()).parent_path() / "torch");
   fs::remove(venv_ + "/bin/torchrun");
   EXPECT_THAT(Install(1).Err(), HasSubstr("has no PyTorch"));
 }
 
-TEST_F(InstallTorchrunTest, InstalledByAnother_IsRefused_ButCanBeUndone) {
+TEST_F(InstallTorchrunTest, Install_InstalledByAnother_IsRefusedButUndoWorks) {
   std::ofstream(Pth()) << "# ddprun install-torchrun (ddprun 0.0.1): another\n";
   EXPECT_THAT(Install(1).Err(), HasSubstr("(ddprun 0.0.1): another): remove it first with --undo"));
   Install(0, {"--undo"});
@@ -299,7 +299,7 @@ TEST_F(InstallTorchrunTest, InstalledByAnother_IsRefused_ButCanBeUndone) {
   EXPECT_THAT(Install(1, {"--undo"}).Err(), HasSubstr("it was not removed"));
 }
 
-TEST_F(InstallTorchrunTest, InstalledByAnotherVersionOfThisProgram_IsRenewed) {
+TEST_F(InstallTorchrunTest, Install_InstalledByAnotherVersion_IsRenewed) {
   Install(0);
   const std::string text = ReadFile(Pth());
   const size_t version = text.find(" (ddprun ") + 9;
@@ -309,7 +309,7 @@ TEST_F(InstallTorchrunTest, InstalledByAnotherVersionOfThisProgram_IsRenewed) {
   EXPECT_EQ(ReadFile(Pth()), text);
 }
 
-TEST_F(InstallTorchrunTest, KilledMidway_TorchrunWorks_AndItCanBeRepeatedOrUndone) {
+TEST_F(InstallTorchrunTest, Install_KilledMidway_TorchrunWorksAndCanRepeatOrUndo) {
   std::ofstream(Pth() + ".new") << "# ddprun install-tor";
   EXPECT_THAT(Torchrun(1), HasSubstr("the original"));
   Install(0);
@@ -319,7 +319,7 @@ TEST_F(InstallTorchrunTest, KilledMidway_TorchrunWorks_AndItCanBeRepeatedOrUndon
   EXPECT_FALSE(fs::exists(Pth() + ".new"));
 }
 
-TEST_F(InstallTorchrunTest, AnotherChangesTheEnvironment_ItsEndIsAwaited) {
+TEST_F(InstallTorchrunTest, Install_EnvironmentLockedByAnother_Waits) {
   const int folder = open(fs::path(Pth()).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_EQ(flock(folder, LOCK_EX), 0);
   Launcher install({"install-torchrun"}, {{"PYTHON_EXEC", venv_ + "/bin/python"}});
@@ -330,7 +330,7 @@ TEST_F(InstallTorchrunTest, AnotherChangesTheEnvironment_ItsEndIsAwaited) {
   EXPECT_EQ(install.Wait(), 0) << install.Err();
 }
 
-TEST_F(InstallTorchrunTest, SeveralAtOnce_EachSucceeds) {
+TEST_F(InstallTorchrunTest, Install_Concurrent_EachSucceeds) {
   const std::map<std::string, std::string> environment = {{"PYTHON_EXEC", venv_ + "/bin/python"}};
   for (const bool some_undo : {false, true}) {
     std::vector<std::unique_ptr<Launcher>> installs;
@@ -345,7 +345,7 @@ TEST_F(InstallTorchrunTest, SeveralAtOnce_EachSucceeds) {
 }
 
 // Python with -O has written a .pyc that pip does not know.
-TEST_F(InstallTorchrunTest, PackageIsGoneButForAStrayFile_PyTorchsOwnRuns_WithoutAWord) {
+TEST_F(InstallTorchrunTest, Torchrun_PackageRemoved_RunsPyTorchsSilently) {
   Install(0);
   std::string text = ReadFile(Pth());
   const size_t end = text.find("/_ddprun_in_place.py'"), begin = text.rfind('\'', end) + 1;
@@ -356,7 +356,7 @@ TEST_F(InstallTorchrunTest, PackageIsGoneButForAStrayFile_PyTorchsOwnRuns_Withou
   EXPECT_THAT(out, AllOf(HasSubstr("the original"), Not(HasSubstr("rror")))) << out;
 }
 
-TEST_F(InstallTorchrunTest, ProgramIsGone_PyTorchsOwnRuns_WithAWarning) {
+TEST_F(InstallTorchrunTest, Torchrun_ProgramRemoved_RunsPyTorchsWithWarning) {
   Install(0);
   std::string text = ReadFile(Pth());
   const size_t at = text.rfind("launcher/ddprun'");

@@ -27,7 +27,7 @@ bool AllUp(Launcher* launcher, int workers) {
   return Eventually([&] { return Count(launcher->Out(), "up ") == workers; });
 }
 
-TEST(LifeTest, Sigusr_IsPassedOnToEveryWorkerAndTheJobGoesOn) {
+TEST(LifeTest, Sigusr_RunningJob_ReachesEveryWorker) {
   Launcher launcher(Standalone(2, {"--shutdown-timeout=0.2"}, kTellSignals));
   ASSERT_TRUE(AllUp(&launcher, 2));
   launcher.Signal(SIGUSR1);
@@ -39,7 +39,7 @@ TEST(LifeTest, Sigusr_IsPassedOnToEveryWorkerAndTheJobGoesOn) {
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
 }
 
-TEST(LifeTest, Sigusr_ListedAmongTheSignalsToHandle_StopsTheJob) {
+TEST(LifeTest, Sigusr_InSignalsToHandle_StopsJob) {
   Launcher launcher(Standalone(1, {"--signals-to-handle=SIGUSR1", "--shutdown-timeout=0.2"}, kTellSignals));
   ASSERT_TRUE(AllUp(&launcher, 1));
   launcher.Signal(SIGUSR1);
@@ -54,12 +54,12 @@ Process UnderEnv(std::vector<std::string> env, std::vector<std::string> argument
   return Process(std::move(env));
 }
 
-TEST(LifeTest, ParentIgnoresSigchld_WorkersEndIsSeen) {
+TEST(LifeTest, Sigchld_IgnoredByParent_WorkerEndIsSeen) {
   Process launcher = UnderEnv({"--ignore-signal=CHLD"}, Standalone(2, {}, "exit 3"));
   EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
 }
 
-TEST(LifeTest, ParentBlocksOrIgnoresSignals_WorkersGetDefaultsAndSigtermStopsTheJob) {
+TEST(LifeTest, Signals_BlockedOrIgnoredByParent_WorkersGetDefaults) {
   const char kShowSignals[] = "grep -E 'Sig(Blk|Ign)' /proc/self/status; echo \"up $$ .\"; exec sleep 1000";
   Process launcher =
       UnderEnv({"--ignore-signal", "--block-signal"}, Standalone(1, {"--signals-to-handle=SIGTERM"}, kShowSignals));
@@ -73,7 +73,7 @@ TEST(LifeTest, ParentBlocksOrIgnoresSignals_WorkersGetDefaultsAndSigtermStopsThe
 // A worker that is a shell script, whose program saves on SIGTERM.
 constexpr char kProgram[] = "sh -c 'trap \"echo saved; exit 0\" TERM; echo \"up $$ .\"; while :; do sleep 0.02; done'";
 
-TEST(LifeTest, Sigterm_WorkerIsAWrapperScript_ItsProgramSaves) {
+TEST(LifeTest, Sigterm_WrapperScript_ProgramSaves) {
   Launcher launcher(Standalone(2, {}, absl::StrCat(kProgram, "; echo went on")));
   ASSERT_TRUE(AllUp(&launcher, 2));
   launcher.Signal(SIGTERM);
@@ -82,7 +82,7 @@ TEST(LifeTest, Sigterm_WorkerIsAWrapperScript_ItsProgramSaves) {
   EXPECT_EQ(Count(launcher.Out(), "went on"), 0);
 }
 
-TEST(LifeTest, Sigterm_WrapperScriptHasATrap_ItsProgramSavesFirst) {
+TEST(LifeTest, Sigterm_WrapperScriptWithTrap_ProgramSavesFirst) {
   Launcher launcher(Standalone(1, {}, absl::StrCat("trap 'echo cleaned up' TERM; ", kProgram, "; echo went on")));
   ASSERT_TRUE(AllUp(&launcher, 1));
   launcher.Signal(SIGTERM);
@@ -90,7 +90,7 @@ TEST(LifeTest, Sigterm_WrapperScriptHasATrap_ItsProgramSavesFirst) {
   EXPECT_THAT(launcher.Out(), HasSubstr("saved\ncleaned up\nwent on\n"));
 }
 
-TEST(LifeTest, Sigterm_ProgramOfAWrapperScriptDoesNotEnd_IsKilledInTheEnd) {
+TEST(LifeTest, Sigterm_ProgramOfWrapperScriptIgnoresIt_IsKilled) {
   Launcher launcher(Standalone(1, {"--shutdown-timeout=0.3"}, absl::StrCat("(", kTellSignals, "); true")));
   ASSERT_TRUE(AllUp(&launcher, 1));
   launcher.Signal(SIGTERM);
@@ -136,12 +136,12 @@ class SlurmLifeTest : public ::testing::Test {
   std::vector<std::unique_ptr<Process>> stepds_;
 };
 
-TEST_F(SlurmLifeTest, Workers_AreToldHowLongTheyHave) {
+TEST_F(SlurmLifeTest, Start_InSlurmStep_WorkersGetGraceAndEndTime) {
   Finished launcher(0, Standalone(1, {}, "echo grace=$DDPRUN_STOP_GRACE"), Environment());
   EXPECT_EQ(launcher.Out(), "grace=7\n");
 }
 
-TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn) {
+TEST_F(SlurmLifeTest, Start_SlurmIsSlow_EndTimeIsSetFromNextStart) {
   // The first workers run until the launcher has logged the end time.
   Launcher launcher(Standalone(1, {"--max-restarts=1"},
                                "echo \"up $$ .\"; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || "
@@ -158,7 +158,7 @@ TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn
   EXPECT_THAT(launcher.Out(), HasSubstr("end=2000000000\n"));
 }
 
-TEST_F(SlurmLifeTest, Warning_WorkersWithoutHandlerSurvive) {
+TEST_F(SlurmLifeTest, Warning_WorkersWithoutHandler_Survive) {
   Launcher launcher(Standalone(2, {"--shutdown-timeout=0.2"}, "echo \"up $$ .\"; exec sleep 1000"), Environment());
   ASSERT_TRUE(AllUp(&launcher, 2));
   std::vector<pid_t> all = Workers(launcher.Out());
@@ -170,7 +170,7 @@ TEST_F(SlurmLifeTest, Warning_WorkersWithoutHandlerSurvive) {
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
 }
 
-TEST_F(SlurmLifeTest, Sigterm_OfTheStep_IsNotSentToTheWorkersAgain) {
+TEST_F(SlurmLifeTest, Sigterm_ToWholeStep_WorkersGetItOnce) {
   Launcher launcher(Standalone(2, {"--shutdown-timeout=0.5"}, kTellSignals), Environment());
   ASSERT_TRUE(AllUp(&launcher, 2));
   SendAsSlurm("TERM", {launcher.pid()});
@@ -179,7 +179,7 @@ TEST_F(SlurmLifeTest, Sigterm_OfTheStep_IsNotSentToTheWorkersAgain) {
   EXPECT_THAT(launcher.Err(), HasSubstr("received SIGTERM from SLURM; workers have 500ms to save and end"));
 }
 
-TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) {
+TEST_F(SlurmLifeTest, Sigterm_WorkersDieBeforeLauncherGetsIt_IsNoFailure) {
   Launcher launcher(Standalone(2, {"--max-restarts=3"}, "echo \"up $$ .\"; exec sleep 1000"), Environment());
   ASSERT_TRUE(AllUp(&launcher, 2));
   std::vector<pid_t> all = Workers(launcher.Out());

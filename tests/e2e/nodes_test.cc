@@ -34,7 +34,7 @@ class NodesTest : public ::testing::Test {
   const std::string sleeps_ = std::string(kSayRank) + "exec sleep 1000";
 };
 
-TEST_F(NodesTest, TwoNodes_OneWorldOneMaster) {
+TEST_F(NodesTest, Start_TwoNodes_OneWorldAndMaster) {
   const std::string script = std::string(kSayRank) + "echo master=$MASTER_ADDR:$MASTER_PORT";
   Launcher a(NodeFlags(port_, "2", 2, {}, script)), b(NodeFlags(port_, "2", 2, {}, script));
   ExpectEnd({&a, &b});
@@ -47,7 +47,7 @@ TEST_F(NodesTest, TwoNodes_OneWorldOneMaster) {
   EXPECT_EQ(Count(all, master + "\n"), 4) << all;
 }
 
-TEST_F(NodesTest, LocalRanksFilterWithGlobal_ShowsTheseRanksOfTheJob) {
+TEST_F(NodesTest, LocalRanksFilter_Global_ShowsRanksOfTheJob) {
   const std::vector<std::string> filter = {"--local-ranks-filter=global:0,3"};
   Launcher a(NodeFlags(port_, "2", 2, filter, kSayRank)), b(NodeFlags(port_, "2", 2, filter, kSayRank));
   ExpectEnd({&a, &b});
@@ -56,7 +56,7 @@ TEST_F(NodesTest, LocalRanksFilterWithGlobal_ShowsTheseRanksOfTheJob) {
   for (const char* rank : {"rank=0/4", "rank=3/4"}) EXPECT_THAT(all, HasSubstr(rank));
 }
 
-TEST_F(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
+TEST_F(NodesTest, StaticBackend_OnlyMasterAddrAndPort_Works) {
   const std::string port = absl::StrCat("--master-port=", FreePort());
   auto flags = [&](int rank) {
     return std::vector<std::string>{
@@ -68,7 +68,7 @@ TEST_F(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
   EXPECT_THAT(a.Out(), HasSubstr("rank=1/2"));
 }
 
-TEST_F(NodesTest, WorkerFailsOnOneNode_AllNodesRestartWithOneCount) {
+TEST_F(NodesTest, WorkerFailure_OneNode_AllNodesRestartOnce) {
   const std::string script = std::string(kSayRank) +
                              "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
                              "if [ $RANK = 3 ]; then exit 5; fi; exec sleep 1000; fi";
@@ -79,7 +79,7 @@ TEST_F(NodesTest, WorkerFailsOnOneNode_AllNodesRestartWithOneCount) {
   EXPECT_EQ(Count(b.Out(), "attempt=1"), 2) << b.Out();
 }
 
-TEST_F(NodesTest, BudgetSpent_EveryNodeExitsWithTheFirstCausesCodeAndNamesIt) {
+TEST_F(NodesTest, WorkerFailure_NoRestartLeft_EveryNodeExitsWithFirstCausesCode) {
   const std::string script = "if [ $RANK = 2 ]; then exit 5; fi; exec sleep 1000";
   Launcher a(NodeFlags(port_, "2", 2, {}, script)), b(NodeFlags(port_, "2", 2, {}, script));
   ExpectEnd({&a, &b}, 5);
@@ -89,7 +89,7 @@ TEST_F(NodesTest, BudgetSpent_EveryNodeExitsWithTheFirstCausesCodeAndNamesIt) {
   }
 }
 
-TEST_F(NodesTest, WorkerSaysThatStartingAgainIsNoUse_AllEndAtOnceWithItsCode) {
+TEST_F(NodesTest, WorkerFailure_NonRestartable_AllEndWithItsCode) {
   const std::string script = "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000";
   Launcher a(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, script));
   Launcher b(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, script));
@@ -100,7 +100,7 @@ TEST_F(NodesTest, WorkerSaysThatStartingAgainIsNoUse_AllEndAtOnceWithItsCode) {
   }
 }
 
-TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
+TEST_F(NodesTest, NodeLost_FixedSize_FailsAfterJoinTimeoutAndNamesNode) {
   Rendezvousd server(port_);
   const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2", "--max-restarts=1"};
   Launcher a(NodeFlags(port_, "3", 1, flags, sleeps_)), b(NodeFlags(port_, "3", 1, flags, sleeps_)),
@@ -116,7 +116,7 @@ TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
   }
 }
 
-TEST_F(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
+TEST_F(NodesTest, NodeLost_FixedSizeWithoutRestarts_AllEndAtOnce) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, sleeps_)), b(NodeFlags(port_, "2", 1, {}, sleeps_));
   ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
@@ -129,7 +129,7 @@ TEST_F(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
 // Parameter: whether the stopped launcher hosts the server.
 class ToldToStopTest : public NodesTest, public ::testing::WithParamInterface<bool> {};
 
-TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
+TEST_P(ToldToStopTest, Signal_OneNodeOfFixedSize_OthersStopLikewise) {
   const std::vector<std::string> flags = {"--max-restarts=3"};
   Launcher host(NodeFlags(port_, "3", 1, flags, sleeps_));
   ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << host.Err();
@@ -146,7 +146,7 @@ TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
 
 INSTANTIATE_TEST_SUITE_P(Which, ToldToStopTest, ::testing::Bool());
 
-TEST_F(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
+TEST_F(NodesTest, Start_ProgramMissingOnOneNode_AllFail) {
   Launcher a(NodeFlags(port_, "2", 1, {"--max-restarts=5"}, "exec sleep 1000"));
   Launcher b({"--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), "--rdzv-id=job", "--max-restarts=5",
               "--no-python", "/no/such/program"});
@@ -156,7 +156,7 @@ TEST_F(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
 // Elastic flags with a short last call.
 std::vector<std::string> Elastic() { return {"--rdzv-conf=last_call_timeout=0.2"}; }
 
-TEST_F(NodesTest, HostOfTheRendezvousKilled_AnotherLauncherOfThatHostTakesItsPlace) {
+TEST_F(NodesTest, HostingLauncherKilled_AnotherOnThatHost_TakesOver) {
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=0.5"};
   Launcher host(NodeFlags(port_, "1:2", 1, flags, waits_));
   ASSERT_TRUE(host.WaitForOut("rank=0/1")) << host.Err();  // it keeps that rank
@@ -170,7 +170,7 @@ TEST_F(NodesTest, HostOfTheRendezvousKilled_AnotherLauncherOfThatHostTakesItsPla
 }
 
 // The old server's node has certainly ended (protocol 4.4): the new server does not wait for it.
-TEST_F(NodesTest, HostOfTheRendezvousKilled_ItsNodeIsNotWaitedFor) {
+TEST_F(NodesTest, HostingLauncherKilled_ItsNode_IsNotAwaited) {
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=600"};
   Launcher host(NodeFlags(port_, "1:2", 1, flags, waits_));
   ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << host.Err();
@@ -185,7 +185,7 @@ TEST_F(NodesTest, HostOfTheRendezvousKilled_ItsNodeIsNotWaitedFor) {
   EXPECT_EQ(other.Wait(), 0) << other.Err();
 }
 
-TEST_F(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysWhy) {
+TEST_F(NodesTest, HostingLauncherKilled_OthersMayNotHost_StopWithReason) {
   Launcher host(NodeFlags(port_, "2", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, sleeps_));
   Launcher other(NodeFlags(port_, "2", 1, {"--rdzv-conf=reconnect_timeout=0.5,is_host=0"}, sleeps_));
   ASSERT_TRUE(other.WaitForOut("/2 local")) << other.Err();
@@ -194,7 +194,7 @@ TEST_F(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysW
   EXPECT_THAT(other.Err(), HasSubstr("no rendezvous server"));
 }
 
-TEST_F(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
+TEST_F(NodesTest, NodeLost_LauncherAndWorkersKilled_SurvivorStartsNewRound) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "1:2", 2, Elastic(), waits_)), b(NodeFlags(port_, "1:2", 2, Elastic(), waits_));
   ASSERT_TRUE(AllSay({&a, &b}, "/4 local", 4));
@@ -205,7 +205,7 @@ TEST_F(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
   EXPECT_EQ(a.Wait(), 0) << a.Err();
 }
 
-TEST_F(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode_AlsoWithItsSecondGuard) {
+TEST_F(NodesTest, NodeLost_LauncherStopped_RejoinsAsLateNode) {
   for (const bool guard_killed : {false, true}) {
     const int port = FreePort();
     const Gate gate;
@@ -235,7 +235,7 @@ TEST_F(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode_AlsoWithItsSecond
 }
 
 // An orphan cannot be reaped during the launcher's grace period, which is longer than the heartbeat timeout.
-TEST_F(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
+TEST_F(NodesTest, Heartbeat_OrphanStuck_NodeIsNotLost) {
   Rendezvousd server(port_);
   TempDir dir;
   const std::string script =
@@ -258,7 +258,7 @@ TEST_F(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
   waitpid(orphan, nullptr, __WALL);
 }
 
-TEST_F(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
+TEST_F(NodesTest, NextRound_InterruptedNodesWorkerIsSlow_WaitsForIt) {
   Rendezvousd server(port_);
   TempDir dir;
   const std::string saved = dir.File("saved");
@@ -297,19 +297,19 @@ class LeaverTest : public ::testing::Test {
   std::unique_ptr<Launcher> b_;
 };
 
-TEST_F(LeaverTest, HostOfTheRendezvousStays_ASignalEndsItAtOnce) {
+TEST_F(LeaverTest, HostingLauncherLeaves_SecondSignal_EndsItAtOnce) {
   a_.Signal(SIGINT);
   EXPECT_EQ(a_.Wait(), 128 + SIGTERM) << a_.Err();
   // Without a server its worker may not continue.
   EXPECT_EQ(b_->Wait(), 128 + SIGTERM) << b_->Err();
 }
 
-TEST_F(LeaverTest, HostOfTheRendezvousStays_NotForOneThatFellSilent) {
+TEST_F(LeaverTest, HostingLauncherLeaves_SilentNode_IsNotAwaited) {
   b_->Signal(SIGSTOP);
   EXPECT_EQ(a_.Wait(), 128 + SIGTERM) << a_.Err();
 }
 
-TEST_F(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {
+TEST_F(NodesTest, Address_DefaultAndFlag_AreShown) {
   auto flags = [&](std::vector<std::string> more) { return NodeFlags(port_, "2", 1, more, "echo at=$MASTER_ADDR"); };
   Launcher a(flags({"--node-rank=0"})), b(flags({"--local-addr=127.0.0.2"}));
   ExpectEnd({&a, &b});
@@ -318,7 +318,7 @@ TEST_F(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {
   EXPECT_EQ(b.Out(), "at=127.0.0.1\n");
 }
 
-TEST_F(NodesTest, HotSpare_TakesTheLostNodesPlace) {
+TEST_F(NodesTest, NodeLost_HotSpare_TakesItsPlace) {
   Rendezvousd server(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
   ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
@@ -331,7 +331,7 @@ TEST_F(NodesTest, HotSpare_TakesTheLostNodesPlace) {
   ExpectEnd({&a, &spare});
 }
 
-TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
+TEST_F(NodesTest, JoinTimeout_NodeMissing_FailsAndNamesJoinedNodes) {
   Finished a(1, NodeFlags(port_, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
   const std::string said = std::regex_replace(a.Err(), std::regex("\\s+"), " ");  // the summary breaks lines
   for (const std::string& part :
@@ -342,7 +342,7 @@ TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
   }
 }
 
-TEST_F(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
+TEST_F(NodesTest, ServerKilled_Restarted_WorkersKeepRunning) {
   auto server = std::make_unique<Rendezvousd>(port_);
   Launcher a(NodeFlags(port_, "2", 1, {}, waits_)), b(NodeFlags(port_, "2", 1, {}, waits_));
   ASSERT_TRUE(AllSay({&a, &b}, "/2 local", 2));
@@ -357,7 +357,7 @@ TEST_F(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
   EXPECT_EQ(Count(a.Out() + b.Out(), "rank="), 2) << "no worker was restarted";
 }
 
-TEST_F(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
+TEST_F(NodesTest, Join_SettingsDiffer_IsRefusedWithBothValues) {
   Rendezvousd server(port_);
   auto flags = [&](const char* restarts) {
     return NodeFlags(port_, "2", 1, {restarts, "--rdzv-conf=join_timeout=5"}, "exit 0");
@@ -371,7 +371,7 @@ TEST_F(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
 }
 
 // The program at the endpoint is another one, which never answers or does not speak gRPC.
-TEST_F(NodesTest, PortTakenByAnotherProgram_SaysSo) {
+TEST_F(NodesTest, Endpoint_PortOfAnotherProgram_IsNamed) {
   for (const bool answers : {false, true}) {
     const int port = FreePort();
     const std::string reply =
@@ -393,7 +393,7 @@ TEST_F(NodesTest, PortTakenByAnotherProgram_SaysSo) {
 }
 
 // Protocol 3.9. The excluded launcher waits as a spare and exits like the job.
-TEST_F(NodesTest, NodeWhoseWorkersAlwaysFail_IsLeftOut_AndTheOthersFinish) {
+TEST_F(NodesTest, NodeCooldown_WorkersOfOneNodeAlwaysFail_OthersFinish) {
   const std::vector<std::string> flags = {"--max-restarts=3", "--rdzv-conf=last_call_timeout=60"};
   const std::string waits_for_two = std::string(kSayRank) + "[ $WORLD_SIZE = 2 ] || exec sleep 1000";
   Launcher a(NodeFlags(port_, "2:3", 1, flags, waits_for_two)), b(NodeFlags(port_, "2:3", 1, flags, waits_for_two));

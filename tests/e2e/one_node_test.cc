@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::Test;
 
-TEST(OneNodeTest, Workers_TwoSlots_GetRanksAndTheLauncherExitsWithZero) {
+TEST(OneNodeTest, Run_TwoWorkers_HaveRanksAndExitZero) {
   Finished launcher(0, Standalone(2, {}, kSayRank));
   const std::string out = launcher.Out();
   EXPECT_THAT(out, HasSubstr("rank=0/2 local=0/2 group=0/1 attempt=0"));
@@ -21,25 +21,25 @@ TEST(OneNodeTest, Workers_TwoSlots_GetRanksAndTheLauncherExitsWithZero) {
   EXPECT_EQ(launcher.Err(), "");
 }
 
-TEST(OneNodeTest, Workers_HaveTheValuesOfTheFlags) {
+TEST(OneNodeTest, Run_Flags_ReachWorkersEnvironment) {
   Finished launcher(0, Standalone(1, {"--max-restarts=3", "--rdzv-id=abc", "--role=trainer"},
                                   "echo $ROLE_NAME $TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID $MASTER_ADDR"));
   EXPECT_EQ(launcher.Out(), "trainer 3 abc 127.0.0.1\n");
 }
 
-TEST(OneNodeTest, WorkerFails_NoRestarts_ExitsWithItsCodeAndSaysWhoFailed) {
+TEST(OneNodeTest, WorkerFailure_NoRestarts_ExitsWithItsCodeAndNamesRank) {
   Finished launcher(7, Standalone(2, {}, "if [ $RANK = 1 ]; then exit 7; fi; exec sleep 1000"));
   const std::string err = launcher.Err();
   EXPECT_THAT(err, AllOf(HasSubstr("rank 1"), HasSubstr("FAILED"), HasSubstr("exitcode")));
   EXPECT_THAT(err, Not(HasSubstr("SIGTERM"))) << "the sibling that the launcher ended is no failure";
 }
 
-TEST(OneNodeTest, WorkerAlwaysFails_BudgetIsSpentThenItsCodeIsTheExitCode) {
+TEST(OneNodeTest, WorkerFailure_Always_RestartsThenExitsWithItsCode) {
   Finished launcher(9, Standalone(1, {"--max-restarts=2"}, "echo attempt; exit 9"));
   EXPECT_EQ(Count(launcher.Out(), "attempt"), 3);
 }
 
-TEST(OneNodeTest, ProgramThatCantBeStarted_IsSaidOnceWithoutRestarts) {
+TEST(OneNodeTest, Start_ProgramMissing_FailsOnceWithoutRestarts) {
   const struct {
     std::vector<std::string> command;
     int exit_code;
@@ -62,7 +62,7 @@ std::string MakeProgram(const TempDir& dir, const std::string& name, const std::
   return dir.File(name);
 }
 
-TEST(OneNodeTest, ExecutableProgram_NeedsNoFlag) {
+TEST(OneNodeTest, Start_ExecutableProgram_NeedsNoFlag) {
   Finished elf(0, {"--standalone", "--nproc-per-node=2", "/usr/bin/printenv", "RANK"});
   EXPECT_EQ(Lines(elf.Out()), 2) << elf.Out();
   TempDir dir;
@@ -70,7 +70,7 @@ TEST(OneNodeTest, ExecutableProgram_NeedsNoFlag) {
   EXPECT_EQ(shell.Out(), "rank 0 of x\n");
 }
 
-TEST(OneNodeTest, ExecutablePythonScript_GoesThroughPythonAsBefore) {
+TEST(OneNodeTest, Start_ExecutablePythonScript_RunsWithPython) {
   TempDir dir;
   // Its interpreter does not exist: only the launcher's choice of Python can run it.
   const std::string script = MakeProgram(dir, "train", "#!/no/such/python\nimport sys\nprint(sys.argv[1:])\n");
@@ -78,14 +78,14 @@ TEST(OneNodeTest, ExecutablePythonScript_GoesThroughPythonAsBefore) {
   EXPECT_EQ(launcher.Out(), "['x']\n");
 }
 
-TEST(OneNodeTest, ProgramOfPath_RunsIfThereIsNoSuchScript) {
+TEST(OneNodeTest, Start_NoSuchScript_RunsProgramOfPath) {
   Finished launcher(0, {"--standalone", "--nproc-per-node=2", "env", "A=1", "sh", "-c", "echo $A"});
   EXPECT_EQ(launcher.Out(), "1\n1\n");
   EXPECT_THAT(launcher.Err(), HasSubstr("no script 'env' is here: running the program "));
 }
 
 // A pipe can be read once; each worker of each attempt gets the whole script.
-TEST(OneNodeTest, ScriptFromAPipe_IsReadOnceForAllWorkers) {
+TEST(OneNodeTest, Start_ScriptFromPipe_IsReadOnceForAllWorkers) {
   const char kScript[] =
       "import os, sys; attempt = os.environ['TORCHELASTIC_RESTART_COUNT'];"
       "os.write(1, f'rank {os.environ[\"RANK\"]} attempt {attempt} {sys.argv[1:]}\\n'.encode());"
@@ -102,14 +102,14 @@ TEST(OneNodeTest, ScriptFromAPipe_IsReadOnceForAllWorkers) {
   }
 }
 
-TEST(OneNodeTest, ShowConfig_PrintsAndStartsNothing) {
+TEST(OneNodeTest, ShowConfig_Always_StartsNothing) {
   Finished launcher(0, {"--show-config", "--nnodes=2", "--rdzv-endpoint=no-such-host:1", "/no/such/script"},
                     {{"PET_MAX_RESTARTS", "3"}});
   EXPECT_THAT(launcher.Out(), AllOf(HasSubstr("--rdzv-endpoint=no-such-host:1\n"), HasSubstr("PET_MAX_RESTARTS=3\n")));
   EXPECT_EQ(launcher.Err(), "");
 }
 
-TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
+TEST(OneNodeTest, Flags_Invalid_OneLineAndExit2) {
   TempDir dir;
   // One each of the parser, of the configuration, of the files.
   const std::vector<std::vector<std::string>> bad = {
@@ -126,7 +126,7 @@ TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
 }
 
 // The worker leaves a process running that waits for a file and then creates another one.
-TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
+TEST(OneNodeTest, Orphans_OfOtherSession_AreKilledUnlessKeepOrphans) {
   for (const bool keep : {true, false}) {
     TempDir dir;
     const std::string waits = "echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done; touch done";
@@ -143,14 +143,14 @@ TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
   }
 }
 
-TEST(OneNodeTest, ErrorFile_LiesInAFolderThatWorkersCanUse) {
+TEST(OneNodeTest, ErrorFile_Default_IsInWritableFolder) {
   const std::string script =
       "folder=$(dirname $TORCHELASTIC_ERROR_FILE); echo x > $folder/notes && cat $folder/notes && rm $folder/notes";
   Finished launcher(0, Standalone(2, {}, script));
   EXPECT_EQ(launcher.Out(), "x\nx\n");
 }
 
-TEST(OneNodeTest, RootCause_IsCopiedToTheErrorFileOfAnOuterLauncher) {
+TEST(OneNodeTest, RootCause_OuterLauncher_GetsItInItsErrorFile) {
   TempDir dir;
   const std::string path = dir.File("outer.json");
   Finished launcher(7, Standalone(2, {}, "[ $RANK = 0 ] && sleep 100; echo boom > $TORCHELASTIC_ERROR_FILE; exit 7"),
@@ -161,7 +161,7 @@ TEST(OneNodeTest, RootCause_IsCopiedToTheErrorFileOfAnOuterLauncher) {
   EXPECT_FALSE(std::filesystem::exists(dir.File("none")));
 }
 
-TEST(OneNodeTest, Tee_ALongLineStaysWhole) {
+TEST(OneNodeTest, Tee_LongLine_StaysWhole) {
   Finished launcher(0, Standalone(2, {"--tee=1"}, "head -c 1000000 /dev/zero | tr '\\0' $RANK; echo"));
   const std::string out = launcher.Out();
   EXPECT_EQ(Lines(out), 2);
@@ -171,7 +171,7 @@ TEST(OneNodeTest, Tee_ALongLineStaysWhole) {
   }
 }
 
-TEST(OneNodeTest, Run_LeavesNothingInTheTemporaryFolder) {
+TEST(OneNodeTest, Run_AfterEnd_TemporaryFolderIsEmpty) {
   TempDir dir;
   Finished good(0, Standalone(2, {}, "exit 0"), {{"TMPDIR", dir.path()}});
   Finished bad(1, Standalone(2, {}, "echo boom > $TORCHELASTIC_ERROR_FILE; exit 1"), {{"TMPDIR", dir.path()}});
@@ -179,7 +179,7 @@ TEST(OneNodeTest, Run_LeavesNothingInTheTemporaryFolder) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
-TEST(OneNodeTest, Sigterm_ReachesTheWorkersWhichMaySaveBeforeTheyGo) {
+TEST(OneNodeTest, Sigterm_Workers_MaySaveBeforeExit) {
   Launcher launcher(Standalone(2, {}, "trap 'echo saved $RANK; exit 0' TERM; echo up; while :; do sleep 0.02; done"));
   ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), "up") == 2; }));
   launcher.Signal(SIGTERM);
@@ -199,7 +199,7 @@ std::vector<pid_t> Pids(const std::string& out, const std::string& name) {
 constexpr char kFamily[] =
     "sleep 1000 & child=$!; setsid sleep 1000 & stray=$!; echo \"pid=$$ child=$child stray=$stray .\"; ";
 
-TEST(OneNodeTest, LauncherKilled_NothingOutlivesIt) {
+TEST(OneNodeTest, LauncherKilled_Descendants_End) {
   const TempDir temporary;
   Launcher launcher(Standalone(2, {}, std::string(kFamily) + "wait"), {{"TMPDIR", temporary.path()}});
   ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), " .") == 2; }));
@@ -224,7 +224,7 @@ std::string FindFile(const std::string& folder, const std::string& end) {
   return "";
 }
 
-TEST(OneNodeTest, TwelveWorkers_TeeAndRedirects_EveryRankHasItsPrefixAndFiles) {
+TEST(OneNodeTest, TeeAndRedirects_TwelveWorkers_HavePrefixAndFiles) {
   TempDir dir;
   Finished launcher(0, Standalone(12, {"--tee=3", "--log-dir=" + dir.path()}, "echo out $RANK; echo err $RANK >&2"));
   EXPECT_THAT(launcher.Out(), HasSubstr("[default11]:out 11\n"));
@@ -239,7 +239,7 @@ TEST(OneNodeTest, TwelveWorkers_TeeAndRedirects_EveryRankHasItsPrefixAndFiles) {
   EXPECT_EQ(files, 12);
 }
 
-TEST(OneNodeTest, LocalRanksFilter_TheTerminalShowsOnlyThose) {
+TEST(OneNodeTest, LocalRanksFilter_SomeRanks_OnlyTheirOutputIsShown) {
   TempDir dir;
   Finished plain(0, Standalone(3, {"--local-ranks-filter=1"}, "echo out $RANK; echo err $RANK >&2"));
   EXPECT_EQ(plain.Out(), "out 1\n");
@@ -249,7 +249,7 @@ TEST(OneNodeTest, LocalRanksFilter_TheTerminalShowsOnlyThose) {
   EXPECT_EQ(ReadFile(FindFile(dir.path(), "1/stdout.log")), "out 1\n");
 }
 
-TEST(OneNodeTest, TeeWithoutLogDir_PrefixesLinesAndLeavesNoFile) {
+TEST(OneNodeTest, Tee_WithoutLogDir_PrefixesLinesAndLeavesNoFile) {
   TempDir dir;
   Finished launcher(
       0, Standalone(2, {"--tee=3", "--log-line-prefix-template=[${hostname} ${rank}]: "}, "echo out; echo err >&2"),
@@ -259,7 +259,7 @@ TEST(OneNodeTest, TeeWithoutLogDir_PrefixesLinesAndLeavesNoFile) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
-TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
+TEST(OneNodeTest, LogLinePrefix_TemplateAndFilters_AreApplied) {
   TempDir dir;
   Finished launcher(0, Standalone(2,
                                   {"--tee=3", "--log-dir=" + dir.path(), "--role=r", "--log-line-prefix-template",
@@ -272,14 +272,14 @@ TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
     EXPECT_THAT(filtered, HasSubstr(line));
 }
 
-TEST(OneNodeTest, FlagsWithoutEffect_WarnAndTheJobRuns) {
+TEST(OneNodeTest, Flags_WithoutEffect_Warn) {
   Finished launcher(0, Standalone(1, {"--start-method=fork", "--logs-specs=x"}, "echo ran"));
   EXPECT_EQ(launcher.Out(), "ran\n");
   for (const char* flag : {"--start-method", "--logs-specs"})
     EXPECT_THAT(launcher.Err(), HasSubstr(std::string(flag) + " has no effect: "));
 }
 
-TEST(OneNodeTest, MasterAddrAndPort_AreWhereTheStoreIs_InEachRound) {
+TEST(OneNodeTest, MasterAddrAndPort_EachRound_AreThoseOfTheStore) {
   const int port = FreePort();
   const std::string script =
       "echo at=$MASTER_ADDR:$MASTER_PORT; exec 3<>/dev/tcp/127.0.0.1/$MASTER_PORT && echo open; "
@@ -289,7 +289,7 @@ TEST(OneNodeTest, MasterAddrAndPort_AreWhereTheStoreIs_InEachRound) {
   EXPECT_EQ(Count(launcher.Out(), absl::StrCat("at=localhost:", port, "\nopen\n")), 2) << launcher.Out();
 }
 
-TEST(OneNodeTest, MasterPortTaken_AnotherOneAndALineThatSaysSo) {
+TEST(OneNodeTest, MasterPort_Taken_UsesAnotherAndWarns) {
   const int port = FreePort();
   Process other({"/usr/bin/env", "python3", "-c",
                  absl::StrCat("import socket, signal\ns = socket.socket()\ns.bind(('127.0.0.1', ", port,
@@ -302,7 +302,7 @@ TEST(OneNodeTest, MasterPortTaken_AnotherOneAndALineThatSaysSo) {
   EXPECT_NE(launcher.Err().find("store is at " + real.substr(0, real.find('\n'))), std::string::npos) << launcher.Err();
 }
 
-TEST(OneNodeTest, MasterAddrOfAnotherHost_SaysWhereTheStoreIs) {
+TEST(OneNodeTest, MasterAddr_OfAnotherHost_WarnsWhereTheStoreIs) {
   Finished launcher(0, Standalone(1, {"--master-addr=192.0.2.7"}, "echo at=$MASTER_ADDR"));
   EXPECT_EQ(launcher.Out(), "at=127.0.0.1\n");
   EXPECT_NE(launcher.Err().find("--master-addr=192.0.2.7 is not an address of this host: MASTER_ADDR is 127.0.0.1"),
@@ -310,7 +310,7 @@ TEST(OneNodeTest, MasterAddrOfAnotherHost_SaysWhereTheStoreIs) {
       << launcher.Err();
 }
 
-TEST(OneNodeTest, ScriptFromStandardInput) {
+TEST(OneNodeTest, Start_ScriptFromStandardInput_Runs) {
   Process launcher({"/bin/sh", "-c",
                     "echo 'import os, sys; print(os.environ[\"RANK\"], sys.argv)' | launcher/ddprun --standalone - a"});
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
@@ -318,7 +318,7 @@ TEST(OneNodeTest, ScriptFromStandardInput) {
 }
 
 // Each of two workers has its own core if the host has two.
-TEST(OneNodeTest, NumaBinding_WorkersAreBound_AlsoForkedOnes) {
+TEST(OneNodeTest, NumaBinding_StartedAndForkedWorkers_AreBound) {
   TempDir dir;
   std::ofstream(dir.File("cpus.py"))
       << "import json, os\nos.write(1, f'{sorted(os.sched_getaffinity(0))}\\n'.encode())\n";
@@ -333,12 +333,12 @@ TEST(OneNodeTest, NumaBinding_WorkersAreBound_AlsoForkedOnes) {
   }
 }
 
-TEST(OneNodeTest, NumaBinding_CantBeHad_IsAnErrorBeforeAnythingStarts) {
+TEST(OneNodeTest, NumaBinding_Unavailable_FailsBeforeStart) {
   Finished launcher(2, Standalone(1, {"--numa-binding=node"}, "echo ran"), {{"CUDA_VISIBLE_DEVICES", "MIG-1"}});
   EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES=MIG-1 names MIG-1"));
 }
 
-TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
+TEST(OneNodeTest, Start_PythonScript_RunsUnbufferedWithArguments) {
   TempDir dir;
   FILE* script = fopen(dir.File("t.py").c_str(), "w");
   // One write per line: unbuffered prints of two workers would mix.
@@ -348,7 +348,7 @@ TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   EXPECT_THAT(launcher.Out(), HasSubstr("1 ['--nnodes=9', '-m', 'x']"));
 }
 
-TEST(OneNodeTest, NestedLauncher_EachHasItsOwnWorld) {
+TEST(OneNodeTest, Launcher_Nested_EachHasItsOwnWorld) {
   Finished launcher(0, {"--standalone", "--nproc-per-node=2", "--no-python", "launcher/ddprun", "--standalone",
                         "--nproc-per-node=3", "--no-python", "sh", "-c", kSayRank});
   EXPECT_EQ(Count(launcher.Out(), "rank=2/3"), 2) << launcher.Out();

@@ -79,7 +79,7 @@ class PythonLaunchTest : public ::testing::Test {
   const TempDir dir_;
 };
 
-TEST_F(PythonLaunchTest, Results_ByGlobalRank) {
+TEST_F(PythonLaunchTest, Launch_Results_AreByGlobalRank) {
   for (const char* method : {"spawn", "fork"}) {
     ExpectOut(absl::StrCat("print(ddprun.launch(add, (10,), nproc_per_node=3, start_method='", method, "'))"),
               "{0: 11, 1: 12, 2: 13}\n");
@@ -89,12 +89,12 @@ TEST_F(PythonLaunchTest, Results_ByGlobalRank) {
   }
 }
 
-TEST_F(PythonLaunchTest, Program_WithArguments) {
+TEST_F(PythonLaunchTest, Launch_ProgramWithArguments_Runs) {
   ExpectOut("print(ddprun.launch('sh', ('-c', 'echo rank $RANK'), nproc_per_node=1))", "rank 0\n{}\n");
   ExpectOut("print(ddprun.elastic_launch(ddprun.LaunchConfig(), sys.executable)('-u', '-c', 'print(7)'))", "7\n{}\n");
 }
 
-TEST_F(PythonLaunchTest, WorkerRaises_ChildFailedErrorHasRankAndTraceback) {
+TEST_F(PythonLaunchTest, Launch_WorkerRaises_ChildFailedErrorHasRankAndTraceback) {
   for (const char* method : {"spawn", "fork"}) {
     const std::string err =
         ExpectOut(absl::StrCat("try:\n    ddprun.launch(fail, (1,), nproc_per_node=2, start_method='", method, R"(')
@@ -107,7 +107,7 @@ except ddprun.ChildFailedError as error:
   }
 }
 
-TEST_F(PythonLaunchTest, WorkerKilled_ItIsRestarted_TheResultsAreThoseOfTheLastRound) {
+TEST_F(PythonLaunchTest, Launch_WorkerKilled_ResultsAreOfTheLastRound) {
   for (const char* method : {"spawn", "fork"}) {
     ExpectOut(absl::StrCat("print(ddprun.launch(kill_once, (7,), nproc_per_node=2, max_restarts=1, start_method='",
                            method, "'))\n", R"(
@@ -120,12 +120,12 @@ except ddprun.ChildFailedError as error:
   }
 }
 
-TEST_F(PythonLaunchTest, WrongFlag_IsRuntimeError) {
+TEST_F(PythonLaunchTest, Launch_InvalidFlag_RaisesRuntimeError) {
   ExpectOut("try:\n    ddprun.launch(add, (1,), nproc_per_nodes=2)\nexcept RuntimeError as error:\n    print(error)",
             "ddprun exited with 2; its messages tell why\n");
 }
 
-TEST_F(PythonLaunchTest, FunctionOfNoFile_NeedsCloudpickle_OrFork) {
+TEST_F(PythonLaunchTest, Launch_FunctionWithoutFile_NeedsCloudpickleOrFork) {
   std::filesystem::create_directory(dir_.File("none"));
   std::ofstream(dir_.File("none/cloudpickle.py")) << "raise ImportError('none')\n";
   const std::string call =
@@ -145,7 +145,7 @@ TEST_F(PythonLaunchTest, FunctionOfNoFile_NeedsCloudpickle_OrFork) {
       << spawn.Err();
 }
 
-TEST_F(PythonLaunchTest, Interrupted_TheWorkersAreStopped_AndThePythonGoesOn) {
+TEST_F(PythonLaunchTest, Launch_Interrupted_StopsWorkersAndPythonContinues) {
   for (const char* method : {"spawn", "fork"}) {
     Process python(
         Command(absl::StrCat("try:\n    ddprun.launch(wait_forever, nproc_per_node=2, start_method='", method,
@@ -164,7 +164,7 @@ TEST_F(PythonLaunchTest, Interrupted_TheWorkersAreStopped_AndThePythonGoesOn) {
   }
 }
 
-TEST_F(PythonLaunchTest, PythonKilled_NothingIsLeft) {
+TEST_F(PythonLaunchTest, Launch_PythonKilled_WorkersEnd) {
   for (const char* method : {"spawn", "fork"}) {
     std::map<std::string, std::string> environment = environment_;
     const TempDir temporary;
@@ -181,7 +181,7 @@ TEST_F(PythonLaunchTest, PythonKilled_NothingIsLeft) {
   }
 }
 
-TEST_F(PythonLaunchTest, OutputOfWorkers_GoesToSysStdout) {
+TEST_F(PythonLaunchTest, Launch_WorkerOutput_GoesToSysStdout) {
   for (const char* method : {"spawn", "fork"}) {
     ExpectOut(absl::StrCat(R"(
 import contextlib, io
@@ -195,7 +195,7 @@ print(sorted(out.getvalue().splitlines()), err.getvalue().count("err of")))"),
 }
 
 // An exception between start and end of a job, of whatever origin, leaves `launch` when the workers have ended.
-TEST_F(PythonLaunchTest, AnyException_TheJobEndsFirst_WithTimeToSave) {
+TEST_F(PythonLaunchTest, Launch_ExceptionInPython_WorkersSaveFirst) {
   constexpr char kBody[] = R"(
 import contextlib, io
 class Raising(io.StringIO):
@@ -224,7 +224,7 @@ except EXCEPTION as error:
   }
 }
 
-TEST_F(PythonLaunchTest, ReaderOfTheOutputIsGone_TheJobEndsFirst) {
+TEST_F(PythonLaunchTest, Launch_OutputReaderGone_JobEndsFirst) {
   ExpectOut(R"(
 import contextlib
 os.chdir(os.path.dirname(os.path.abspath(sys.argv[0])))
@@ -238,7 +238,7 @@ except BrokenPipeError as error:
             "[True, True]\n");
 }
 
-TEST_F(PythonLaunchTest, TextThatStdoutCantEncode_IsEscaped) {
+TEST_F(PythonLaunchTest, Launch_TextNotEncodable_IsEscaped) {
   ExpectOut(R"(
 import contextlib
 with open(sys.argv[0] + '.out', 'w', encoding='ascii') as out, contextlib.redirect_stdout(out):

@@ -21,7 +21,7 @@ class PythonModuleTest : public PythonWorkersTest {
   }
 };
 
-TEST_F(PythonModuleTest, ReportProgress_TheSummaryHasTheLastOne) {
+TEST_F(PythonModuleTest, ReportProgress_WorkerFails_SummaryHasTheLast) {
   Finished launcher = Run(3, 1, {}, R"(
 worker.report_progress(119)
 worker.report_progress(120, samples=7680, phase="r\u00fcckw\u00e4rts \ud800", loss=float("inf"))
@@ -33,7 +33,7 @@ sys.exit(3)
       << launcher.Err();
 }
 
-TEST_F(PythonModuleTest, ReportProgress_ValuesOutOfRange_AreRefused) {
+TEST_F(PythonModuleTest, ReportProgress_ValueOutOfRange_Raises) {
   Finished launcher = Run(3, 1, {}, R"(
 for arguments in ({"step": -1}, {"step": 1, "samples": -1}, {"step": 2**63}):
     try:
@@ -47,7 +47,7 @@ sys.exit(3)
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 9223372036854775807, ")) << launcher.Err();
 }
 
-TEST_F(PythonModuleTest, ReportProgress_InAForkedChild_DoesNothing) {
+TEST_F(PythonModuleTest, ReportProgress_InForkedChild_DoesNothing) {
   Finished launcher = Run(3, 1, {}, R"(
 worker.report_progress(1)
 child = os.fork()
@@ -62,7 +62,7 @@ sys.exit(3)
       << launcher.Err();
 }
 
-TEST_F(PythonModuleTest, ReportProgress_LauncherThatHangs_IsNotWaitedFor) {
+TEST_F(PythonModuleTest, ReportProgress_LauncherHangs_DoesNotBlock) {
   Launcher launcher = Start(1, {},
                             absl::StrCat(R"(
 worker.report_progress(0)
@@ -81,7 +81,7 @@ print("reported .", flush=True)
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("worker link")));
 }
 
-TEST_F(PythonModuleTest, StopRequested_HasTheLaunchersDeadline) {
+TEST_F(PythonModuleTest, StopRequested_Sigterm_HasLaunchersDeadline) {
   Launcher launcher = Start(1, {"--shutdown-timeout=300"}, R"(
 del os.environ["DDPRUN_STOP_GRACE"]
 assert worker.stop_requested() is None
@@ -96,7 +96,7 @@ print("between 30 and 300:", 30 < worker.stop_requested() <= 300, ".", flush=Tru
 }
 
 // A tracer simulates the handler, once at each instruction of the first call.
-TEST_F(PythonModuleTest, SignalHandlerInTheFirstCall_ThereIsOneConnection) {
+TEST_F(PythonModuleTest, Connection_SignalInFirstCall_IsOnlyOne) {
   Process python({"/usr/bin/env", "python3", Script(R"(
 import importlib, socket
 name = "ddprun-test-%d" % os.getpid()
@@ -156,7 +156,7 @@ def say_reform(round):
     say(type="re-form", round=round, master_addr="127.0.0.1", **dict.fromkeys(numbers, 1))
 )";
 
-TEST_F(PythonModuleTest, LauncherThatHasNoRoomForAConnection_IsAskedAgain) {
+TEST_F(PythonModuleTest, Connection_LauncherBusy_IsRetried) {
   ExpectOut(std::string(kLauncher) + R"(
 listener.listen(0)
 other = socket.socket(socket.AF_UNIX)
@@ -173,7 +173,7 @@ print(json.loads(lines.readline())["type"], json.loads(lines.readline())["step"]
             "hello 2 .\n");
 }
 
-TEST_F(PythonModuleTest, KeepProcess_WithManyDescriptors_TheThreadWaits) {
+TEST_F(PythonModuleTest, KeepProcess_ManyDescriptors_ThreadWaits) {
   ExpectOut(std::string(kLauncher) + R"(
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -201,7 +201,7 @@ print(reads < 5 or reads, ".")
             "True .\n");
 }
 
-TEST_F(PythonModuleTest, OnSuspendThatFails_IsRaisedByNextRound_WhichComesAllTheSame) {
+TEST_F(PythonModuleTest, KeepProcess_OnSuspendRaises_NextRoundRaisesIt) {
   ExpectOut(std::string(kLauncher) + R"(
 def fail(suspend):
     raise KeyError(suspend.round)
@@ -222,7 +222,7 @@ for round in (1, 2):
             "raised 1 .\n2 .\nraised 2 .\n3 .\n");
 }
 
-TEST_F(PythonModuleTest, WithoutALauncher_CtrlCStops_TheSecondOneInterrupts) {
+TEST_F(PythonModuleTest, WithoutLauncher_CtrlC_StopsThenInterrupts) {
   ExpectOut(R"(
 import signal
 assert worker.stop_requested() is None
@@ -237,7 +237,7 @@ except KeyboardInterrupt:
             "True .\ninterrupted .\n");
 }
 
-TEST_F(PythonModuleTest, WithoutALauncher_ReportsGoNowhere_ASignalStops) {
+TEST_F(PythonModuleTest, WithoutLauncher_ReportProgress_DoesNothing) {
   ExpectOut(R"(
 import signal
 worker.report_progress(1)
@@ -249,7 +249,7 @@ print("at most 7:", 0 < worker.stop_requested() <= 7, ".")
             "at most 7: True .\n");
 }
 
-TEST_F(PythonModuleTest, KeepProcess_AfterAReport_TheLauncherHasOneConnection) {
+TEST_F(PythonModuleTest, KeepProcess_AfterReport_OneConnection) {
   Finished launcher = Run(3, 1, {}, R"(
 worker.report_progress(1)
 print(worker.keep_process(on_suspend=print), worker.suspend_requested(), ".", flush=True)
@@ -261,7 +261,7 @@ sys.exit(3)
       << launcher.Err();
 }
 
-TEST_F(PythonModuleTest, KeepProcess_WithoutALauncher_NothingWaits) {
+TEST_F(PythonModuleTest, KeepProcess_WithoutLauncher_DoesNotWait) {
   std::map<std::string, std::string> environment = environment_;
   environment["DDPRUN_WORKER_LINK"] = "";
   Process process({"/usr/bin/env", "python3", Script(R"(

@@ -32,7 +32,7 @@ class PythonTest : public ::testing::Test {
   const TempDir dir_;
 };
 
-TEST_F(PythonTest, TheEnvironmentOfTheCommandThatWasCalled_ALinkToo) {
+TEST_F(PythonTest, Python_CommandInVenv_IsThatOfTheVenv) {
   const std::string own = MakeVenv("own", "echo own $2"), active = MakeVenv("active", "echo active $2");
   const std::string link = own + "/bin/ddprun";
   ASSERT_EQ(symlink(std::filesystem::absolute("launcher/ddprun").c_str(), link.c_str()), 0);
@@ -44,12 +44,12 @@ TEST_F(PythonTest, TheEnvironmentOfTheCommandThatWasCalled_ALinkToo) {
   EXPECT_EQ(elsewhere.Out(), "active " + train() + "\n");
 }
 
-TEST_F(PythonTest, PythonExec_WithArguments) {
+TEST_F(PythonTest, Python_PythonExecWithArguments_IsUsed) {
   Finished launcher(0, {"--standalone", train(), "x"}, {{"PYTHON_EXEC", "/bin/echo 'a  b' c"}});
   EXPECT_EQ(launcher.Out(), "a  b c -u " + train() + " x\n");
 }
 
-TEST_F(PythonTest, TorchIsInAnotherEnvironment_TheSummaryNamesBoth) {
+TEST_F(PythonTest, Hint_TorchInAnotherVenv_NamesBoth) {
   const std::string empty = MakeVenv("empty", "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1");
   const std::string full = MakeVenv("full", "exit 1");
   GiveTorch(full);
@@ -63,7 +63,7 @@ TEST_F(PythonTest, TorchIsInAnotherEnvironment_TheSummaryNamesBoth) {
   EXPECT_THAT(other_reason.Err(), Not(HasSubstr("Hint"))) << "it has torch";
 }
 
-TEST_F(PythonTest, ScriptWithoutTorch_NoHint) {
+TEST_F(PythonTest, Hint_ScriptWithoutTorch_IsAbsent) {
   std::ofstream(train()) << "import sys\n";
   const std::string empty = MakeVenv("empty", "exit 1"), full = MakeVenv("full", "exit 1");
   GiveTorch(full);

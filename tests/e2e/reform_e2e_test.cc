@@ -120,7 +120,7 @@ class ReformE2eTest : public PythonWorkersTest {
   const int port_ = FreePort();
 };
 
-TEST_F(ReformE2eTest, OneOfThreeIsKilled_TheOthersKeepTheirProcesses) {
+TEST_F(ReformE2eTest, ReForm_WorkerKilled_OthersKeepProcesses) {
   const auto launcher = Launch(3, {"--standalone"});
   const auto first = WaitForRound({launcher.get()}, 1, 3);
   kill(first.at(1).pid, SIGKILL);
@@ -132,14 +132,14 @@ TEST_F(ReformE2eTest, OneOfThreeIsKilled_TheOthersKeepTheirProcesses) {
   EndAll({launcher.get()}, ExpectReplaced({launcher.get()}, second, {1}, 3));
 }
 
-TEST_F(ReformE2eTest, TwoNodes_WorkersOfBothAreKept) {
+TEST_F(ReformE2eTest, ReForm_TwoNodes_OthersKeepProcesses) {
   const auto a = Node("2", 2), b = Node("2", 2);
   const auto first = WaitForRound({a.get(), b.get()}, 1, 4);
   kill(first.at(3).pid, SIGKILL);
   EndAll({a.get(), b.get()}, ExpectReplaced({a.get(), b.get()}, first, {3}));
 }
 
-TEST_F(ReformE2eTest, OnePlainWorkerOnAnotherNode_AllAreStartedAgainAndTheLogSaysWhy) {
+TEST_F(ReformE2eTest, ReForm_PlainWorkerOnAnotherNode_AllRestartWithReason) {
   const auto a = Node("2", 2, {}, {{"PLAIN", "3"}}), b = Node("2", 2, {}, {{"PLAIN", "3"}});
   const auto first = WaitForRound({a.get(), b.get()}, 1, 4);
   kill(first.at(0).pid, SIGKILL);
@@ -191,7 +191,7 @@ class ThreeNodesTest : public ReformE2eTest {
   std::map<int, Said> first_;
 };
 
-TEST_F(ThreeNodesTest, ALauncherIsKilledWithItsWorkers_TheOthersGoOnWithFewer) {
+TEST_F(ThreeNodesTest, ReForm_NodeLost_OthersContinueWithFewer) {
   Launcher* const victim = Of(2);
   const auto its_own = InRound(victim, 1);
   victim->Signal(SIGKILL);
@@ -199,7 +199,7 @@ TEST_F(ThreeNodesTest, ALauncherIsKilledWithItsWorkers_TheOthersGoOnWithFewer) {
   for (const auto& [rank, worker] : its_own) EXPECT_FALSE(Alive(worker.pid)) << rank;
 }
 
-TEST_F(ThreeNodesTest, ANodeIsPreempted_TheOthersFinishTheirStepAndGoOn_NobodyIsCharged) {
+TEST_F(ThreeNodesTest, ReForm_NodePreempted_OthersContinueWithoutCharge) {
   Launcher* const victim = Of(2);
   victim->Signal(SIGTERM);
   EXPECT_EQ(victim->Wait(), 128 + SIGTERM) << victim->Err();
@@ -209,7 +209,7 @@ TEST_F(ThreeNodesTest, ANodeIsPreempted_TheOthersFinishTheirStepAndGoOn_NobodyIs
 }
 
 // One node of two is lost: the other node's workers are suspended and wait.
-TEST_F(ReformE2eTest, CtrlCWhileSuspended_NothingIsLeft) {
+TEST_F(ReformE2eTest, ReForm_CtrlCWhileSuspended_WorkersEnd) {
   const auto a = Node("2", 2), b = Node("2", 2);
   const auto first = WaitForRound({a.get(), b.get()}, 1, 4);
   // The launcher with rank 0 hosts the server.

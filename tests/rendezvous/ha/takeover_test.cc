@@ -5,17 +5,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <map>
 #include <memory>
-#include <set>
-#include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/e2e/launch.h"
+#include "tests/e2e/logged_job.h"
 #include "tests/rendezvous/ha/etcd_cluster.h"
 #include "tests/rendezvous/ha/servers.h"
 #include "tests/rendezvous/http/http_client.h"
@@ -25,93 +21,23 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr int kNodes = 2;
 constexpr int kServers = 3;
 
-// Scripts of the workers. A worker runs until the file $GO exists; Say writes a line to the job's file.
-constexpr char kUntilTold[] = "while [ ! -e $GO ]; do sleep 0.05; done; Say stop; exit 0";
-// Rank 0 fails in its first two attempts, once $GO.0 and $GO.1 exist.
+// Scripts of a LoggedJob.
+constexpr char kUntilTold[] = "Await; Say stop; exit 0";
+// Rank 0 fails in its first two attempts, after Tell(".0") and Tell(".1").
 constexpr char kFailsTwice[] =
-    "if [ $RANK = 0 ] && [ $ATTEMPT -lt 2 ]; then while [ ! -e $GO.$ATTEMPT ]; do sleep 0.05; done; Say fail; "
-    "Say stop; exit 3; fi; while [ ! -e $GO ]; do sleep 0.05; done; Say stop; exit 0";
-
-class Job {
- public:
-  Job(const std::string& name, const std::string& endpoints, const TempDir& dir, const std::string& script)
-      : out_(dir.File(name)), go_(dir.File(name + ".go")) {
-    const std::string whole = absl::StrCat("ATTEMPT=$TORCHELASTIC_RESTART_COUNT; GO=", go_,
-                                           "; Say() { echo $1 $RANK $DDPRUN_ROUND $ATTEMPT >>", out_,
-                                           "; }; trap 'Say stop; exit 143' TERM; Say start; ", script);
-    for (int node = 0; node < kNodes; ++node) {
-      launchers_.push_back(std::make_unique<Launcher>(std::vector<std::string>{
-          absl::StrCat("--nnodes=", kNodes), "--nproc-per-node=1", "--rdzv-endpoint=" + endpoints, "--rdzv-id=" + name,
-          "--max-restarts=2", "--no-python", "sh", "-c", whole}));
-    }
-  }
-
-  void Tell(const std::string& suffix = "") { EXPECT_EQ(std::system(absl::StrCat("touch ", go_, suffix).c_str()), 0); }
-  int Said(const std::string& what) const { return Count(ReadFile(out_), what); }
-  bool AwaitSaid(const std::string& what, int count) {
-    return Eventually([&] { return Said(what) >= count; });
-  }
-  // Waits until both launchers have reached a leader after each loss.
-  bool AwaitConnected(int times) {
-    return Eventually([&] {
-      for (const auto& launcher : launchers_) {
-        if (Count(launcher->Err(), "reached the rendezvous server") < times) return false;
-      }
-      return true;
-    });
-  }
-  std::string Logs() {
-    return absl::StrCat(launchers_[0]->Err(), "\n--\n", launchers_[1]->Err(), "\n--\n", ReadFile(out_));
-  }
-
-  // Waits for the end of the job and checks its workers' lines.
-  void Check(int exit_code) {
-    for (const auto& launcher : launchers_) EXPECT_EQ(launcher->Wait(), exit_code);
-    SCOPED_TRACE(Logs());
-    std::map<int, std::set<int>> running;   // ranks, by round
-    std::set<std::pair<int, int>> started;  // round, rank
-    std::map<int, int> attempts;            // by round
-    std::set<int> failed;                   // rounds
-    std::istringstream lines(ReadFile(out_));
-    std::string what;
-    int rank = 0, round = 0, attempt = 0;
-    while (lines >> what >> rank >> round >> attempt) {
-      if (what == "stop") running[round].erase(rank);
-      if (what == "fail") failed.insert(round);
-      if (what != "start") continue;
-      EXPECT_TRUE(started.insert({round, rank}).second) << "round " << round << " started twice";
-      running[round].insert(rank);
-      EXPECT_EQ(attempts.try_emplace(round, attempt).first->second, attempt);
-      for (const auto& [other, ranks] : running) {
-        EXPECT_TRUE(other == round || ranks.empty()) << "rounds " << other << " and " << round << " at once";
-        EXPECT_LE(other, round) << "an older round began again";
-      }
-    }
-    for (const auto& [number, charged] : attempts) {
-      EXPECT_EQ(charged, std::distance(failed.begin(), failed.lower_bound(number))) << "restarts at round " << number;
-    }
-    rounds_ = static_cast<int>(attempts.size());
-  }
-  int rounds() const { return rounds_; }
-
- private:
-  const std::string out_;
-  const std::string go_;
-  std::vector<std::unique_ptr<Launcher>> launchers_;
-  int rounds_ = 0;
-};
+    "if [ $RANK = 0 ] && [ $ATTEMPT -lt 2 ]; then Await .$ATTEMPT; Say fail; Say stop; exit 3; fi; "
+    "Await; Say stop; exit 0";
 
 class TakeoverTest : public ServersTest {
  protected:
   TakeoverTest() : ServersTest(kServers) {}
 
   // A job whose workers have been started.
-  std::unique_ptr<Job> NewJob(const std::string& name, const std::string& script) {
-    auto job = std::make_unique<Job>(name, servers_->Endpoints(), dir_, script);
-    EXPECT_TRUE(job->AwaitSaid("start", kNodes)) << job->Logs();
+  std::unique_ptr<LoggedJob> NewJob(const std::string& name, const std::string& script) {
+    auto job = std::make_unique<LoggedJob>(name, servers_->Endpoints(), dir_, script);
+    EXPECT_TRUE(job->AwaitSaid("start", LoggedJob::kNodes)) << job->Logs();
     return job;
   }
 };
@@ -131,7 +57,7 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
   (*servers_)[second].Signal(SIGKILL);
   servers_->AwaitLeaderAfter(second);
   const auto late = NewJob("late", kUntilTold);
-  for (Job* job : {late.get(), failing.get(), steady.get()}) {
+  for (LoggedJob* job : {late.get(), failing.get(), steady.get()}) {
     const int starts = job == failing.get() ? 6 : 2;
     ASSERT_TRUE(job->AwaitSaid("start", starts)) << job->Logs();
     job->Tell();
@@ -254,7 +180,7 @@ TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
 
 TEST_F(TakeoverTest, Sigterm_HandsOverAtOnce_AndTheOnlyEndpointOfALauncherMayBeAFollower) {
   servers_->StartAll();
-  Job job("job", servers_->Address(2), dir_, kUntilTold);  // a follower, which names the leader
+  LoggedJob job("job", servers_->Address(2), dir_, kUntilTold);  // a follower, which names the leader
   ASSERT_TRUE(job.AwaitSaid("start", 2)) << job.Logs();
   (*servers_)[0].Signal(SIGTERM);
   EXPECT_EQ((*servers_)[0].Wait(), 0) << (*servers_)[0].Err();
