@@ -24,7 +24,7 @@ constexpr char kWorker[] =
     "--no-python sh -c 'echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME, local rank $LOCAL_RANK, GPUs "
     "$CUDA_VISIBLE_DEVICES.'";
 
-TEST_F(ResourcesTest, GpusPerNode_AWorkerForEach) {
+TEST_F(ResourcesTest, Gpus_PerNode_OneWorkerEach) {
   const std::string out = RunWell(absl::StrCat("srun -w node1,node3 --gpus-per-node=2 ddprun ", kWorker));
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank < 2 ? 1 : 3, ", local rank ", rank % 2,
@@ -32,20 +32,20 @@ TEST_F(ResourcesTest, GpusPerNode_AWorkerForEach) {
   }
 }
 
-TEST_F(ResourcesTest, NodesWithDifferentNumbersOfGpus_AWorkerForEach) {
+TEST_F(ResourcesTest, Gpus_DifferentPerNode_OneWorkerEach) {
   EXPECT_THAT(Completed("-w node[1-2] --gpus=6", absl::StrCat("srun ddprun ", kWorker)),
               AllOf(HasSubstr("rank 1 of 6 on node1, local rank 1, GPUs 0,1."),
                     HasSubstr("rank 2 of 6 on node2, local rank 0, GPUs 0,1,2,3."),
                     HasSubstr("rank 5 of 6 on node2, local rank 3, GPUs 0,1,2,3.")));
 }
 
-TEST_F(ResourcesTest, NoGpusAskedForOrNprocGiven_OneWorker) {
+TEST_F(ResourcesTest, Gpus_NoneOrNprocGiven_OneWorker) {
   EXPECT_THAT(RunWell(absl::StrCat("srun -N2 ddprun ", kWorker)), HasSubstr("rank 1 of 2 on "));
   EXPECT_THAT(RunWell(absl::StrCat("srun -N1 -w node1 --gpus-per-node=2 ddprun --nproc-per-node=1 ", kWorker)),
               HasSubstr("rank 0 of 1 on node1"));
 }
 
-TEST_F(ResourcesTest, FewerGpusThanWorkersOrATaskForEachGpu_SaysWhatToGiveSrun) {
+TEST_F(ResourcesTest, Gpus_FewerThanWorkersOrTaskPerGpu_ErrorSaysWhatToGiveSrun) {
   const std::pair<const char*, const char*> kCases[] = {
       {"srun -N1 --gpus-per-task=1 ddprun --nproc-per-node=8 --no-python echo world",
        "--nproc-per-node=8, but SLURM gave this task 1 GPU of the node (SLURM_GPUS_ON_NODE=1): give srun "
@@ -60,7 +60,7 @@ TEST_F(ResourcesTest, FewerGpusThanWorkersOrATaskForEachGpu_SaysWhatToGiveSrun) 
 }
 
 // Without the switch's name as prefix, node2 would come before node3.
-TEST_F(ResourcesTest, NodesOnTwoSwitches_NeighboursAreNeighboursInRank) {
+TEST_F(ResourcesTest, Topology_TwoSwitches_NeighboursHaveAdjacentRanks) {
   const std::string out = RunWell(absl::StrCat("srun -N4 ddprun ", kWorker));
   const char* const order[] = {"node1", "node3", "node2", "node4"};
   for (int rank = 0; rank < 4; ++rank) {

@@ -296,6 +296,16 @@ Job SlurmTest::Submit(const std::string& flags, const std::string& body) {
   return SubmitFile(flags, path);
 }
 
+Job SlurmTest::Train(const std::string& sbatch_flags, const std::string& ddprun_flags, const std::string& variables,
+                     const std::string& srun_flags) {
+  static int jobs = 0;
+  const std::string folder = absl::StrCat(Folder(), "/train", ++jobs);
+  Run(absl::StrCat("mkdir ", folder));
+  return Submit(absl::StrCat("--open-mode=append --chdir=", folder, " ", sbatch_flags),
+                absl::StrCat("export ", variables, " NONE=; srun ", srun_flags, " ddprun ", ddprun_flags,
+                             " --no-python trainer ${STEPS-}; code=$?; echo srun ended with $code; exit $code"));
+}
+
 Job SlurmTest::SubmitFile(const std::string& flags, const std::string& path) {
   const Ended ended = Run(absl::StrCat("sbatch --parsable --output=", kWork, "/%j.out ", flags, " ", path));
   EXPECT_EQ(ended.code, 0) << ended.err;

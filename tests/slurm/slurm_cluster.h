@@ -73,6 +73,17 @@ class SlurmTest : public ::testing::Test {
   }
   // Submits a script that consists of a first line and `body`. The job runs in Folder().
   static Job Submit(const std::string& flags, const std::string& body);
+  // Submits a job that trains (`srun ddprun ... trainer`) in a separate folder with these variables in its environment.
+  // The batch script writes srun's exit code.
+  static Job Train(const std::string& sbatch_flags, const std::string& ddprun_flags, const std::string& variables = "",
+                   const std::string& srun_flags = "");
+  // A job of two workers that have begun to train; the other parameters are those of Train.
+  static Job Training(const std::string& sbatch_flags, const std::string& ddprun_flags,
+                      const std::string& variables = "", const std::string& srun_flags = "") {
+    const Job job = Train(sbatch_flags, ddprun_flags, variables, srun_flags);
+    EXPECT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
+    return job;
+  }
   // Submits an existing script.
   static Job SubmitFile(const std::string& flags, const std::string& path);
 

@@ -42,21 +42,21 @@ class ExamplesTest : public SlurmTest {
   std::string snapshots_;
 };
 
-TEST_F(ExamplesTest, PythonDdp_OneWorld) {
+TEST_F(ExamplesTest, PythonDdp_TwoNodes_OneWorld) {
   const Job job = SubmitExample("python_ddp", 0);
   EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
   EXPECT_THAT(job.Output(), HasSubstr("rank 0 of 2 starts on cpu with gloo"));
   EXPECT_THAT(job.Output(), HasSubstr("rank 1 made its step"));
 }
 
-TEST_F(ExamplesTest, Tutorial_OneWorld) {
+TEST_F(ExamplesTest, Tutorial_TwoNodes_OneWorld) {
   const Job job = SubmitExample("tutorial", 0);
   EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
   EXPECT_THAT(job.Output(), HasSubstr("rank 0 of 2 starts on cpu with gloo"));
   EXPECT_THAT(job.Output(), HasSubstr("rank 1 made its step"));
 }
 
-TEST_F(ExamplesTest, Gpt_WorkerKilled_GoesOnFromTheSnapshot) {
+TEST_F(ExamplesTest, Gpt_WorkerKilled_ResumesFromSnapshot) {
   const Job job = SubmitExample("gpt", 60);
   ASSERT_TRUE(job.WaitForOutput("snapshot of step 5 saved")) << job.Output();
   Run("kill -9 $(comm -12 <(ip netns pids node2 | sort) <(pgrep -f '^bin/train_gpt' | sort))");
@@ -65,7 +65,7 @@ TEST_F(ExamplesTest, Gpt_WorkerKilled_GoesOnFromTheSnapshot) {
   EXPECT_THAT(job.Output(), HasSubstr("snapshot of step 60 saved"));
 }
 
-TEST_F(ExamplesTest, Elastic_NodeLost_TheSpareTakesItsPlace) {
+TEST_F(ExamplesTest, Elastic_NodeLost_SpareTakesItsPlace) {
   const Job job = SubmitExample("elastic", 60);
   ASSERT_TRUE(job.WaitForOutput("snapshot of step 5 saved")) << job.Output();
   // The spare is the node that joined last.
@@ -76,7 +76,7 @@ TEST_F(ExamplesTest, Elastic_NodeLost_TheSpareTakesItsPlace) {
   EXPECT_THAT(job.Output(), HasSubstr("resumed from the snapshot: step "));
 }
 
-TEST_F(ExamplesTest, Requeue_TimeLimitNear_GoesOnFromTheSnapshot) {
+TEST_F(ExamplesTest, Requeue_TimeLimitNear_ResumesFromSnapshot) {
   // SLURM checks twice a minute if the job is near its time limit, and then sends the signal.
   const Job job = SubmitExample("requeue", 100000, "--time=2 --signal=B:USR1@120");
   ASSERT_TRUE(job.WaitForOutput("snapshot of step 5 saved")) << job.Output();
@@ -84,7 +84,7 @@ TEST_F(ExamplesTest, Requeue_TimeLimitNear_GoesOnFromTheSnapshot) {
   EXPECT_NE(job.Field("Restarts"), "0");
 }
 
-TEST_F(ExamplesTest, Requeue_WorkerFails_StartsAgainAndGoesOn) {
+TEST_F(ExamplesTest, Requeue_WorkerFails_RestartsAndResumes) {
   const Job job = SubmitExample("requeue", 60);
   ASSERT_TRUE(job.WaitForOutput("snapshot of step 5 saved")) << job.Output();
   Run("kill -9 $(comm -12 <(ip netns pids node2 | sort) <(pgrep -f '^bin/train_gpt' | sort))");
@@ -93,7 +93,7 @@ TEST_F(ExamplesTest, Requeue_WorkerFails_StartsAgainAndGoesOn) {
   EXPECT_EQ(job.Field("Restarts"), "1");
 }
 
-TEST_F(ExamplesTest, Requeue_BadFlag_IsNotStartedAgain) {
+TEST_F(ExamplesTest, Requeue_InvalidFlag_IsNotRestarted) {
   setenv("GPT_FLAGS", "--n-layer=many", 1);
   const Job job = SubmitExample("requeue", 60);
   EXPECT_EQ(job.WaitForEnd(), "FAILED") << job.Output();
@@ -101,7 +101,7 @@ TEST_F(ExamplesTest, Requeue_BadFlag_IsNotStartedAgain) {
   EXPECT_THAT(job.Output(), HasSubstr("non-restartable failure (exit code 2)"));
 }
 
-TEST_F(ExamplesTest, Array_ElementsOnTheSameNodes_EachTrainsByItself) {
+TEST_F(ExamplesTest, Array_ElementsOnSameNodes_AreSeparateWorlds) {
   const Job array = SubmitExample("array", 10, "--nodelist=node1,node2 --cpus-per-task=1 --output=%A_%a.out");
   for (int element = 0; element < 3; ++element) {
     const Job job(absl::StrCat(array.id(), "_", element));

@@ -52,7 +52,7 @@ TEST_F(StartTest, Sbatch_SrunInScript_OneWorldNamedAfterTheJob) {
   EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 1 of 2 on node2, node 1 of 2, run ", job.id(), ".")));
 }
 
-TEST_F(StartTest, Sbatch_ForkedWorkers_OneWorldAndNothingIsLeft) {
+TEST_F(StartTest, Sbatch_ForkedWorkers_OneWorldAndProcessesEnd) {
   const std::string script =
       "import os; os.write(1, 'rank {RANK} of {WORLD_SIZE} on {SLURMD_NODENAME}\\n'.format(**os.environ).encode())";
   const std::string out = Completed("-N2", absl::StrCat("echo \"", script, "\" > forked.py\n",
@@ -63,7 +63,7 @@ TEST_F(StartTest, Sbatch_ForkedWorkers_OneWorldAndNothingIsLeft) {
   EXPECT_THAT(out, Not(HasSubstr("--preload")));
 }
 
-TEST_F(StartTest, BatchScript_OnOneNode) {
+TEST_F(StartTest, BatchScript_OneNode_Trains) {
   EXPECT_THAT(Completed("-N2", absl::StrCat("srun -N1 -n1 -w node2 ddprun ", kWorker)),
               HasSubstr("rank 0 of 1 on node2, node 0 of 1"));
   EXPECT_THAT(Completed("-N1 -w node3", absl::StrCat("ddprun --nproc-per-node=2 ", kWorker)),
@@ -77,7 +77,7 @@ constexpr char kMeetTheOther[] = R"(--no-python sh -c '
   touch here.$TORCHELASTIC_RUN_ID
   until [ $(ls | grep -c "^here\.") -ge 2 ]; do sleep 0.1; done')";
 
-TEST_F(StartTest, TwoStepsAtOnce_DoNotMeet) {
+TEST_F(StartTest, Steps_Concurrent_AreSeparateWorlds) {
   const Job job =
       Submit("-N2 --ntasks-per-node=2",
              absl::StrCat("mkdir steps; cd steps; for i in 0 1; do srun -n2 --ntasks-per-node=1 --exact ddprun ",
@@ -89,7 +89,7 @@ TEST_F(StartTest, TwoStepsAtOnce_DoNotMeet) {
   }
 }
 
-TEST_F(StartTest, TwoJobsOnTheSameNodes_DoNotMeet) {
+TEST_F(StartTest, Jobs_OnSameNodes_AreSeparateWorlds) {
   const std::string script = absl::StrCat("mkdir -p jobs; cd jobs; srun ddprun ", kMeetTheOther);
   const Job one = Submit("-N2 -c1 -w node1,node2", script), other = Submit("-N2 -c1 -w node1,node2", script);
   for (const Job& job : {one, other}) {
@@ -99,7 +99,7 @@ TEST_F(StartTest, TwoJobsOnTheSameNodes_DoNotMeet) {
   }
 }
 
-TEST_F(StartTest, Array_EachElementIsAWorld) {
+TEST_F(StartTest, Array_Elements_AreSeparateWorlds) {
   const Job array = Submit("-N2 -c1 --array=0-1 --output=%A_%a.out", absl::StrCat("srun ddprun ", kWorker));
   for (const char* element : {"0", "1"}) {
     const Job job(absl::StrCat(array.id(), "_", element));
@@ -108,14 +108,14 @@ TEST_F(StartTest, Array_EachElementIsAWorld) {
   }
 }
 
-TEST_F(StartTest, ExplicitFlags_Win) {
+TEST_F(StartTest, Flags_Explicit_OverrideSlurm) {
   EXPECT_THAT(RunWell(absl::StrCat("srun -N2 ddprun --nnodes=1 --rdzv-id=mine ", kWorker)),
               AllOf(HasSubstr("rank 0 of 1 on node1, node 0 of 1, run mine."),
                     HasSubstr("rank 0 of 1 on node2, node 0 of 1, run mine.")));
 }
 
 // The tutorial's command with ddprun instead of torchrun.
-TEST_F(StartTest, TutorialsWay_OneWorld) {
+TEST_F(StartTest, Srun_TutorialsFlags_OneWorld) {
   const std::string script = Folder() + "/torchrun_script.sh";
   Run(absl::StrCat("cat >", script,
                    " <<'END'\n#!/bin/bash\nddprun --nnodes=2 --nproc_per_node=2 --rdzv_id=100 --rdzv_backend=c10d "
@@ -130,7 +130,7 @@ TEST_F(StartTest, TutorialsWay_OneWorld) {
 }
 
 // It runs on the same cluster and knows the job's id and endpoint, but srun did not start it, so it has no credential.
-TEST_F(StartTest, StrangerOnTheCluster_IsRefused_JobGoesOn) {
+TEST_F(StartTest, Stranger_OnTheCluster_IsRefusedAndJobContinues) {
   const Job job = Submit("-N2",
                          "srun ddprun --rdzv-id=mine --rdzv-endpoint=node1:29500 --no-python sh -c "
                          "'echo runs; until [ -e go.on ]; do sleep 0.1; done'");
@@ -144,7 +144,7 @@ TEST_F(StartTest, StrangerOnTheCluster_IsRefused_JobGoesOn) {
   EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
 }
 
-TEST_F(StartTest, ShowConfig_SaysWhereEachSettingIsFrom) {
+TEST_F(StartTest, ShowConfig_InJob_NamesOriginOfEachSetting) {
   const std::string out = RunWell("srun -N2 ddprun --show-config --nproc-per-node=2 true");
   EXPECT_THAT(out, ContainsRegex("nnodes +2 +SLURM_STEP_NUM_NODES=2\n"));
   EXPECT_THAT(out, ContainsRegex("nproc-per-node +2 +--nproc-per-node=2\n"));
@@ -163,7 +163,7 @@ struct Mistake {
 
 class MistakeTest : public StartTest, public ::testing::WithParamInterface<Mistake> {};
 
-TEST_P(MistakeTest, IsAnsweredByOneLine) {
+TEST_P(MistakeTest, Flags_Mistake_OneLine) {
   const Ended ended = Run(GetParam().command);
   EXPECT_EQ(ended.code, 2) << ended.out << ended.err;
   EXPECT_THAT(ended.err, HasSubstr(GetParam().line));
@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "SLURM_STEP_NODELIST=node[1-: not a host list"}),
     [](const ::testing::TestParamInfo<Mistake>& info) { return info.param.name; });
 
-TEST_F(StartTest, BatchScriptOfSeveralNodes_WithoutSrun_IsAnsweredByOneLine) {
+TEST_F(StartTest, BatchScript_SeveralNodesWithoutSrun_OneLine) {
   const Job job = Submit("-N2", "ddprun --no-python echo world");
   EXPECT_EQ(job.WaitForEnd(), "FAILED") << job.Output();
   EXPECT_EQ(job.Field("ExitCode"), "2:0");
@@ -201,14 +201,14 @@ TEST_F(StartTest, BatchScriptOfSeveralNodes_WithoutSrun_IsAnsweredByOneLine) {
   EXPECT_EQ(Lines(job.Output()), 1) << job.Output();
 }
 
-TEST_F(StartTest, Standalone_OnTwoNodes_WarnsOfTwoWorlds) {
+TEST_F(StartTest, Standalone_TwoNodes_WarnsOfTwoWorlds) {
   const Ended ended = Run(absl::StrCat("srun -N2 ddprun --standalone ", kWorker));
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"));
 }
 
 // The endpoint is on a machine outside the job, where no server runs.
-TEST_F(StartTest, HeadNodeThatIsNotInTheJob_SaysWhereItLooked) {
+TEST_F(StartTest, HeadNode_NotInJob_NamesWhereItLooked) {
   const Ended ended = Run("srun -N2 ddprun --rdzv-endpoint=head:29400 --rdzv-conf=join_timeout=1 --no-python true");
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err,
