@@ -46,7 +46,7 @@ Disconnected RefusalOf(int port, const Credentials& credentials) {
   return AwaitRefusal(&log);
 }
 
-TEST(TokenTest, WrongOrNoToken_OneRefusalForGood) {
+TEST(TokenTest, Token_WrongOrMissing_IsRefusedOnce) {
   TestServer server({.credentials = {.token = kOld}});
   const Disconnected wrong = RefusalOf(server.port(), {.token = kNew});
   EXPECT_THAT(wrong.reason, HasSubstr("token"));
@@ -54,7 +54,7 @@ TEST(TokenTest, WrongOrNoToken_OneRefusalForGood) {
   EXPECT_THAT(RefusalOf(server.port(), {}).reason, HasSubstr("token"));
 }
 
-TEST(TokenTest, Stranger_GetsNothingFromAnyCall) {
+TEST(TokenTest, Calls_WithoutCredential_AreRefused) {
   TestServer server({.credentials = {.token = kOld}});
   RunningJob launcher(TestServer::GrpcTo(server.port(), {.token = kOld}));
   RawClient stranger(server.port());
@@ -64,7 +64,7 @@ TEST(TokenTest, Stranger_GetsNothingFromAnyCall) {
   launcher.End();
 }
 
-TEST(TokenTest, Rotation_RunningJobGoesOn) {
+TEST(TokenTest, Rotation_RunningJob_Continues) {
   const std::string path = NewFolder("token") + "/token";
   WriteFile(path, kOld);
   TestServer server({.credentials = {.token_file = path}});
@@ -138,7 +138,7 @@ class RolesTest : public ::testing::Test {
   std::unique_ptr<v1::Rendezvous::Stub> queries_;
 };
 
-TEST_F(RolesTest, EachRole_MayCallWhatTheTableSays) {
+TEST_F(RolesTest, Calls_EachRole_FollowTable) {
   RunningJob running(ClientWith(TokenOf("launcher:alice")));
   EXPECT_EQ(driver_.GetJob("job")->owner, "alice");
   const struct {
@@ -190,7 +190,7 @@ TEST_F(RolesTest, EachRole_MayCallWhatTheTableSays) {
 }
 
 // The launcher that hosts the server connects without a token.
-TEST_F(RolesTest, HostsOwnLauncher_OwnsItsJob) {
+TEST_F(RolesTest, Role_HostingLauncher_OwnsItsJob) {
   const std::string own = OwnName({.token_file = TokenFile()});
   EXPECT_EQ(own, "page");
   EXPECT_EQ(OwnName({.token = kOld}), "");
@@ -219,7 +219,7 @@ class TlsTest : public ::testing::Test {
   TestCa other_;
 };
 
-TEST_F(TlsTest, CertificateOfTheServerOnly_WithToken_IsServed) {
+TEST_F(TlsTest, Tls_ServerCertificateAndToken_IsServed) {
   Credentials credentials = Of(ca_, "server", ca_);
   credentials.tls_ca.clear();
   credentials.token = kOld;
@@ -229,7 +229,7 @@ TEST_F(TlsTest, CertificateOfTheServerOnly_WithToken_IsServed) {
 }
 
 // The client first retries, as certificates may be about to be renewed, and then gives up.
-TEST_F(TlsTest, BadCertificates_RefusedForGoodAfterAWhile) {
+TEST_F(TlsTest, Tls_InvalidCertificates_AreRefusedAfterRetries) {
   TestServer server({.credentials = Of(ca_, "server", ca_)});
   TestServer misnamed({.credentials = Of(ca_, "misnamed", ca_)});
   struct Case {
@@ -256,7 +256,7 @@ TEST_F(TlsTest, BadCertificates_RefusedForGoodAfterAWhile) {
   }
 }
 
-TEST_F(TlsTest, StrangerWithoutTls_GetsNothing) {
+TEST_F(TlsTest, Tls_PlaintextStranger_IsRefused) {
   TestServer server({.credentials = Of(ca_, "server", ca_)});
   RawClient stranger(server.port());
   EXPECT_FALSE(stranger.ListJobs(0, "").ok());
@@ -265,7 +265,7 @@ TEST_F(TlsTest, StrangerWithoutTls_GetsNothing) {
   EXPECT_FALSE(stranger.Read().has_value());
 }
 
-TEST_F(TlsTest, NameNotAllowed_RefusedForGood) {
+TEST_F(TlsTest, Tls_NameNotAllowed_IsRefused) {
   Credentials credentials = Of(ca_, "server", ca_);
   credentials.tls_allowed_names = {"node1.cluster"};
   TestServer server({.credentials = credentials});
@@ -274,7 +274,7 @@ TEST_F(TlsTest, NameNotAllowed_RefusedForGood) {
   EXPECT_THAT(reason, HasSubstr("--tls-allowed-names"));
 }
 
-TEST_F(TlsTest, Rotation_RunningJobGoesOnAndNewClientsGetIn) {
+TEST_F(TlsTest, Rotation_RunningJob_ContinuesAndNewClientsAreServed) {
   const std::string folder = NewFolder("rotating");
   auto before = std::make_unique<TestCa>(folder);
   before->Issue("server", "IP:127.0.0.1");
@@ -293,7 +293,7 @@ TEST_F(TlsTest, Rotation_RunningJobGoesOnAndNewClientsGetIn) {
   running.End();
 }
 
-TEST_F(TlsTest, FilesOfTheClientStall_ReconnectsWithWhatWasReadLast) {
+TEST_F(TlsTest, Rotation_ClientFilesStall_ReconnectsWithLastRead) {
   TestServer server({.credentials = Of(ca_, "server", ca_)});
   Credentials credentials = Of(ca_, "node1", ca_);
   credentials.tls_ca = NewFolder("stalling") + "/ca.crt";

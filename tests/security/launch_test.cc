@@ -33,7 +33,7 @@ std::vector<std::string> OneNode(int port, std::vector<std::string> more, const 
   return NodeFlags(port, "1", 1, std::move(more), script);
 }
 
-TEST(LaunchTest, Token_InTheEnvironment_IsNotPassedOn) {
+TEST(LaunchTest, Token_InEnvironment_IsNotPassedToWorkers) {
   const int port = FreePort();
   Rendezvousd server(port, {}, {{"DDPRUN_TOKEN", kToken}});
   ASSERT_TRUE(server.WaitForOut("listening")) << server.Err();
@@ -49,7 +49,7 @@ TEST(LaunchTest, Token_InTheEnvironment_IsNotPassedOn) {
   EXPECT_EQ((server.Out() + server.Err()).find(kToken), std::string::npos);
 }
 
-TEST(LaunchTest, WrongOrNoToken_OneLineAndExitOne) {
+TEST(LaunchTest, Token_WrongOrMissing_OneLineAndExit1) {
   const std::string folder = NewFolder("token");
   WriteFile(folder + "/right", kToken);
   WriteFile(folder + "/wrong", "another-token-than-the-servers");
@@ -66,7 +66,7 @@ TEST(LaunchTest, WrongOrNoToken_OneLineAndExitOne) {
   EXPECT_EQ(wrong.Out() + none.Out(), "");
 }
 
-TEST(LaunchTest, UnusableFiles_OneLineAndExitTwo) {
+TEST(LaunchTest, Files_Unusable_OneLineAndExit2) {
   const std::vector<std::vector<std::string>> cases = {
       {"--token-file=/nowhere"}, {"--tls-ca=/nowhere"}, {"--tls-cert=/nowhere"}};
   for (const std::vector<std::string>& flags : cases) {
@@ -80,7 +80,7 @@ TEST(LaunchTest, UnusableFiles_OneLineAndExitTwo) {
 }
 
 // A CA certificate is enough to trust a server, but not to be one.
-TEST(LaunchTest, OnlyTheCaOnTheServersHost_SaysHowToJoinAServerThere) {
+TEST(LaunchTest, Files_OnlyCaOnServersHost_HintsHowToJoin) {
   TestCa ca(NewFolder("ca"));
   ca.Issue("node", "IP:127.0.0.1");
   const int port = FreePort();
@@ -95,7 +95,7 @@ TEST(LaunchTest, OnlyTheCaOnTheServersHost_SaysHowToJoinAServerThere) {
 }
 
 // One of two launchers, which have certificates and a token, hosts the server.
-TEST(LaunchTest, HostingLauncher_AsksForTheSame) {
+TEST(LaunchTest, HostingLauncher_Credentials_AreRequired) {
   TestCa ca(NewFolder("ca"));
   ca.Issue("node", "IP:127.0.0.1,DNS:localhost");
   const std::vector<std::string> tls = {absl::StrCat("--tls-cert=", ca.cert("node")),
@@ -113,7 +113,7 @@ TEST(LaunchTest, HostingLauncher_AsksForTheSame) {
   EXPECT_EQ(stranger.Out(), "");
 }
 
-TEST(LaunchTest, ShowConfig_ShowsPathsAndNoSecret) {
+TEST(LaunchTest, ShowConfig_Credentials_ShowsPathsOnly) {
   const std::string path = NewFolder("token") + "/token";
   WriteFile(path, kToken);
   Launcher file({"--show-config", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1", "--token-file", path});

@@ -105,7 +105,7 @@ class MungeTest : public ::testing::Test {
   std::unique_ptr<Process> munged_;
 };
 
-TEST_F(MungeTest, OwnUsersCredential_IsGoodOnce) {
+TEST_F(MungeTest, Credential_OwnUsers_IsValidOnce) {
   const absl::StatusOr<std::string> credential = NewCredential(socket_);
   EXPECT_TRUE(Verdict(*credential).ok());
   const absl::Status again = Verdict(*credential);
@@ -113,7 +113,7 @@ TEST_F(MungeTest, OwnUsersCredential_IsGoodOnce) {
   EXPECT_THAT(again.message(), HasSubstr("eplayed"));
 }
 
-TEST_F(MungeTest, AnotherUsers_ForAnotherPurpose_OrNone_IsNot) {
+TEST_F(MungeTest, Credential_OtherUserPurposeOrNone_IsInvalid) {
   EXPECT_TRUE(absl::IsPermissionDenied(Verdict(CredentialBy("nobody"))));
   EXPECT_TRUE(absl::IsUnauthenticated(Verdict(CredentialBy("root", "something else"))));
   for (const std::string& text : {std::string(), std::string("MUNGE:AwQ:"), std::string(100'000, 'A')}) {
@@ -121,7 +121,7 @@ TEST_F(MungeTest, AnotherUsers_ForAnotherPurpose_OrNone_IsNot) {
   }
 }
 
-TEST_F(MungeTest, NoMunged_IsNoError) {
+TEST_F(MungeTest, Munged_Absent_IsNoError) {
   const std::string nowhere = folder_ + "/nowhere";
   EXPECT_TRUE(absl::IsFailedPrecondition(NewCredential(nowhere).status()));
   TestServer server({.credentials = {.munge = true, .munge_socket = nowhere}});
@@ -129,7 +129,7 @@ TEST_F(MungeTest, NoMunged_IsNoError) {
 }
 
 // munged may be restarting or flooded: the server must not accept unauthenticated clients, now or later.
-TEST_F(MungeTest, MungedDoesNotAnswerTheFirstCall_NobodyIsLetIn) {
+TEST_F(MungeTest, Munged_SilentAtFirstCall_CallersAreRefused) {
   munged().Signal(SIGKILL);
   munged().Wait();
   ASSERT_EQ(access(socket_.c_str(), F_OK), 0) << "the file stays";
@@ -143,7 +143,7 @@ TEST_F(MungeTest, MungedDoesNotAnswerTheFirstCall_NobodyIsLetIn) {
   RunningJob launcher(To(server));
 }
 
-TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
+TEST_F(MungeTest, Munged_StartedLater_CallersAreChecked) {
   InitLog("munge_test", LogLevel::kWarning);
   munged().Signal(SIGTERM);
   munged().Wait();
@@ -165,7 +165,7 @@ TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
   }
 }
 
-TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
+TEST_F(MungeTest, Calls_WithoutCredential_AreRefusedAndJobContinues) {
   TestServer server({.credentials = WithMunge()});
   RunningJob launcher(To(server));
   for (const std::string user : {"", "nobody"}) {
@@ -180,14 +180,14 @@ TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
   launcher.End();
 }
 
-TEST_F(MungeTest, LauncherWithoutMunge_IsToldWhatToDo) {
+TEST_F(MungeTest, Launcher_WithoutMunge_ErrorSaysWhatToDo) {
   TestServer server({.credentials = WithMunge()});
   ClientLog log;
   const auto client = TestServer::GrpcTo(server.port())(log.Handler());
   EXPECT_THAT(AwaitRefusal(&log).reason, ::testing::AllOf(HasSubstr("srun"), HasSubstr("--token-file")));
 }
 
-TEST_F(MungeTest, Command_EventAndLogNameTheUser) {
+TEST_F(MungeTest, Command_WithMunge_EventAndLogNameUser) {
   InitLog("munge_test", LogLevel::kInfo);
   EventLog events;
   Driver driver(Driver::Host::kLauncher, SavedState(), nullptr, &events);
@@ -217,7 +217,7 @@ TEST_F(MungeTest, Command_EventAndLogNameTheUser) {
 }
 
 // While munged is stopped, running jobs continue and new launchers wait; shutdown does not wait for munged.
-TEST_F(MungeTest, MungedHangs_RunningJobGoesOn_NewLaunchersWait) {
+TEST_F(MungeTest, Munged_Hangs_RunningJobContinuesNewLaunchersWait) {
   TestServer server({.credentials = WithMunge()});
   RunningJob running(To(server), "running");
   munged().Signal(SIGSTOP);
@@ -235,7 +235,7 @@ TEST_F(MungeTest, MungedHangs_RunningJobGoesOn_NewLaunchersWait) {
   munged().Signal(SIGKILL);
 }
 
-TEST_F(MungeTest, MungedComesBack_LauncherReconnects) {
+TEST_F(MungeTest, Munged_Restarted_LauncherReconnects) {
   TestServer server({.credentials = WithMunge()});
   RunningJob launcher(To(server));
   munged().Signal(SIGKILL);

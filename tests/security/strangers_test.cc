@@ -1,5 +1,5 @@
-// Limits on the TCP connections of a server.
-
+// Limits of clients that a server without credentials does not know: their TCP connections, their streams, and their
+// messages about other nodes.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -15,11 +15,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
+#include "rendezvous/wire/envelope.h"
 #include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/raw_client.h"
 #include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/raw_connection.h"
 #include "tests/security/running_job.h"
 #include "tests/testing/process.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -40,7 +43,7 @@ class Job : public RunningJob {
   Job(int port, const std::string& name) : RunningJob(TestServer::GrpcTo(port), name) {}
 };
 
-TEST(ConnectionsTest, ManyWithoutASession_TheOldestAreClosedLaunchersStay) {
+TEST(ConnectionsTest, Limit_ManyWithoutSession_OldestAreClosed) {
   TestServer server({.connections = {.waiting = 20}});
   Job before(server.port(), "before");
   const Connections idle = Connect(server.port(), 100);
@@ -51,7 +54,7 @@ TEST(ConnectionsTest, ManyWithoutASession_TheOldestAreClosedLaunchersStay) {
   after.End();
 }
 
-TEST(ConnectionsTest, TooFast_TheAddressIsRefusedOthersAreServed) {
+TEST(ConnectionsTest, Limit_AddressTooFast_OthersAreServed) {
   TestServer server({.connections = {.interval = absl::Hours(1), .burst = 10}});
   Job job(server.port(), "job");
   for (int i = 1; i < 10; ++i) EXPECT_TRUE(RawConnection(server.port()).Greet());
@@ -60,7 +63,7 @@ TEST(ConnectionsTest, TooFast_TheAddressIsRefusedOthersAreServed) {
   job.End();
 }
 
-TEST(ConnectionsTest, SaysNothing_IsClosed) {
+TEST(ConnectionsTest, Connection_Silent_IsClosed) {
   TestServer server({.connections = {.first_bytes = absl::Milliseconds(20)}});
   RawConnection silent(server.port());
   RawConnection half(server.port());
@@ -69,7 +72,7 @@ TEST(ConnectionsTest, SaysNothing_IsClosed) {
   EXPECT_TRUE(half.AwaitClosed());
 }
 
-TEST(ConnectionsTest, SaysSomethingElse_IsClosed) {
+TEST(ConnectionsTest, Connection_OtherProtocol_IsClosed) {
   TestServer server({.connections = {.first_bytes = absl::Hours(1)}});
   RawConnection http1(server.port());
   http1.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -81,7 +84,7 @@ TEST(ConnectionsTest, SaysSomethingElse_IsClosed) {
   EXPECT_TRUE(http2.AwaitClosed());
 }
 
-TEST(ConnectionsTest, GreetingInPieces_IsServed) {
+TEST(ConnectionsTest, Connection_GreetingInPieces_IsServed) {
   TestServer server;
   RawConnection slow(server.port());
   for (const char byte : RawConnection::Greeting()) {
@@ -122,7 +125,7 @@ class DaemonTest : public ::testing::Test {
   int port_ = 0;
 };
 
-TEST_F(DaemonTest, StrangersFillItsDescriptors_LaunchersGetIn) {
+TEST_F(DaemonTest, Descriptors_FilledByStrangers_LaunchersAreServed) {
   Start("ulimit -n 100; ");
   {
     Job before(port_, "before");
@@ -135,7 +138,7 @@ TEST_F(DaemonTest, StrangersFillItsDescriptors_LaunchersGetIn) {
   ExpectOneLine("out of file descriptors (limit 100)");
 }
 
-TEST_F(DaemonTest, NoDescriptorForAWhile_AcceptsAgain) {
+TEST_F(DaemonTest, Descriptors_ExhaustedForAWhile_AcceptsAgain) {
   Start("");
   Job before(port_, "before");
   const rlim_t limit = LimitDescriptors(3);
@@ -155,7 +158,7 @@ int64_t ResidentBytes(pid_t pid) {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-TEST_F(DaemonTest, TenThousandIdleStreams_LaunchersGetInAndMemoryIsBounded) {
+TEST_F(DaemonTest, Streams_TenThousandIdle_LaunchersAreServedInBoundedMemory) {
   RaiseFileLimit();
   Start("");
   Job before(port_, "before");
@@ -180,6 +183,79 @@ TEST_F(DaemonTest, TenThousandIdleStreams_LaunchersGetInAndMemoryIsBounded) {
 #endif
   before.End();
   during.End();
+}
+
+// A launcher with a running round, which strangers attack.
+class StrangerTest : public testing::Test {
+ protected:
+  // The launcher's Join, as a stranger that knows the node's id would forge it.
+  Join Forged() {
+    Join join = launcher_.join();
+    join.set_session_secret(std::string(32, 'x'));
+    join.set_incarnation(uint64_t{1} << 60);
+    join.set_address("203.0.113.66");
+    return join;
+  }
+
+  TestServer server_;
+  RunningJob launcher_{server_.Grpc()};
+  const uint64_t round_ = launcher_.join().current().round();
+};
+
+TEST_F(StrangerTest, Join_WithNodesId_IsRejectedAndLauncherStays) {
+  for (const Join::Phase phase : {Join::PHASE_RUNNING, Join::PHASE_IDLE, Join::PHASE_STOPPING}) {
+    Join join = Forged();
+    join.set_phase(phase);
+    RawClient stranger(server_.port());
+    ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
+    EXPECT_TRUE(stranger.Read()->has_rejected());
+    // Later messages of the stranger do not affect the round.
+    (void)stranger.Write(
+        ToProto(LauncherMessage(NewWorkerFailed(round_, TextProto("exit_code: 78 restartable: false", NewFailure())))));
+    EXPECT_TRUE(absl::IsFailedPrecondition(stranger.Finish()));
+  }
+  launcher_.End();
+}
+
+TEST_F(StrangerTest, WorkerFailed_NewcomerNonRestartable_JobContinues) {
+  Join join = Forged();
+  join.set_node_id("a stranger");
+  join.set_incarnation(1);
+  RawClient stranger(server_.port());
+  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
+  EXPECT_TRUE(stranger.Read()->has_welcome());
+  const WorkerFailure failure = TextProto("exit_code: 78 restartable: false", NewFailure());
+  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(NewWorkerFailed(round_, failure)))));
+  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(Heartbeat{}))));
+  v1::ServerMessage message;
+  while (!message.has_heartbeat_ack()) message = stranger.Read().value();
+  launcher_.End();
+}
+
+TEST(StreamsTest, Stream_WithoutMessage_IsEnded) {
+  TestServer server({.limits = {.first_message = absl::Milliseconds(20)}});
+  RawClient stranger(server.port());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stranger.Finish()));
+  // An unknown message is none.
+  RawClient newer(server.port());
+  newer.WriteBytes("\xFA\x01\x02hi");
+  EXPECT_TRUE(absl::IsDeadlineExceeded(newer.Finish()));
+  RunningJob(server.Grpc());
+}
+
+TEST(StreamsTest, Streams_ManyIdle_OldestEndAndLaunchersAreServed) {
+  TestServer server({.limits = {.waiting = 50, .first_message = absl::Hours(1)}});
+  RawClient oldest(server.port());
+  ASSERT_TRUE(oldest.WriteBytes("\xFA\x01\x02hi"));  // opens its stream
+  ASSERT_TRUE(oldest.Health("").ok());               // which the server has seen
+  std::vector<std::unique_ptr<RawConnection>> idle;
+  for (int i = 0; i < 10; ++i) {
+    idle.push_back(std::make_unique<RawConnection>(server.port()));
+    ASSERT_TRUE(idle.back()->Greet());
+    idle.back()->OpenStreams(15);
+  }
+  EXPECT_FALSE(oldest.Finish().ok());
+  RunningJob(server.Grpc());
 }
 
 }  // namespace
