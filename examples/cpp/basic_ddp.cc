@@ -50,10 +50,6 @@ absl::Status Train(ddprun::Worker& worker, int steps) {
 int main(int argc, char** argv) {
   CLI::App app("Trains a toy model with DistributedDataParallel.");
   int steps = 3;
-  examples::CommonFlags common;
   app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
-  examples::AddCommonFlags(app, &common);
-  examples::ParseFlags(app, argc, argv);
-  return examples::Run(common.spawn, {.device = examples::DeviceFor(common)},
-                       [&](ddprun::Worker& worker) { return Train(worker, steps); });
+  return examples::Main(app, argc, argv, [&](ddprun::Worker& worker) { return Train(worker, steps); });
 }

@@ -70,11 +70,8 @@ absl::Status SaveAndLoad(ddprun::Worker& worker, const std::string& folder) {
 int main(int argc, char** argv) {
   CLI::App app("Saves a toy model from rank 0 and loads it on every rank.");
   std::string folder;
-  examples::CommonFlags common;
   app.add_option("--folder", folder, "where the checkpoint goes")->required();
-  examples::AddCommonFlags(app, &common);
-  examples::ParseFlags(app, argc, argv);
-  return examples::Run(common.spawn, {.device = examples::DeviceFor(common)}, [&](ddprun::Worker& worker) {
+  return examples::Main(app, argc, argv, [&](ddprun::Worker& worker) {
     torch::manual_seed(worker.env().rank);
     return SaveAndLoad(worker, folder);
   });

@@ -14,7 +14,6 @@
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/gpt/model.h"
 #include "examples/cpp/gpt/text_dataset.h"
-#include "examples/cpp/gpt/training_text.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
@@ -27,7 +26,7 @@
 namespace {
 
 struct Flags {
-  std::string text = gpt::kDefaultText;
+  std::string text = ddprun::kDefaultText;
   gpt::Config model = {.block_size = 64, .n_layer = 2, .n_head = 4, .n_embd = 64};
   int64_t batch_size = 16;
   bool keep_global_batch = false;
@@ -102,7 +101,7 @@ void SayRecovery(int rank, const ddprun::RecoveryTimes& times) {
 absl::Status Train(const Flags& flags, ddprun::Worker& worker) {
   examples::Say(absl::StrCat("rank ", worker.env().rank, " of ", worker.env().world_size, ": pid ", getpid(),
                              ", restarts so far ", worker.env().restart_count));
-  DDPRUN_ASSIGN_OR_RETURN(const std::string text, gpt::ReadText(flags.text));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text, ddprun::ReadText(flags.text));
   DDPRUN_ASSIGN_OR_RETURN(const auto dataset, ddprun::TextDataset::FromText(text, flags.model.block_size));
   const int64_t learned = dataset.block_count() - flags.held_out;
   if (flags.held_out < 0 || learned < 1) {

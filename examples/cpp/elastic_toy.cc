@@ -40,8 +40,5 @@ absl::Status Train(ddprun::Worker& worker) {
 
 int main(int argc, char** argv) {
   CLI::App app("Makes one optimizer step on a toy model.");
-  examples::CommonFlags common;
-  examples::AddCommonFlags(app, &common);
-  examples::ParseFlags(app, argc, argv);
-  return examples::Run(common.spawn, {.device = examples::DeviceFor(common)}, Train);
+  return examples::Main(app, argc, argv, Train);
 }

@@ -75,6 +75,14 @@ int Run(int spawn, const ddprun::WorkerOptions& options, absl::FunctionRef<absl:
   return 1;
 }
 
+int Main(CLI::App& app, int argc, char** argv, absl::FunctionRef<absl::Status(ddprun::Worker&)> body,
+         ddprun::WorkerOptions options, CommonFlags common) {
+  AddCommonFlags(app, &common);
+  ParseFlags(app, argc, argv);
+  options.device = DeviceFor(common);
+  return Run(common.spawn, options, body);
+}
+
 void Say(absl::string_view text) {
   const std::string line = absl::StrCat(text, "\n");
   for (size_t done = 0; done < line.size();) {

@@ -52,10 +52,7 @@ absl::Status Train(ddprun::Worker& worker, int steps) {
 int main(int argc, char** argv) {
   CLI::App app("Trains a toy model that each rank splits over two devices.");
   int steps = 2;
-  examples::CommonFlags common{.backend = "gloo"};
   app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
-  examples::AddCommonFlags(app, &common);
-  examples::ParseFlags(app, argc, argv);
-  return examples::Run(common.spawn, {.device = examples::DeviceFor(common), .seed = 1},
-                       [&](ddprun::Worker& worker) { return Train(worker, steps); });
+  return examples::Main(app, argc, argv, [&](ddprun::Worker& worker) { return Train(worker, steps); }, {.seed = 1},
+                        {.backend = "gloo"});
 }

@@ -23,7 +23,7 @@ std::string OutputOf(int workers, int gpus, const std::string& example, std::vec
   return launcher.Out();
 }
 
-TEST(ExamplesGpuTest, BasicDdp_AllRanksEndWithTheSameParameters) {
+TEST(ExamplesGpuTest, BasicDdp_TwoGpus_ParametersAreEqual) {
   const std::string out = OutputOf(2, 2, "basic_ddp");
   EXPECT_EQ(Count(out, "step 3  rank "), 2) << out;
   const std::string sum = "the parameters' sum is ";
@@ -33,7 +33,7 @@ TEST(ExamplesGpuTest, BasicDdp_AllRanksEndWithTheSameParameters) {
 }
 
 // One worker for each GPU; --backend=auto finds the GPU.
-TEST(ExamplesGpuTest, NprocPerNodeGpu_OneWorkerForEachGpu) {
+TEST(ExamplesGpuTest, NprocPerNode_Gpu_OneWorkerPerGpu) {
   constexpr int kNoNamespaces = 77;
   TempDir dir;
   Process launcher({"tests/simgpu/device_files.sh", "3", "launcher/ddprun", "--standalone", "--nproc-per-node=gpu",
@@ -46,7 +46,7 @@ TEST(ExamplesGpuTest, NprocPerNodeGpu_OneWorkerForEachGpu) {
   EXPECT_EQ(Count(launcher.Out(), " has loaded step 1 onto cuda:"), 3);
 }
 
-TEST(ExamplesGpuTest, CheckpointDdp_EachRankLoadsOntoItsGpu) {
+TEST(ExamplesGpuTest, CheckpointDdp_TwoGpus_EachRankLoadsOntoItsGpu) {
   TempDir dir;
   const std::string out = OutputOf(2, 2, "checkpoint_ddp", {"--folder=" + dir.File("checkpoints")});
   for (const char* line : {"rank 0 has loaded step 1 onto cuda:0: the same parameters",
@@ -55,7 +55,7 @@ TEST(ExamplesGpuTest, CheckpointDdp_EachRankLoadsOntoItsGpu) {
   }
 }
 
-TEST(ExamplesGpuTest, ElasticToy_EveryWorkerMakesItsStep) {
+TEST(ExamplesGpuTest, ElasticToy_TwoGpus_EveryWorkerMakesItsStep) {
   const std::string out = OutputOf(4, 4, "elastic_toy");
   EXPECT_EQ(Count(out, " made its step"), 4) << out;
 }
@@ -76,7 +76,7 @@ std::map<std::string, std::string> LossesOfElasticGpt(const std::map<std::string
   return losses;
 }
 
-TEST(ExamplesGpuTest, ElasticGpt_LossesAreTheSameWhenARankDies) {
+TEST(ExamplesGpuTest, ElasticGpt_RankDies_LossesAreEqual) {
   const TempDir dir;
   const std::string once = dir.File("once");
   const auto expected = LossesOfElasticGpt({});
@@ -88,14 +88,14 @@ TEST(ExamplesGpuTest, ElasticGpt_LossesAreTheSameWhenARankDies) {
   EXPECT_GE(losses.size(), expected.size() - 1);
 }
 
-TEST(ExamplesGpuTest, ModelParallel_UsesTwoGpus) {
+TEST(ExamplesGpuTest, ModelParallel_TwoGpus_AreUsed) {
   const std::string out = OutputOf(2, 4, "model_parallel");
   EXPECT_EQ(Count(out, " on cuda:0 and cuda:1"), 2) << out;
   EXPECT_EQ(Count(out, " on cuda:2 and cuda:3"), 2) << out;
 }
 
 // The fused optimizer and the snapshots of a GPU; the run that resumes ends where the other one does.
-TEST(ExamplesGpuTest, TrainGpt_ResumesFromItsSnapshot) {
+TEST(ExamplesGpuTest, TrainGpt_Restarted_ResumesFromSnapshot) {
   TempDir dir;
   const auto train = [&](int steps, const std::string& folder) {
     return OutputOf(2, 2, "train_gpt",

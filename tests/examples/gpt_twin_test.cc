@@ -57,7 +57,7 @@ void Compare(const gpt::Config& config, int seed, const std::string& path) {
   EXPECT_TRUE(records.AtEnd());
 }
 
-TEST(GptTwinTest, SameSeed_SameBitsOfWeightsLogitsGradientsAndSamples) {
+TEST(GptTwinTest, Model_SameSeedAsPython_EqualsBitForBit) {
   if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   at::set_num_threads(1);
   TempDir dir;
@@ -68,7 +68,7 @@ TEST(GptTwinTest, SameSeed_SameBitsOfWeightsLogitsGradientsAndSamples) {
           dir.File("1"));
 }
 
-TEST(GptTwinTest, Check_NamesWhatCanNotBe) {
+TEST(GptTwinTest, Check_InvalidConfig_NamesValue) {
   EXPECT_TRUE(gpt::Check({}).ok());
   EXPECT_EQ(gpt::Check({.n_layer = 0}).message(), "n_layer is 0, but must be at least 1");
   EXPECT_EQ(gpt::Check({.n_head = 3, .n_embd = 128}).message(),

@@ -2,12 +2,9 @@
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
-#include <stdio.h>
 
 #include <string>
 #include <vector>
-
-#include "tests/testing/process.h"
 
 namespace ddprun::testing {
 namespace {
@@ -18,7 +15,7 @@ std::string ErrorOf(absl::string_view text, int64_t block_size) {
   return std::string(status.message());
 }
 
-TEST(TextDatasetTest, Blocks_AreCutOneAfterTheOther) {
+TEST(TextDatasetTest, Blocks_Text_AreConsecutive) {
   const absl::StatusOr<TextDataset> dataset = TextDataset::FromText("abcabcabd", 3);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ(dataset->vocab_size(), 4);
@@ -34,7 +31,7 @@ TEST(TextDatasetTest, Blocks_AreCutOneAfterTheOther) {
   EXPECT_EQ(dataset->get_batch({}).tokens.sizes(), (std::vector<int64_t>{0, 3}));
 }
 
-TEST(TextDatasetTest, Characters_AreCodePointsInTheirOrder) {
+TEST(TextDatasetTest, Tokens_Characters_AreCodePointsInOrder) {
   const std::string text =
       "z\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"
       "a\xef\xbf\xbf";
@@ -48,7 +45,7 @@ TEST(TextDatasetTest, Characters_AreCodePointsInTheirOrder) {
   EXPECT_EQ(dataset->Encode("a\xe2\x82\xad").status().message(), "character \"\xe2\x82\xad\" is not in the vocabulary");
 }
 
-TEST(TextDatasetTest, MoreThan256Characters_StillHaveTheirTokens) {
+TEST(TextDatasetTest, Tokens_MoreThan256Characters_AreDistinct) {
   std::string text;
   for (int i = 0; i < 300; ++i) {
     text.push_back(static_cast<char>(0xc4 + i / 64));
@@ -60,7 +57,7 @@ TEST(TextDatasetTest, MoreThan256Characters_StillHaveTheirTokens) {
   EXPECT_TRUE(at::equal(dataset->get(0).targets, at::arange(1, 300)));
 }
 
-TEST(TextDatasetTest, Errors_SayWhatIsWrongAndWhatToDo) {
+TEST(TextDatasetTest, FromText_Invalid_ErrorSaysWhatToDo) {
   EXPECT_EQ(ErrorOf("abc", 3),
             "the text has 3 characters, but a block of 3 needs 4; use a longer text or a smaller block_size");
   EXPECT_EQ(ErrorOf("", 1),
@@ -71,24 +68,6 @@ TEST(TextDatasetTest, Errors_SayWhatIsWrongAndWhatToDo) {
                     2),
             "invalid UTF-8 at byte 3; convert the text first");
   EXPECT_EQ(ErrorOf("abc\xc3", 2), "invalid UTF-8 at byte 3; convert the text first");
-}
-
-TEST(TextDatasetTest, FromFile_NamesTheFile) {
-  TempDir dir;
-  const std::string path = dir.File("text");
-  absl::Status status = TextDataset::FromFile(path, 2).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
-  EXPECT_FALSE(TextDataset::FromFile(dir.path(), 2).ok()) << "a folder is no text";
-
-  FILE* const file = fopen(path.c_str(), "w");
-  fputs("abc", file);
-  fclose(file);
-  const absl::StatusOr<TextDataset> dataset = TextDataset::FromFile(path, 2);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ(dataset->block_count(), 1);
-  EXPECT_EQ(TextDataset::FromFile(path, 3).status().message(),
-            path + ": the text has 3 characters, but a block of 3 needs 4; use a longer text or a smaller block_size");
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ ddprun::AdamW MakeOptimizer(const TrainOptions& options, const Model& model) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(ddprun::Worker& worker, const TrainOptions& options) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::string text, ReadText(options.text));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text, ddprun::ReadText(options.text));
   DDPRUN_ASSIGN_OR_RETURN(auto dataset, ddprun::TextDataset::FromText(text, options.model.block_size));
   DDPRUN_RETURN_IF_ERROR(Check(WithVocabulary(options.model, dataset)));
   DDPRUN_ASSIGN_OR_RETURN(

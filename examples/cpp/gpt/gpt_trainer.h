@@ -12,7 +12,6 @@
 #include "base/steady_time.h"
 #include "examples/cpp/gpt/model.h"
 #include "examples/cpp/gpt/text_dataset.h"
-#include "examples/cpp/gpt/training_text.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
@@ -24,7 +23,7 @@ namespace gpt {
 
 // The flags of train_gpt.
 struct TrainOptions {
-  std::string text = kDefaultText;
+  std::string text = ddprun::kDefaultText;
   int64_t steps = 400;      // total optimizer steps
   int64_t batch_size = 16;  // blocks per rank and step
   Config model = {

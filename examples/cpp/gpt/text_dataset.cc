@@ -1,12 +1,12 @@
 #include "examples/cpp/gpt/text_dataset.h"
 
 #include <ATen/Functions.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -62,28 +62,30 @@ absl::Status ForEachCharacter(absl::string_view text, Visit visit) {
   return absl::OkStatus();
 }
 
-absl::Status FileError(int error, const std::string& path) {
-  return absl::ErrnoToStatus(error, absl::StrCat("reading the text ", path));
-}
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError(errno, path);
-  std::string content;
-  struct stat info;
-  if (fstat(fd, &info) == 0) content.reserve(info.st_size);
-  char buffer[1 << 16];
-  ssize_t count = 0;
-  while ((count = read(fd, buffer, sizeof(buffer))) > 0 || (count < 0 && errno == EINTR)) {
-    if (count > 0) content.append(buffer, count);
-  }
-  const int error = count < 0 ? errno : 0;
-  close(fd);
-  if (error != 0) return FileError(error, path);
-  return content;
-}
-
 }  // namespace
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+      if (entry->is_regular_file(error) && !entry->is_symlink(error)) files.push_back(entry->path());
+    }
+    std::sort(files.begin(), files.end());
+  } else if (std::filesystem::exists(path, error)) {
+    files.push_back(path);
+  }
+  if (files.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no text at ", path, ": give a file or a folder with --text"));
+  }
+  std::string text;
+  for (const std::filesystem::path& file : files) {
+    std::ifstream stream(file, std::ios::binary);
+    text.append(std::istreambuf_iterator<char>(stream), {});
+    if (!stream) return absl::UnavailableError(absl::StrCat("the text ", file.string(), " can't be read"));
+  }
+  return text;
+}
 
 struct TextDataset::Text {
   std::vector<uint32_t> code_points;  // code point of each token, ascending
@@ -133,16 +135,6 @@ absl::StatusOr<TextDataset> TextDataset::FromText(absl::string_view text, int64_
       result->tokens);
   if (!status.ok()) return status;
   return TextDataset(std::move(result), block_size);
-}
-
-absl::StatusOr<TextDataset> TextDataset::FromFile(const std::string& path, int64_t block_size) {
-  const absl::StatusOr<std::string> text = ReadWholeFile(path);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<TextDataset> dataset = FromText(*text, block_size);
-  if (!dataset.ok()) {
-    return absl::Status(dataset.status().code(), absl::StrCat(path, ": ", dataset.status().message()));
-  }
-  return dataset;
 }
 
 TextDataset::TextDataset(std::shared_ptr<const Text> text, int64_t block_size)

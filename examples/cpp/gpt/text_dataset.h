@@ -15,6 +15,13 @@
 
 namespace ddprun {
 
+// The licence texts that every Debian machine has.
+inline constexpr char kDefaultText[] = "/usr/share/common-licenses";
+
+// Returns the text of a file, or of all files of a directory (without symbolic links) in name order.
+// NotFound: it does not exist, or the directory has no files. Unavailable: it can't be read.
+absl::StatusOr<std::string> ReadText(const std::string& path);
+
 // A text split into blocks of characters, for next-character prediction. A token is a character's index in the
 // vocabulary: the distinct characters of the text (Unicode code points) in ascending order.
 //
@@ -31,10 +38,6 @@ class TextDataset {
   // `text` is UTF-8. InvalidArgument: it is not (the message has the position), it has `block_size` characters or
   // fewer, or block_size is less than 1.
   static absl::StatusOr<TextDataset> FromText(absl::string_view text, int64_t block_size);
-
-  // FromText of a file's content; errors name the file. NotFound: no such file. PermissionDenied, Unavailable: it can't
-  // be read.
-  static absl::StatusOr<TextDataset> FromFile(const std::string& path, int64_t block_size);
 
   // Blocks do not overlap; an incomplete block at the end is dropped.
   int64_t block_count() const;
