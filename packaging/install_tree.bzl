@@ -1,6 +1,6 @@
 """The tree that `bazel run //:install` copies: programs, headers, one static library, CMake and pkg-config files."""
 
-load(":archive.bzl", "archive")
+load(":archive.bzl", "archive", "objects_of")
 
 def _is_ours(label):
     return label.workspace_name == ""
@@ -12,7 +12,7 @@ def _objects(linking_context):
         if not _is_ours(linker_input.owner):
             continue
         for library in linker_input.libraries:
-            objects += library.pic_objects or library.objects or []
+            objects += objects_of(library)
     return objects
 
 def _libtorch_folder(linking_context):
