@@ -1,4 +1,4 @@
-// ddprun: starts this node's workers of a distributed job and keeps the job running (docs/operations.md).
+// ddprun: starts this node's workers of a distributed job and keeps the job running (docs/starting_jobs.md).
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -212,7 +212,7 @@ class Worker {
 // Ignores SIGPIPE, and the warning signals (SIGUSR1, SIGUSR2) unless a handler is set: they announce the end of the
 // job's time, and must not end the worker.
 //
-// With ddprun --preload, workers are forked at this call (docs/operations.md, "Preloading"): code in `main` before it
+// With ddprun --preload, workers are forked at this call (docs/preloading.md): code in `main` before it
 // runs once per node, without a rank.
 [[noreturn]] void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 

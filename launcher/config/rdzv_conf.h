@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// Value of --rdzv-conf: "key=value,key=value", durations in seconds. docs/operations.md describes the keys.
+// Value of --rdzv-conf: "key=value,key=value", durations in seconds. docs/restarts.md describes the keys.
 struct RdzvConf {
   // Settings that all nodes of the job must share. heartbeat_timeout and fields without a key keep their defaults.
   rendezvous::JobSettings job = rendezvous::DefaultSettings();
