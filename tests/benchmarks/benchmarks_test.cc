@@ -12,7 +12,7 @@
 namespace ddprun::testing {
 namespace {
 
-TEST(BenchmarksTest, FreshClone_EveryBenchmarkNamesWhatItNeeds) {
+TEST(BenchmarksTest, Start_FreshClone_NamesMissingPrograms) {
   const TempDir clone;
   for (const auto& entry : std::filesystem::recursive_directory_iterator("benchmarks")) {
     if (entry.path().extension() != ".py") continue;
@@ -34,7 +34,7 @@ TEST(BenchmarksTest, FreshClone_EveryBenchmarkNamesWhatItNeeds) {
   EXPECT_EQ(seen, 6);
 }
 
-TEST(BenchmarksTest, DdpStepQuick_PrintsATable) {
+TEST(BenchmarksTest, DdpStep_Quick_PrintsTable) {
   if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   Process benchmark(
       {VenvPython(), "benchmarks/ddp_step.py", "--quick", "--model=mlp", "--trainer=benchmarks/ddp/step_trainer"},

@@ -140,7 +140,7 @@ class InstallTest : public ::testing::Test {
 };
 TempDir* InstallTest::dir_ = nullptr;
 
-TEST_F(InstallTest, List_HoldsExactlyWhatIsThere) {
+TEST_F(InstallTest, List_AfterInstall_EqualsInstalledFiles) {
   std::set<std::string> listed;
   for (absl::string_view line : absl::StrSplit(ReadFile(Prefix() + "/share/ddprun/manifest.txt"), '\n')) {
     if (!line.empty()) listed.insert(std::string(line));
@@ -156,7 +156,7 @@ TEST_F(InstallTest, List_HoldsExactlyWhatIsThere) {
 
 TEST_F(InstallTest, Programs_Run) { Well(Shell("bin/ddprun --version && bin/rendezvousd --version", Prefix())); }
 
-TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
+TEST_F(InstallTest, Install_Again_RunningProgramIsNotTouched) {
   const std::string prefix = InDir("again");
   ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   const std::set<std::string> files = Files(prefix);
@@ -171,7 +171,7 @@ TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
   EXPECT_EQ(running.Wait(), 128 + SIGTERM);
 }
 
-TEST_F(InstallTest, FileOfAnOlderVersion_IsRemoved) {
+TEST_F(InstallTest, Install_FileOfOlderVersion_IsRemoved) {
   const std::string prefix = InDir("older");
   ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   std::ofstream(prefix + "/lib/libold.a") << "old";
@@ -181,19 +181,19 @@ TEST_F(InstallTest, FileOfAnOlderVersion_IsRemoved) {
   EXPECT_TRUE(fs::exists(Prefix() + "/bin/ddprun")) << "names outside of the prefix are not followed";
 }
 
-TEST_F(InstallTest, Prefix_IsMadeAbsoluteWithHomeAndSpaces) {
+TEST_F(InstallTest, Prefix_HomeAndSpaces_IsMadeAbsolute) {
   const End end = Well(Install("'--prefix=~/a b/./c'", {{"HOME", InDir("home")}}));
   EXPECT_TRUE(fs::exists(InDir("home/a b/c/bin/ddprun"))) << end.out;
   const End flags = Shell("pkg-config --cflags ddprun", ".", {{"PKG_CONFIG_PATH", InDir("home/a b/c/lib/pkgconfig")}});
   EXPECT_TRUE(absl::StrContains(flags.out, "a\\ b/c")) << flags.out << flags.err;
 }
 
-TEST_F(InstallTest, Destdir_StandsInFrontOfThePrefix) {
+TEST_F(InstallTest, Destdir_WithPrefix_IsPrepended) {
   Well(Install("--prefix=/opt/ddprun", {{"DESTDIR", InDir("image")}}));
   EXPECT_TRUE(fs::exists(InDir("image/opt/ddprun/bin/ddprun")));
 }
 
-TEST_F(InstallTest, PrefixThatCannotBeWritten_OneLine) {
+TEST_F(InstallTest, Prefix_NotWritable_OneLine) {
   std::ofstream(InDir("file")) << "no folder";
   const End end = Install("--prefix=" + InDir("file/x"));
   EXPECT_EQ(end.code, 1);
@@ -203,7 +203,7 @@ TEST_F(InstallTest, PrefixThatCannotBeWritten_OneLine) {
   EXPECT_EQ(Install("--prefixx=/x").code, 2);
 }
 
-TEST_F(InstallTest, BrokenOffHalfWay_IsNotFoundByCMake) {
+TEST_F(InstallTest, Install_Interrupted_IsNotFoundByCMake) {
   const std::string prefix = InDir("half");
   ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   fs::remove(prefix + "/lib/libddprun_worker.a");
@@ -215,7 +215,7 @@ TEST_F(InstallTest, BrokenOffHalfWay_IsNotFoundByCMake) {
   for (const std::string& name : Files(prefix)) EXPECT_FALSE(absl::EndsWith(name, "-new")) << name;
 }
 
-TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
+TEST_F(InstallTest, Uninstall_ForeignFiles_AreKept) {
   const std::string prefix = InDir("gone");
   ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   std::ofstream(prefix + "/bin/mine") << "mine";
@@ -226,7 +226,7 @@ TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
   EXPECT_TRUE(absl::StrContains(again.err, "nothing was installed in " + prefix)) << again.err;
 }
 
-TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
+TEST_F(InstallTest, CMake_LibTorchMissingOrOther_ErrorSaysWhatToSet) {
   End end = Configure("wrong", "-DDDPRUN_LIBTORCH=/nonexistent");
   EXPECT_NE(end.code, 0);
   EXPECT_TRUE(absl::StrContains(OneLine(end.err),
@@ -244,7 +244,7 @@ TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
 }
 
 // scripts/torch_versions --cpp compiles all of it, which takes many minutes.
-TEST_F(InstallTest, SourcePackage_HasTheInstalledLibrarysSources) {
+TEST_F(InstallTest, SourcePackage_Files_AreThoseOfTheLibrary) {
   Well(Shell(absl::StrCat(Quoted(SourceRoot() + "/scripts/install"),
                           " --source=source.tar.gz && mkdir ddprun && "
                           "tar -xzf source.tar.gz -C ddprun --strip-components=1"),
@@ -285,7 +285,7 @@ TEST_F(InstallTest, SourcePackage_HasTheInstalledLibrarysSources) {
   }
 }
 
-TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
+TEST_F(InstallTest, PkgConfig_WholeLibrary_LinksWithoutCuda) {
   // Links all objects, to detect a missing library that only some of them need.
   const End built = Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ",
                                        fs::absolute("tests/install/link_check/link_check.cc").string(),
@@ -302,7 +302,7 @@ TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
   }
 }
 
-TEST_F(InstallTest, CProgram_LinksWithTheSharedLibraryAndRuns) {
+TEST_F(InstallTest, CProgram_SharedLibrary_LinksAndRuns) {
   const std::string source = fs::absolute("tests/worker_runtime/c_api/c_program.c");
   Well(Shell(absl::StrCat("gcc -std=c99 -Wall -Werror -I ", Quoted(Prefix() + "/include"), " ", Quoted(source),
                           " -o c_program -L ", Quoted(Prefix() + "/lib"), " -lddprun_c -Wl,-rpath,",
@@ -314,7 +314,7 @@ TEST_F(InstallTest, CProgram_LinksWithTheSharedLibraryAndRuns) {
   EXPECT_TRUE(absl::StrContains(ran.out, "rank 1 of 2 ready\n")) << ran.out;
 }
 
-TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
+TEST_F(InstallTest, CMakeComponent_Cuda_IsRegisteredAtStart) {
   // The default of some distributions' compilers.
   const End configured = Configure("cuda", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed", "tests/install/link_check");
   if (absl::StrContains(configured.err, "is a LibTorch for CPUs")) GTEST_SKIP() << "LibTorch is one for CPUs";
@@ -327,7 +327,7 @@ TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
   EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
 }
 
-TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
+TEST_F(InstallTest, CMakeComponent_Unknown_ErrorNamesIt) {
   // A copy of LibTorch without its CUDA libraries.
   const fs::path real(LibTorch()), cpu(InDir("cpu_torch"));
   fs::create_directories(cpu / "lib");
@@ -350,13 +350,13 @@ TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
   EXPECT_TRUE(absl::StrContains(OneLine(end.err), "ddprun has no component \"cude\"; available: cuda")) << end.err;
 }
 
-TEST_F(InstallTest, TrainerToBeginWith_Trains) {
+TEST_F(InstallTest, Tutorial_FirstTrainer_Trains) {
   const End alone = Well(Shell("\"$PROGRAM\" 3", InDir(""),
                                {{"OMP_NUM_THREADS", "1"}, {"PROGRAM", fs::absolute("examples/embed/single")}}));
   EXPECT_EQ(Losses(alone.out).size(), 3) << alone.out;
 }
 
-TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
+TEST_F(InstallTest, CMakeProject_WorkerDies_TrainingContinues) {
   // Optimization would add half of the compile time.
   const End configured = Configure("build", "-DCMAKE_CXX_FLAGS_RELEASE=-O0");
   ASSERT_EQ(configured.code, 0) << configured.err;
@@ -393,7 +393,7 @@ TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
   for (const std::string& line : seen) EXPECT_NE(std::find(whole.begin(), whole.end(), line), whole.end()) << line;
 }
 
-TEST_F(InstallTest, ElasticTrainer_KilledOrStoppedWithinAnEpoch_EndsWithTheSameBits) {
+TEST_F(InstallTest, ElasticTrainer_KilledOrStoppedInEpoch_ResultIsBitwiseEqual) {
   const End configured = Configure("captions_build", "", "tests/install/captions");
   ASSERT_EQ(configured.code, 0) << configured.err;
   const End built = Shell("cmake --build captions_build", InDir(""));

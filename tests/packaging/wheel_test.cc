@@ -112,14 +112,14 @@ TempDir* WheelTest::dir_ = nullptr;
 std::string* WheelTest::wheel_ = nullptr;
 std::set<std::string>* WheelTest::before_ = nullptr;
 
-TEST_F(WheelTest, Auditwheel_SaysManylinux228) {
+TEST_F(WheelTest, Auditwheel_Wheel_IsManylinux228) {
   const End end = Shell(absl::StrCat(Tools(), " -m auditwheel show ", *wheel_));
   EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("platform tag: \"manylinux_2_28_x86_64\"")) << end.out;
   EXPECT_THAT(end.out, Not(HasSubstr("libstdc++"))) << end.out;
 }
 
-TEST_F(WheelTest, File_IsSmallWithoutTorchAndNamesItsLicences) {
+TEST_F(WheelTest, File_Wheel_IsSmallWithoutTorchAndNamesLicences) {
   EXPECT_LT(fs::file_size(*wheel_), 9'000'000);
   const End end = Shell(absl::StrCat(Tools(), " -m zipfile -l ", *wheel_));
   for (const char* name :
@@ -137,13 +137,13 @@ TEST_F(WheelTest, File_IsSmallWithoutTorchAndNamesItsLicences) {
   EXPECT_EQ(version.out, Shell(Bin("ddprun") + " --version").out) << version.err;
 }
 
-TEST_F(WheelTest, MadeAgain_SameBytes) {
+TEST_F(WheelTest, Build_Again_SameBytes) {
   const End made = Shell(absl::StrCat(Tools(), " ", kMake, " --parts packaging/wheel --out ", InDir("again")));
   ASSERT_EQ(made.code, 0) << made.err;
   EXPECT_EQ(Shell(absl::StrCat("cmp ", *wheel_, " ", made.out)).code, 0);
 }
 
-TEST_F(WheelTest, Commands_RunTwoWorkersOfAScript) {
+TEST_F(WheelTest, Command_Script_RunsTwoWorkers) {
   EXPECT_THAT(Shell(Bin("ddprun") + " --version").out, HasSubstr("ddprun "));
   const End end = Shell(Bin("ddprun") + " --standalone --nproc_per_node=2 " + InDir("train.py"));
   EXPECT_EQ(end.code, 0) << end.err;
@@ -158,13 +158,13 @@ TEST_F(WheelTest, Exec_TorchrunIsDdprun) {
   EXPECT_THAT(end.out, HasSubstr("rank 1 of 2"));
 }
 
-TEST_F(WheelTest, PortRange_FindsItsLibrary) {
+TEST_F(WheelTest, PortRange_Library_IsFound) {
   const End end = Shell(absl::StrCat(Bin("ddprun"), " --standalone --port-range=20000-29000 ", InDir("train.py")));
   EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.err, Not(HasSubstr("libddprun_ports.so")));
 }
 
-TEST_F(WheelTest, Rendezvousd_ServesUnderItsName) {
+TEST_F(WheelTest, Rendezvousd_Command_Serves) {
   EXPECT_THAT(Shell(Bin("rendezvousd") + " --version").out, HasSubstr("rendezvousd "));
   // The flag parser's exceptions propagate through the program.
   EXPECT_EQ(Shell(Bin("rendezvousd") + " --no-such-flag").code, 2);
@@ -181,7 +181,7 @@ TEST_F(WheelTest, Rendezvousd_ServesUnderItsName) {
   EXPECT_EQ(server.Wait(), 0);
 }
 
-TEST_F(WheelTest, Rendezvousd_WithoutDdprunBesideIt_SaysWhatIsMissing) {
+TEST_F(WheelTest, Rendezvousd_DdprunMissing_ErrorNamesIt) {
   fs::create_directory(InDir("alone"));
   fs::copy(Bin("rendezvousd"), InDir("alone/rendezvousd"));
   const End end = Shell(InDir("alone/rendezvousd"));
@@ -190,21 +190,21 @@ TEST_F(WheelTest, Rendezvousd_WithoutDdprunBesideIt_SaysWhatIsMissing) {
                                   ": No such file or directory; the wheel installs it beside rendezvousd\n"));
 }
 
-TEST_F(WheelTest, Module_WorkersRunInTheSamePython) {
+TEST_F(WheelTest, Module_Workers_RunInSamePython) {
   const End end = Shell(Bin("python") + " -m ddprun --standalone --nproc_per_node=2 " + InDir("train.py"), Plain());
   EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr(absl::StrCat("rank 1 of 2 in ", Bin("python"))));
   EXPECT_EQ(Shell(Bin("python") + " -m ddprun --no-such-flag", Plain()).code, 2);
 }
 
-TEST_F(WheelTest, Module_IsReplacedByTheLauncher) {
+TEST_F(WheelTest, Module_Process_IsReplacedByLauncher) {
   Process launcher({Bin("python"), "-m", "ddprun", "--standalone", InDir("counts.py")}, Plain());
   ASSERT_TRUE(launcher.WaitForOut(absl::StrCat(" ", launcher.pid(), " ."))) << launcher.Out() << launcher.Err();
   launcher.Signal(SIGTERM);
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
 }
 
-TEST_F(WheelTest, Run_ReturnsTheExitCode) {
+TEST_F(WheelTest, Run_JobEnds_ReturnsExitCode) {
   for (const char* thread : {"main", "thread"}) {
     const std::string call = absl::StrCat(Bin("python"), " tests/packaging/launch_in_python.py ", thread);
     const End well = Shell(absl::StrCat(call, " --standalone --nproc_per_node=2 ", InDir("train.py")), Plain());
@@ -216,7 +216,7 @@ TEST_F(WheelTest, Run_ReturnsTheExitCode) {
   }
 }
 
-TEST_F(WheelTest, Run_ForwardsASignalOnceAndReturns) {
+TEST_F(WheelTest, Run_Signal_IsForwardedOnce) {
   Process python({Bin("python"), "tests/packaging/launch_in_python.py", "main", "--standalone", InDir("counts.py")},
                  Plain());
   ASSERT_TRUE(python.WaitForOut("up ")) << python.Err();
@@ -241,19 +241,19 @@ TEST_F(WheelTest, Run_PythonKilled_LauncherAndWorkersEnd) {
   }
 }
 
-TEST_F(WheelTest, Run_OneString_IsATypeError) {
+TEST_F(WheelTest, Run_OneString_RaisesTypeError) {
   const End end = Shell(Bin("python") + " -c 'import ddprun; ddprun.run(\"--standalone train.py\")'", Plain());
   EXPECT_THAT(end.err, HasSubstr("TypeError: args is a list of arguments"));
 }
 
-TEST_F(WheelTest, TargetFolder_ModuleFindsItsProgram) {
+TEST_F(WheelTest, TargetFolder_Module_FindsProgram) {
   ASSERT_EQ(Pip("install --no-index --no-compile --target " + InDir("target") + " " + *wheel_).code, 0);
   const End end = Shell(absl::StrCat("cd ", InDir("target"), " && python3 -m ddprun --version"), Plain());
   EXPECT_EQ(end.code, 0) << end.err;
 }
 
 // Last, because it uninstalls the wheel.
-TEST_F(WheelTest, Uninstall_LeavesNothing) {
+TEST_F(WheelTest, Uninstall_Wheel_LeavesNothing) {
   const End end = Pip("uninstall --yes ddprun");
   EXPECT_EQ(end.code, 0) << end.err;
   std::set<std::string> after;

@@ -58,7 +58,7 @@ class NotifySocket {
   const int fd_;
 };
 
-TEST(ServiceTest, Systemd_IsNotifiedOfReadyAndStopping) {
+TEST(ServiceTest, Systemd_StartAndStop_IsNotified) {
   const NotifySocket manager;
   Process server({kProgram, "--listen=127.0.0.1:0"}, {{"NOTIFY_SOCKET", manager.address()}});
   EXPECT_EQ(manager.Receive(), "READY=1");
@@ -69,7 +69,7 @@ TEST(ServiceTest, Systemd_IsNotifiedOfReadyAndStopping) {
   EXPECT_EQ(server.Wait(), 0);
 }
 
-TEST(ServiceTest, NotifySocketIsWrong_ServesOn) {
+TEST(ServiceTest, Systemd_NotifySocketInvalid_Serves) {
   for (const std::string& address : {std::string("/nonexistent"), std::string("x"), std::string(500, '/')}) {
     Process server({kProgram, "--listen=127.0.0.1:0"}, {{"NOTIFY_SOCKET", address}});
     EXPECT_TRUE(server.WaitForOut("listening on")) << server.Err();
@@ -93,7 +93,7 @@ TEST(ServiceTest, Unit_IsValidAndSandboxed) {
   EXPECT_EQ(security.Wait(), 0) << security.Out() << security.Err();
 }
 
-TEST(ServiceTest, FlagsThatFilesUse_Exist) {
+TEST(ServiceTest, Files_Flags_Exist) {
   Process help({kProgram, "--help"});
   ASSERT_EQ(help.Wait(), 0);
   const std::set<std::string> known = [&] {
@@ -174,7 +174,7 @@ std::string LineWith(const std::string& file, const std::string& mark) {
   return "";
 }
 
-TEST(ServiceTest, Unit_StartsThePackagedConfiguration) {
+TEST(ServiceTest, Unit_PackagedConfiguration_Starts) {
   const Installed installed;
   installed.Configuration(ReadFile("packaging/systemd/rendezvousd.conf"));
   std::vector<std::string> argv = absl::StrSplit(installed.Text(LineWith(kUnit, "ExecStart=")), ' ');
@@ -185,7 +185,7 @@ TEST(ServiceTest, Unit_StartsThePackagedConfiguration) {
   EXPECT_EQ(LineWith(kUnit, "StartLimitIntervalSec="), "0");
 }
 
-TEST(ServiceTest, ConfigurationInTheGuide_Starts) {
+TEST(ServiceTest, Guide_Configuration_Starts) {
   const std::string guide = ReadFile("docs/rendezvousd.md");
   const size_t begin = guide.find("    # /etc/ddprun/rendezvousd.conf\n");
   ASSERT_NE(begin, std::string::npos);
@@ -194,7 +194,7 @@ TEST(ServiceTest, ConfigurationInTheGuide_Starts) {
                installed.port());
 }
 
-TEST(ServiceTest, ContainersCommand_Starts) {
+TEST(ServiceTest, Container_Command_Starts) {
   const Installed installed;
   const std::regex argument("\"([^\"]*)\"");
   const std::string line = installed.Text(LineWith("packaging/container/Containerfile", "CMD "));
@@ -203,7 +203,7 @@ TEST(ServiceTest, ContainersCommand_Starts) {
 }
 
 // In both orders; another program at the port is still detected.
-TEST(ServiceTest, BothWildcards_ShareAPort) {
+TEST(ServiceTest, Listen_BothWildcards_ShareAPort) {
   const int port = FreePort();
   const std::string ipv4 = absl::StrCat("--listen=0.0.0.0:", port), ipv6 = absl::StrCat("--listen=[::]:", port);
   ExpectStarts({ipv4}, port);
@@ -217,7 +217,7 @@ TEST(ServiceTest, BothWildcards_ShareAPort) {
   EXPECT_THAT(second.Err(), HasSubstr("address in use"));
 }
 
-TEST(ServiceTest, Manifests_FitTogether) {
+TEST(ServiceTest, Manifests_All_AreConsistent) {
   for (const char* servers : {"", "_etcd"}) {
     TempDir dir;
     Process check({"/usr/bin/python3", "tests/service/manifests.py",
@@ -241,7 +241,7 @@ TEST(ServiceTest, Manifests_FitTogether) {
 }
 
 // The program that benchmarks/fleet.py runs.
-TEST(FleetTest, JobOfThirtyLaunchers_StartsRestartsAndEnds) {
+TEST(FleetTest, Fleet_ThirtyLaunchers_StartRestartAndEnd) {
   Process server({kProgram, "--listen=127.0.0.1:0"});
   ASSERT_TRUE(server.WaitForOut("\n")) << server.Err();
   const std::vector<std::string> words = absl::StrSplit(absl::StripAsciiWhitespace(server.Out()), ' ');
@@ -276,7 +276,7 @@ class UpgradeTest : public ::testing::Test {
   std::unique_ptr<Process> server_;
 };
 
-TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
+TEST_F(UpgradeTest, Upgrade_ServerReplaced_EventsAndGoodputContinue) {
   StartServer();
   const auto a = StartNode(), b = StartNode();
   for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("rank=")) << node->Err();

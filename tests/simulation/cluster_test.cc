@@ -9,7 +9,7 @@
 namespace ddprun::testing {
 namespace {
 
-TEST(ClusterTest, RandomFaults_EveryJobEnds) {
+TEST(ClusterTest, Faults_Random_EveryJobEnds) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     Cluster::Settings settings;
     settings.keeps_records = seed % 3 != 0;
@@ -25,7 +25,7 @@ TEST(ClusterTest, RandomFaults_EveryJobEnds) {
   }
 }
 
-TEST(ClusterTest, SameSeed_SameHistory) {
+TEST(ClusterTest, Seed_Same_SameHistory) {
   Cluster::Settings settings;
   settings.nodes = 40;
   Cluster one(settings, 7), other(settings, 7);

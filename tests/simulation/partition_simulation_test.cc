@@ -155,7 +155,7 @@ class Faults {
 };
 
 // DDPRUN_SIMULATION_SEED=first[:sequences] selects the seeds.
-TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
+TEST(PartitionSimulationTest, Partitions_Random_OneWorldAtATimeAndEveryJobEnds) {
   uint64_t first = 1, sequences = kSequences;
   if (const char* text = std::getenv("DDPRUN_SIMULATION_SEED"); text != nullptr) {
     const std::string given = text;

@@ -81,11 +81,11 @@ Outcome Restarts(bool keeps_records) {
   return outcome;
 }
 
-TEST(RestartStormTest, FailedWorker_WithoutRecords_TheJobRestarts) { EXPECT_LE(Restarts(false).most, kMostServers); }
+TEST(RestartStormTest, WorkerFailure_WithoutRecords_JobRestarts) { EXPECT_LE(Restarts(false).most, kMostServers); }
 
-TEST(RestartStormTest, FailedWorker_WithRecords_TheJobRestarts) { EXPECT_LE(Restarts(true).most, kMostServers); }
+TEST(RestartStormTest, WorkerFailure_WithRecords_JobRestarts) { EXPECT_LE(Restarts(true).most, kMostServers); }
 
-TEST(RestartStormTest, NewJob_WithRecords_Begins) {
+TEST(RestartStormTest, NewJob_WithRecords_Starts) {
   Outcome outcome;
   for (uint64_t seed = 1; seed <= kJobs && outcome.most <= kMostServers; ++seed) {
     Storm storm(true, seed);
@@ -182,7 +182,7 @@ class Faults {
   int told_ = 0;
 };
 
-TEST(RestartStormTest, RandomFaults_NeverTwoWorldsAtOnce) {
+TEST(RestartStormTest, Faults_Random_OneWorldAtATime) {
   int starts = 0;
   for (uint64_t seed = 1; seed <= kSequences; ++seed) {
     Faults faults(seed);
