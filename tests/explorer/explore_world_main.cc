@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
                                              {"deaths", &world.deaths},
                                              {"leaves", &world.leaves},
                                              {"repeats", &world.repeats},
+                                             {"spared", &world.spared},
                                              {"compare", &compare},
                                              {"most", &most}};
   for (int i = 1; i < argc; ++i) {

@@ -169,7 +169,7 @@ std::vector<Choice> World::Choices() const {
       continue;
     }
     if (IsCut(i)) choices.push_back({Kind::kHeals, i});
-    if (!launchers_[i]->alive()) continue;
+    if (!launchers_[i]->alive() || IsSpared(i)) continue;
     if (left_.cuts > 0 && !IsCut(i)) choices.push_back({Kind::kCut, i});
     if (left_.failures > 0 && is_running(launchers_[i]->workers_.workers_[0])) choices.push_back({Kind::kFails, i});
     if (left_.deaths > 0) choices.push_back({Kind::kKilled, i});
@@ -179,6 +179,7 @@ std::vector<Choice> World::Choices() const {
     for (const Direction direction : {kUp, kDown}) {
       const auto& packets = connection->lanes[direction].packets;
       if (left_.repeats == 0 || packets.empty() || !MayRepeat(packets.front())) continue;
+      if (IsSpared(connection->client_host)) continue;
       choices.push_back({Kind::kRepeated, connection->client_host, connection->id, direction});
     }
   }

@@ -67,6 +67,7 @@ class World {
     int deaths = 0;   // of a launcher
     int leaves = 0;
     int repeats = 0;
+    int spared = 0;  // nodes that none of them befalls: bit i for node i
   };
 
   explicit World(const Settings& settings);
@@ -89,6 +90,7 @@ class World {
   void StartServer();
   void StartLauncher(int node);
   bool IsCut(int node) const { return !network_.Reaches(node, settings_.nodes); }
+  bool IsSpared(int node) const { return (settings_.spared >> node & 1) != 0; }
   Connections Open() const;
   bool ServerHas(const Connection& connection) const;
   bool LauncherHas(const Connection& connection) const;
