@@ -3,17 +3,26 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/endpoint.h"
+#include "base/process.h"
 #include "base/text.h"
+#include "launcher/report/wait_text.h"
 #include "rendezvous/core/failure_text.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using rendezvous::Join;
+
+// Time in which the end of a process usually explains why a worker's group broke.
+constexpr absl::Duration kBrokenHold = absl::Seconds(1);
 
 }  // namespace
 
@@ -291,6 +300,102 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   StopAndExit({verdict.exit_code(), verdict, failures_.siblings()}, SIGTERM, verdict.reason(), now, effects);
 }
 
+// The workers: their ends and their worker links (docs/worker_protocol.md, section 5), and what they do in the store.
+
+void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects) {
+  if (CutOffAt() <= now) StopBecauseCutOff(now, effects);  // that is why they ended, if this launcher slept
+  ReportLostSurvivors(ends, effects);
+  const LocalRanks before = workers_.Alive();
+  const std::vector<FailureEvidence> failed = TakeEnds(ends);
+  if (state_ != State::kRunning) {
+    if (workers_.Alive() == before) return;
+    SuspendNow(effects);  // a step can't end without the workers that are gone
+    return OnFewerWorkers(now, effects);
+  }
+  failures_.Add(failed, now);
+  if (failures_.Take(now)) return ReportFailure(failures_.cause(), now, effects);
+  if (!workers_.AllSucceeded()) return;
+  state_ = State::kSucceeded;
+  line_.SetHasWorkers(false);
+  reports_.EndRound();
+  effects->push_back(effect::SweepOrphans{});
+  if (line_.up()) effects->push_back(effect::Send{rendezvous::NewGroupSucceeded(current_->round())});
+}
+
+std::vector<FailureEvidence> AgentMachine::TakeEnds(const std::vector<WorkerEnd>& ends) {
+  std::vector<FailureEvidence> failed;
+  for (const WorkerEnd& end : ends) {
+    const bool stopped_by_us = workers_.state(end.local_rank) == WorkerSet::State::kStopping;
+    if (!workers_.End(end) || !end.failure) continue;
+    failed.push_back(FailureEvidence{*end.failure, end.raised_at, stopped_by_us});
+  }
+  return failed;
+}
+
+void AgentMachine::OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure,
+                                 SteadyTime now, Effects* effects) {
+  workers_.NotStarted(not_started);
+  if (state_ == State::kRunning) return ReportFailure(failure, now, effects);
+  OnFewerWorkers(now, effects);
+}
+
+void AgentMachine::ReportFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects) {
+  reported_ = failure;
+  effects->push_back(effect::Print{LogLevel::kWarning, rendezvous::DescribeFailure(failure)});
+  if (line_.up()) effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), failure)});
+  LeaveRound(true, {current_->round(), false, rendezvous::DescribeFailure(failure), failure.rank()}, now, effects);
+}
+
+void AgentMachine::OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone || !current_) return;
+  if (const auto* hello = std::get_if<worker_contract::LinkHello>(&event)) {
+    workers_.Connected(local_rank, hello->capabilities);
+    const LocalRanks can = workers_.CanCheckpoint();
+    if (std::find(can.begin(), can.end(), local_rank) != can.end() && std::erase(warned_, local_rank) > 0) {
+      RequestCheckpoint({local_rank}, now, effects);
+    }
+  } else if (const auto* suspended = std::get_if<worker_contract::LinkSuspended>(&event)) {
+    OnSuspended(local_rank, *suspended, now, effects);
+  } else if (const auto* formed = std::get_if<worker_contract::LinkReFormed>(&event)) {
+    OnReFormed(local_rank, *formed, effects);
+  } else if (const auto* checkpointed = std::get_if<worker_contract::LinkCheckpointed>(&event)) {
+    effects->push_back(effect::Print{
+        LogLevel::kInfo, absl::StrCat(RanksText({local_rank}), " wrote a checkpoint of step ", checkpointed->step)});
+  } else if (const auto* broken = std::get_if<GroupBroken>(&event)) {
+    OnGroupBroken(*broken, now);
+  } else if (std::holds_alternative<LinkClosed>(event)) {
+    OnLinkClosed(local_rank, now, effects);
+  }
+}
+
+void AgentMachine::OnReFormed(int32_t local_rank, const worker_contract::LinkReFormed& line, Effects* effects) {
+  if (state_ != State::kRunning || line.round != current_->round()) return;
+  workers_.Reformed(local_rank);
+  effects->push_back(effect::Print{
+      LogLevel::kInfo, absl::StrCat(RanksText({local_rank}), " is part of round ", line.round, " at step ", line.step,
+                                    line.source ? absl::StrCat(", with the state of rank ", *line.source) : "")});
+}
+
+void AgentMachine::OnGroupBroken(const GroupBroken& broken, SteadyTime now) {
+  if (state_ != State::kRunning || broken.round != current_->round() || broken_) return;
+  broken_ = broken.failure;
+  broken_due_.Set(now + kBrokenHold);
+}
+
+void AgentMachine::OnLinkClosed(int32_t local_rank, SteadyTime now, Effects* effects) {
+  workers_.Disconnected(local_rank);
+  const WorkerSet::State worker = workers_.state(local_rank);
+  const bool waits = worker == WorkerSet::State::kSuspending || worker == WorkerSet::State::kSuspended;
+  if (!waits && !workers_.Reforming(local_rank)) return;
+  effects->push_back(
+      effect::Print{LogLevel::kWarning,
+                    absl::StrCat(RanksText({local_rank}), " closed its worker link while it was ",
+                                 waits ? "suspended" : "re-forming", ", so it can't receive the next round: killed")});
+  if (waits) return KillSurvivors({local_rank}, now, effects);
+  // Its death is a failure of the round.
+  effects->push_back(effect::KillWorkers{{local_rank}});
+}
+
 void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
   if (state_ == State::kRunning) reports_.OnRanksJoined(joined, now);
 }
@@ -302,6 +407,273 @@ void AgentMachine::OnRegistering(SteadyTime now, Effects*) {
 void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime now, Effects*) {
   reports_.OnStoreReached(status, now);
 }
+
+// The end of a round: its workers are suspended or stopped, and the node becomes idle, or the launcher exits.
+
+void AgentMachine::LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects) {
+  const std::string reason = line.reason;
+  const bool time_to_suspend = settings_.shutdown_timeout > absl::ZeroDuration();
+  LocalRanks kept = keep && time_to_suspend ? workers_.CanSuspend() : LocalRanks();
+  if (const LocalRanks plain = workers_.Plain(); !kept.empty() && !plain.empty()) {
+    effects->push_back(effect::Print{LogLevel::kWarning, absl::StrCat("stopping all workers of this node, because ",
+                                                                      RanksText(plain), " can't re-form")});
+    kept.clear();
+  }
+  if (!kept.empty()) {
+    effects->push_back(effect::Print{LogLevel::kInfo, absl::StrCat("suspending ", RanksText(kept))});
+    workers_.Suspend(kept);
+    stopping_.Start(settings_.shutdown_timeout, now);
+    // A longer step is aborted, before the worker would be killed for it.
+    if (line.at_step_end) suspend_now_.Set(now + settings_.shutdown_timeout / 2);
+    suspend_ = std::move(line);
+    effects->push_back(effect::SendToWorkers{kept, suspend_});
+  }
+  StopThese(workers_.In(WorkerSet::State::kRunning), SIGTERM, reason, now, effects);
+}
+
+void AgentMachine::StopBecauseCutOff(SteadyTime now, Effects* effects) {
+  const absl::Duration since = absl::Trunc(now - line_.lease().since(), absl::Milliseconds(100));
+  effects->push_back(effect::Print{
+      LogLevel::kWarning,
+      absl::StrCat("cut off from the rendezvous server at ", settings_.server, " for ", absl::FormatDuration(since),
+                   ": stopping this node's workers, as the other nodes may go on without them")});
+  LeaveRound(true, {current_->round(), false, "cut off from the rendezvous server", std::nullopt}, now, effects);
+}
+
+void AgentMachine::Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects) {
+  StopThese(workers_.Alive(), signal, reason, now, effects);
+}
+
+void AgentMachine::StopThese(LocalRanks workers, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                             Effects* effects) {
+  reports_.Clear();
+  failures_.Forget();
+  broken_.reset();
+  broken_due_.Clear();
+  // Workers that are stopping already keep their deadlines; exit_ may have been set meanwhile.
+  workers.erase(std::remove_if(workers.begin(), workers.end(),
+                               [&](int32_t rank) { return workers_.state(rank) == WorkerSet::State::kStopping; }),
+                workers.end());
+  workers_.Stop(workers);
+  if (Stopped()) return OnStopped(effects);
+  state_ = State::kStopping;
+  if (workers.empty()) return;
+  stopping_.Start(settings_.shutdown_timeout, now);
+  // A lease that has not run out is renewed while they stop.
+  const bool cut_off = line_.lease().StopAt() <= now;
+  const SteadyTime killed_at = stopping_.KillAt(cut_off ? WorkersMayRunUntil() : SteadyTime::InfiniteFuture());
+  if (now < killed_at) effects->push_back(effect::NotifyStop{workers, killed_at, reason});
+  if (settings_.shutdown_timeout > absl::ZeroDuration() && signal) {
+    effects->push_back(effect::SignalWorkers{*signal, workers});
+    effects->push_back(effect::SignalWorkers{SIGCONT, workers});
+  }
+  KillOrAbandon(now, effects);
+}
+
+void AgentMachine::KillOrAbandon(SteadyTime now, Effects* effects) {
+  const StopSequence::Step step = stopping_.Take(WorkersMayRunUntil(), now);
+  if (step == StopSequence::Step::kNone) return;
+  LocalRanks workers = workers_.In(WorkerSet::State::kSuspending);
+  if (!workers.empty()) {
+    effects->push_back(
+        effect::Print{LogLevel::kWarning, absl::StrCat(RanksText(workers), " did not suspend in time: killed")});
+    workers_.Stop(workers);
+  }
+  workers = workers_.In(WorkerSet::State::kStopping);
+  if (step == StopSequence::Step::kKill) {
+    effects->push_back(effect::KillWorkers{workers});
+    return;
+  }
+  effects->push_back(effect::Print{
+      LogLevel::kError, absl::StrCat(workers.size() == 1 ? "1 worker is" : absl::StrCat(workers.size(), " workers are"),
+                                     " still alive after SIGKILL (uninterruptible?); continuing without")});
+  workers_.Abandon(workers);
+  OnFewerWorkers(now, effects);
+}
+
+void AgentMachine::OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now,
+                               Effects* effects) {
+  if (line.round != suspend_.round || !workers_.Suspended(local_rank, line.step)) return;
+  OnFewerWorkers(now, effects);
+}
+
+void AgentMachine::SuspendNow(Effects* effects) {
+  suspend_now_.Clear();
+  if (!std::exchange(suspend_.at_step_end, false)) return;
+  const LocalRanks workers = workers_.In(WorkerSet::State::kSuspending);
+  if (!workers.empty()) effects->push_back(effect::SendToWorkers{workers, suspend_});
+}
+
+void AgentMachine::StopSurvivors(const std::string& reason, SteadyTime now, Effects* effects) {
+  LocalRanks workers = workers_.In(WorkerSet::State::kSuspended);
+  for (const int32_t rank : workers_.In(WorkerSet::State::kSuspending)) workers.push_back(rank);
+  if (workers.empty()) return;
+  std::sort(workers.begin(), workers.end());
+  effects->push_back(effect::Print{LogLevel::kWarning,
+                                   absl::StrCat("stopping ", RanksText(workers), ", which can't go on: ", reason)});
+  StopThese(std::move(workers), SIGTERM, reason, now, effects);
+}
+
+void AgentMachine::KillSurvivors(const LocalRanks& ranks, SteadyTime now, Effects* effects) {
+  workers_.Stop(ranks);
+  effects->push_back(effect::KillWorkers{ranks});
+  stopping_.OnKilled(now);
+}
+
+void AgentMachine::ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effects* effects) {
+  for (const WorkerEnd& end : ends) {
+    const WorkerSet::State worker = workers_.state(end.local_rank);
+    if (worker != WorkerSet::State::kSuspending && worker != WorkerSet::State::kSuspended) continue;
+    effects->push_back(effect::Print{
+        LogLevel::kWarning, absl::StrCat(end.failure ? rendezvous::DescribeFailure(*end.failure)
+                                                     : absl::StrCat(RanksText({end.local_rank}), " exited with 0"),
+                                         ", while it was suspended; a new process will take its place")});
+  }
+}
+
+void AgentMachine::OnFewerWorkers(SteadyTime now, Effects* effects) {
+  if (state_ == State::kStopping) {
+    if (Stopped()) OnStopped(effects);
+    return;
+  }
+  if (state_ != State::kIdle || !workers_.Quiet()) return;
+  stopping_.Clear();
+  if (deferred_) return OnAssign(*std::exchange(deferred_, std::nullopt), now, effects);
+  effects->push_back(effect::SweepOrphans{});
+  if (line_.up()) {
+    SendReady(current_->round(), effects);
+  } else {
+    // Had it been joining, the Join would have told of a worker more.
+    joined_as_ = rendezvous::Join::PHASE_STOPPING;
+  }
+}
+
+void AgentMachine::OnStopped(Effects* effects) {
+  stopping_.Clear();
+  line_.SetHasWorkers(false);
+  const bool was_waiting_to_open = state_ == State::kStopping && !store_;
+  state_ = State::kStopping;
+  if (leave_.running()) return;
+  if (exit_) {
+    effects->push_back(effect::SweepOrphans{});
+    state_ = State::kDone;
+    effects->push_back(effect::ShowStatus{""});
+    effects->push_back(*exit_);
+    return;
+  }
+  if (was_waiting_to_open) return;
+  effects->push_back(effect::SweepOrphans{});
+  store_.reset();
+  effects->push_back(effect::OpenStore{});
+}
+
+SteadyTime AgentMachine::WorkersMayRunUntil() const {
+  // After a verdict no round of this job follows.
+  const bool bounded = !workers_.Quiet() && !(exit_ && exit_->verdict);
+  return bounded ? line_.lease().KillAt() : SteadyTime::InfiniteFuture();
+}
+
+SteadyTime AgentMachine::CutOffAt() const {
+  return state_ == State::kRunning ? line_.lease().StopAt() : SteadyTime::InfiniteFuture();
+}
+
+// Signals to the launcher, and its exit.
+
+void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone) return;
+  const auto& warnings = settings_.warning_signals;
+  if (std::find(warnings.begin(), warnings.end(), signal.number) != warnings.end())
+    return OnWarning(signal, now, effects);
+  if (exit_) {
+    // Asked a second time, or while stopping for another reason: no more patience. But a batch system that stops the
+    // job because it ends is not asking, and sends its own SIGKILL.
+    if (state_ == State::kStopping && !signal.from_batch_system) {
+      stopping_.Hurry(now);
+      if (leave_.running()) leave_.Set(now);
+      OnDeadline(now, effects);
+    }
+    return;
+  }
+  std::string text = absl::StrCat("received ", signal.text);
+  if (workers_.AnyAlive()) {
+    absl::StrAppend(&text, "; workers have ", absl::FormatDuration(settings_.shutdown_timeout), " to save and end");
+    if (signal.number == SIGINT) absl::StrAppend(&text, "; press Ctrl-C again to kill them now");
+  }
+  effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
+  leave_signal_ = signal.number;
+  if (signal.from_batch_system && settings_.batch && settings_.join.settings().max_nodes() > 1) {
+    leave_.Set(now + kSignalSpread);
+  } else {
+    SendLeaveForSignal(now, effects);
+  }
+  StopAndExit({worker_contract::ExitCodeOfSignal(signal.number), std::nullopt, {}},
+              Delivered(signal) ? std::nullopt : std::optional<int>(signal.number),
+              absl::StrCat("received ", signal.text), now, effects);
+}
+
+void AgentMachine::OnWarning(const Signal& signal, SteadyTime now, Effects* effects) {
+  std::string text = absl::StrCat("received ", signal.text);
+  const LocalRanks workers = workers_.Alive();
+  if (workers.empty()) {
+    absl::StrAppend(&text, "; no workers to pass it on to");
+  } else if (Delivered(signal)) {
+    absl::StrAppend(&text, "; the workers have it too");
+  } else {
+    absl::StrAppend(&text, "; passed on to the workers");
+    effects->push_back(effect::SignalWorkers{signal.number, workers});
+  }
+  if (settings_.batch) {
+    absl::StrAppend(&text, "; ",
+                    signal.time_left == absl::InfiniteDuration()
+                        ? "no end time known"
+                        : absl::StrCat("the job's time ends in ", RemainingText(signal.time_left)),
+                    "; at its end workers have ", absl::FormatDuration(settings_.shutdown_timeout), " from SIGTERM on");
+  }
+  effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
+  const LocalRanks connected = workers_.CanCheckpoint();
+  warned_end_ = now + signal.time_left;
+  warned_.clear();
+  std::set_difference(workers.begin(), workers.end(), connected.begin(), connected.end(), std::back_inserter(warned_));
+  RequestCheckpoint(connected, now, effects);
+}
+
+void AgentMachine::RequestCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects) {
+  if (workers.empty()) return;
+  const absl::Duration most = absl::Seconds(1e9);  // maximum that a worker link line can hold
+  effects->push_back(effect::SendToWorkers{
+      workers, worker_contract::LinkCheckpointNow{std::clamp(warned_end_ - now, absl::ZeroDuration(), most)}});
+}
+
+bool AgentMachine::Delivered(const Signal& signal) const {
+  return signal.from_batch_system && settings_.batch && settings_.batch->signals_every_process;
+}
+
+void AgentMachine::SendLeaveForSignal(SteadyTime now, Effects* effects) {
+  SendLeave(absl::StrCat("received ", SignalName(leave_signal_)), settings_.replaced ? 0 : leave_signal_, now, effects);
+}
+
+void AgentMachine::SendLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects) {
+  if (line_.state() == ServerLine::State::kDown) return;
+  const bool has_workers = workers_.AnyAlive();
+  line_.OnLeave(has_workers, now);
+  effects->push_back(effect::Send{rendezvous::NewLeave(reason, has_workers, signal)});
+}
+
+void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone || exit_) return;
+  effects->push_back(effect::Print{LogLevel::kError, reason});
+  SendLeave(reason, 0, now, effects);
+  StopAndExit({1, std::nullopt, {}}, SIGTERM, reason, now, effects);
+}
+
+void AgentMachine::StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                               Effects* effects) {
+  exit_ = std::move(exit);
+  line_.OnEnding();
+  Stop(signal, reason, now, effects);
+}
+
+// Deadlines.
 
 void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   if (CutOffAt() <= now) StopBecauseCutOff(now, effects);

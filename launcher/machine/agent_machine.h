@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_MACHINE_AGENT_MACHINE_H_
 #define DDPRUN_LAUNCHER_MACHINE_AGENT_MACHINE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,7 +15,6 @@
 #include "launcher/machine/agent_effect.h"
 #include "launcher/machine/round_failures.h"
 #include "launcher/machine/server_line.h"
-#include "launcher/machine/stop_sequence.h"
 #include "launcher/machine/wait_reports.h"
 #include "launcher/workers/link_peer.h"
 #include "launcher/workers/worker_set.h"
@@ -38,9 +38,9 @@
 // all are stopped.
 //
 // AgentMachine decides when the workers start and stop. Its parts: the connection to the server (server_line.h), the
-// deadlines of stopping workers (stop_sequence.h), the workers by local rank (worker_set.h), the failures of a round
+// deadlines of stopping workers (StopSequence), the workers by local rank (worker_set.h), the failures of a round
 // (round_failures.h), and the messages about waiting (wait_reports.h). A launcher whose lease has expired stops its
-// workers (lease.h) and is idle: the server may have started a round without it.
+// workers (server_line.h) and is idle: the server may have started a round without it.
 namespace ddprun::launcher {
 
 // The store for this node's next round.
@@ -61,6 +61,54 @@ struct AgentSettings {
   bool replaced = false;                                // a stopped launcher is replaced by a new one
 };
 
+// PURE: the deadlines of workers that are stopping. After the grace they get SIGKILL; workers that are still alive
+// kAbandonAfter later hang in the kernel and are abandoned. `limit`: time until which workers may run at all, which
+// bounds the grace. Thread-compatible value type.
+class StopSequence {
+ public:
+  enum class Step { kNone, kKill, kAbandon };
+  static constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
+
+  // Workers were asked to end or to suspend within `grace`.
+  void Start(absl::Duration grace, SteadyTime now) {
+    kill_.Set(now + grace);
+    abandon_.Clear();
+  }
+
+  // Workers were sent SIGKILL. Others may still have their grace.
+  void OnKilled(SteadyTime now) {
+    if (!kill_.running()) abandon_.Set(now + kAbandonAfter);
+  }
+
+  // Makes the next step due now.
+  void Hurry(SteadyTime now) {
+    if (kill_.running()) kill_.Set(now);
+    if (abandon_.running()) abandon_.Set(now);
+  }
+
+  // All workers have ended or are suspended.
+  void Clear() { *this = StopSequence(); }
+
+  // Returns the step that is due, which is then over.
+  Step Take(SteadyTime limit, SteadyTime now) {
+    if (KillAt(limit) <= now) {
+      kill_.Clear();
+      abandon_.Set(now + kAbandonAfter);
+      return Step::kKill;
+    }
+    return abandon_.Take(now) ? Step::kAbandon : Step::kNone;
+  }
+
+  // When SIGKILL is sent; infinite if no worker has a grace.
+  SteadyTime KillAt(SteadyTime limit) const { return kill_.running() && limit < kill_.at() ? limit : kill_.at(); }
+  // When Take will next return a step.
+  SteadyTime NextDeadline(SteadyTime limit) const { return std::min(KillAt(limit), abandon_.at()); }
+
+ private:
+  Timer kill_;
+  Timer abandon_;
+};
+
 // A signal received by the launcher.
 struct Signal {
   int number = 0;
@@ -70,8 +118,6 @@ struct Signal {
   absl::Duration time_left = absl::InfiniteDuration();
 };
 
-// agent_machine.cc has the server's messages and the deadlines, agent_machine_workers.cc the events of workers,
-// agent_machine_round_end.cc all that happens at the end of a round, agent_machine_signal.cc signals and the exit.
 // Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
 class AgentMachine {
  public:
@@ -144,7 +190,7 @@ class AgentMachine {
   // A batch system's signal reaches all processes of a job, on all nodes, within this time.
   static constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
-  // The server (agent_machine.cc).
+  // The server.
   void SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects);
   void SendReady(uint64_t left_round, Effects* effects);
   // " for 2.5s", until the workers have to be stopped; empty: they may run without the server.
@@ -164,14 +210,14 @@ class AgentMachine {
   // Before the workers run.
   std::string DescribeRound(const rendezvous::Assignment& assignment) const;
 
-  // The workers (agent_machine_workers.cc).
+  // The workers.
   std::vector<FailureEvidence> TakeEnds(const std::vector<WorkerEnd>& ends);
   void ReportFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
   void OnReFormed(int32_t local_rank, const worker_contract::LinkReFormed& line, Effects* effects);
   void OnGroupBroken(const GroupBroken& broken, SteadyTime now);
   void OnLinkClosed(int32_t local_rank, SteadyTime now, Effects* effects);
 
-  // The end of a round (agent_machine_round_end.cc).
+  // The end of a round.
   // Ends this node's part in the round: workers that can re-form are suspended if `keep` says that this may help,
   // others are stopped.
   void LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects);
@@ -197,7 +243,7 @@ class AgentMachine {
   void OnStopped(Effects* effects);
   SteadyTime CutOffAt() const;
 
-  // Signals and the exit (agent_machine_signal.cc).
+  // Signals and the exit.
   void OnWarning(const Signal& signal, SteadyTime now, Effects* effects);
   // Asks the workers to write a checkpoint.
   void RequestCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects);

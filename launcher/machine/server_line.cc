@@ -6,6 +6,24 @@
 
 namespace ddprun::launcher {
 
+void Lease::Answered(SteadyTime now) {
+  if (asked_.empty()) return;
+  in_touch_ = InTouch(now);
+  since_ = std::max(since_, asked_.front());
+  asked_.pop_front();
+}
+
+void Lease::StreamOver(bool silent) {
+  asked_.clear();
+  refusals_count_ = !silent;
+}
+
+void Lease::Refused(SteadyTime began, SteadyTime now) {
+  if (!refusals_count_) return;
+  in_touch_ = InTouch(now);
+  since_ = std::max(since_, began);
+}
+
 ServerLine::ServerLine(const Settings& settings, SteadyTime now)
     : settings_(settings), lease_(settings.heartbeat_timeout) {
   give_up_.Set(now + settings.join_timeout);

@@ -11,42 +11,76 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "launcher/machine/agent_machine.h"
-#include "tests/launcher/machine/welcome.h"
+#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/messages.h"
 #include "tests/testing/text_proto.h"
 
 // A launcher of two workers in a job of two nodes. Its effects are read as words.
 namespace ddprun::launcher {
 
-// One or two words, so that a test reads as a list of the launcher's actions; empty for log lines.
-inline std::string Render(const AgentEffect& e) {
+// The Welcome of a server that asks for a heartbeat in each `interval`; infinite: of one in this process.
+inline rendezvous::Welcome WelcomeEvery(absl::Duration interval) {
+  return rendezvous::NewWelcome(interval, interval * rendezvous::kBeatsPerTimeout);
+}
+
+// A few words for each effect, so that a test reads as a list of the launcher's actions; empty for log lines. With
+// `workers`: only effects that concern workers, with their local ranks and survivors.
+inline std::string Render(const AgentEffect& e, bool workers = false) {
+  const auto unless_workers = [&](std::string text) { return workers ? "" : std::move(text); };
+  const auto with = [&](const LocalRanks& ranks) {
+    return workers ? absl::StrCat("[", absl::StrJoin(ranks, " "), "]") : "";
+  };
+  const auto survivors = [&](const auto& message) {
+    if (!workers) return std::string();
+    std::string text;
+    for (const rendezvous::Survivor& s : message.survivors()) {
+      absl::StrAppend(&text, " ", s.local_rank(), ":", s.has_committed_step() ? absl::StrCat(s.committed_step()) : "-");
+    }
+    return absl::StrCat(text, message.can_reform() ? " can" : " can't");
+  };
   if (const auto* send = std::get_if<effect::Send>(&e)) {
     if (const auto* m = std::get_if<rendezvous::Join>(&send->message)) {
       static const char* const kPhases[] = {"", "idle", "running", "succeeded", "stopping"};
-      return absl::StrCat("join ", m->incarnation(), " ", kPhases[static_cast<int>(m->phase())]);
+      return absl::StrCat(
+          "join", unless_workers(absl::StrCat(" ", m->incarnation(), " ", kPhases[static_cast<int>(m->phase())])),
+          survivors(*m));
     }
-    if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) return "heartbeat";
+    if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) return unless_workers("heartbeat");
     if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&send->message)) {
       return absl::StrCat("failed ", m->round(), " rank ", m->failure().rank());
     }
     if (const auto* m = std::get_if<rendezvous::GroupSucceeded>(&send->message)) {
-      return absl::StrCat("succeeded ", m->round());
+      return unless_workers(absl::StrCat("succeeded ", m->round()));
     }
     if (const auto* m = std::get_if<rendezvous::Ready>(&send->message)) {
-      return absl::StrCat("ready ", m->left_round(), m->left_out() ? " left out" : "");
+      return absl::StrCat("ready ", m->left_round(), m->left_out() ? " left out" : "", survivors(*m));
     }
     return "leave";
   }
-  if (std::holds_alternative<effect::ResetConnection>(e)) return "reset";
+  if (std::holds_alternative<effect::ResetConnection>(e)) return unless_workers("reset");
   if (std::holds_alternative<effect::OpenStore>(e)) return "store";
-  if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e))
-    return absl::StrCat("spawn ", spawn->assignment.round());
-  if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
-    return signal->signal == SIGCONT ? "" : absl::StrCat("signal ", signal->signal);
+  if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
+    return absl::StrCat("spawn ", spawn->assignment.round(), with(spawn->ranks));
   }
-  if (std::holds_alternative<effect::KillWorkers>(e)) return "kill";
-  if (std::holds_alternative<effect::SweepOrphans>(e)) return "sweep";
-  if (std::holds_alternative<effect::ReportMissingRanks>(e)) return "missing";
+  if (const auto* reform = std::get_if<effect::ReformWorkers>(&e)) {
+    return absl::StrCat("re-form ", reform->assignment.round(), with(reform->ranks));
+  }
+  if (const auto* sent = std::get_if<effect::SendToWorkers>(&e)) {
+    if (const auto* checkpoint = std::get_if<worker_contract::LinkCheckpointNow>(&sent->line)) {
+      return absl::StrCat("checkpoint ", absl::FormatDuration(checkpoint->deadline), with(sent->ranks));
+    }
+    const auto& suspend = std::get<worker_contract::LinkSuspend>(sent->line);
+    return absl::StrCat("suspend ", suspend.round, suspend.at_step_end ? " at step end" : "",
+                        suspend.blame ? absl::StrCat(" blame ", *suspend.blame) : "", with(sent->ranks));
+  }
+  if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
+    return signal->signal == SIGCONT ? "" : absl::StrCat("signal ", signal->signal, with(signal->ranks));
+  }
+  if (const auto* kill = std::get_if<effect::KillWorkers>(&e)) return absl::StrCat("kill", with(kill->ranks));
+  if (std::holds_alternative<effect::SweepOrphans>(e)) return unless_workers("sweep");
+  if (std::holds_alternative<effect::ReportMissingRanks>(e)) return unless_workers("missing");
   if (const auto* exit = std::get_if<effect::Exit>(&e)) return absl::StrCat("exit ", exit->code);
   return "";
 }

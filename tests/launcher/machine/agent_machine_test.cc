@@ -1,13 +1,13 @@
 #include "launcher/machine/agent_machine.h"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <optional>
 #include <string>
 
 #include "tests/launcher/machine/agent_machine_fixture.h"
-#include "tests/launcher/machine/welcome.h"
 #include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
@@ -257,5 +257,46 @@ TEST_F(AgentMachineTest, ExpectedHosts_WaitAndItsEnd_NameThoseThatHaveNotCome) {
   EXPECT_EQ(printed_, "timed out waiting for node3\n");
 }
 
+using Step = StopSequence::Step;
+constexpr SteadyTime kNoLimit = SteadyTime::InfiniteFuture();
+
+TEST(StopSequence, KillsAfterTheGrace_ThenAbandons) {
+  SteadyTime now;
+  StopSequence stop;
+  EXPECT_EQ(stop.NextDeadline(now), kNoLimit) << "nothing is stopping";
+  stop.Start(absl::Seconds(5), now);
+  EXPECT_EQ(stop.Take(kNoLimit, now), Step::kNone);
+  now = stop.NextDeadline(kNoLimit);
+  EXPECT_EQ(stop.Take(kNoLimit, now), Step::kKill);
+  EXPECT_EQ(stop.NextDeadline(kNoLimit) - now, StopSequence::kAbandonAfter);
+  now = stop.NextDeadline(kNoLimit);
+  EXPECT_EQ(stop.Take(kNoLimit, now), Step::kAbandon);
+  EXPECT_EQ(stop.NextDeadline(kNoLimit), kNoLimit);
+}
+
+TEST(StopSequence, LimitAndHurry_ShortenTheGrace) {
+  const SteadyTime now;
+  StopSequence stop;
+  stop.Start(absl::Seconds(5), now);
+  EXPECT_EQ(stop.KillAt(now + absl::Seconds(1)), now + absl::Seconds(1));
+  EXPECT_EQ(stop.KillAt(kNoLimit), now + absl::Seconds(5));
+  stop.Hurry(now);
+  EXPECT_EQ(stop.Take(kNoLimit, now), Step::kKill);
+  stop.Hurry(now);
+  EXPECT_EQ(stop.Take(kNoLimit, now), Step::kAbandon);
+}
+
+TEST(StopSequence, KillOfSome_OthersKeepTheirGrace) {
+  const SteadyTime now;
+  StopSequence stop;
+  stop.Start(absl::Seconds(5), now);
+  stop.OnKilled(now);
+  EXPECT_EQ(stop.NextDeadline(kNoLimit), now + absl::Seconds(5));
+  stop.Clear();
+  stop.OnKilled(now);
+  EXPECT_EQ(stop.NextDeadline(kNoLimit), now + StopSequence::kAbandonAfter);
+}
+
 }  // namespace
+
 }  // namespace ddprun::launcher

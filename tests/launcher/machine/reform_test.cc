@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "tests/launcher/machine/agent_machine_fixture.h"
 #include "tests/testing/text_proto.h"
 
@@ -18,59 +17,11 @@ using ::testing::Not;
 using State = AgentMachine::State;
 using worker_contract::LinkHello;
 using worker_contract::LinkReFormed;
-using worker_contract::LinkSuspend;
 using worker_contract::LinkSuspended;
 
 constexpr absl::Duration kTimeout = absl::Seconds(600);  // heartbeat timeout: longer than all tests but one
 constexpr absl::Duration kGrace = absl::Seconds(20);
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
-
-std::string Rendered(const rendezvous::LauncherMessage& message) {
-  const auto with = [](const auto& m) {
-    std::string text;
-    for (const rendezvous::Survivor& s : m.survivors()) {
-      absl::StrAppend(&text, " ", s.local_rank(), ":", s.has_committed_step() ? absl::StrCat(s.committed_step()) : "-");
-    }
-    return absl::StrCat(text, m.can_reform() ? " can" : " can't");
-  };
-  if (const auto* m = std::get_if<rendezvous::Ready>(&message))
-    return absl::StrCat("ready ", m->left_round(), with(*m));
-  if (const auto* m = std::get_if<rendezvous::Join>(&message)) return absl::StrCat("join", with(*m));
-  if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&message)) {
-    return absl::StrCat("failed ", m->round(), " rank ", m->failure().rank());
-  }
-  return std::holds_alternative<rendezvous::Leave>(message) ? "leave" : "";
-}
-
-// One phrase per effect that concerns workers or reports about them.
-std::string Rendered(const AgentEffect& e) {
-  if (const auto* send = std::get_if<effect::Send>(&e)) return Rendered(send->message);
-  if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
-    return absl::StrCat("spawn ", spawn->assignment.round(), "[", absl::StrJoin(spawn->ranks, " "), "]");
-  }
-  if (const auto* reform = std::get_if<effect::ReformWorkers>(&e)) {
-    return absl::StrCat("re-form ", reform->assignment.round(), "[", absl::StrJoin(reform->ranks, " "), "]");
-  }
-  if (const auto* tell = std::get_if<effect::SendToWorkers>(&e)) {
-    const std::string ranks = absl::StrCat("[", absl::StrJoin(tell->ranks, " "), "]");
-    if (const auto* checkpoint = std::get_if<worker_contract::LinkCheckpointNow>(&tell->line)) {
-      return absl::StrCat("checkpoint ", absl::FormatDuration(checkpoint->deadline), ranks);
-    }
-    const auto& suspend = std::get<LinkSuspend>(tell->line);
-    return absl::StrCat("suspend ", suspend.round, suspend.at_step_end ? " at step end" : "",
-                        suspend.blame ? absl::StrCat(" blame ", *suspend.blame) : "", ranks);
-  }
-  if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
-    if (signal->signal == SIGCONT) return "";
-    return absl::StrCat("signal ", signal->signal, "[", absl::StrJoin(signal->ranks, " "), "]");
-  }
-  if (const auto* kill = std::get_if<effect::KillWorkers>(&e)) {
-    return absl::StrCat("kill[", absl::StrJoin(kill->ranks, " "), "]");
-  }
-  if (std::holds_alternative<effect::OpenStore>(e)) return "store";
-  if (const auto* exit = std::get_if<effect::Exit>(&e)) return absl::StrCat("exit ", exit->code);
-  return "";
-}
 
 // Three workers with ranks 4 to 6 of round 1; those in `aware` have connected.
 class ReformTest : public AgentMachineTest {
@@ -96,7 +47,7 @@ class ReformTest : public AgentMachineTest {
     return {local_rank, failure, std::nullopt};
   }
 
-  std::string Word(const AgentEffect& e) const override { return Rendered(e); }
+  std::string Word(const AgentEffect& e) const override { return Render(e, true); }
   std::string Assign(uint64_t round, bool keeps, int32_t base_rank = 4, std::optional<int32_t> source = std::nullopt) {
     auto assignment = TextProto<rendezvous::Assignment>("group_world_size: 2 world_size: 7 reason: 'all nodes joined'");
     assignment.set_round(round);

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/launcher/machine/welcome.h"
+#include "tests/launcher/machine/agent_machine_fixture.h"
 
 namespace ddprun::launcher {
 namespace {

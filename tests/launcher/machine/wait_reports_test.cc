@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/launcher/machine/welcome.h"
+#include "tests/launcher/machine/agent_machine_fixture.h"
 #include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
