@@ -1,8 +1,10 @@
 // ddprun: starts this node's workers of a distributed job and keeps the job running (docs/starting_jobs.md).
 #include <fcntl.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -30,8 +33,10 @@
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "launcher/agent.h"
-#include "launcher/cluster_probe.h"
+#include "launcher/cluster/detect.h"
+#include "launcher/cluster/slurm_text.h"
 #include "launcher/config/cluster_environment.h"
+#include "launcher/config/flag_value.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/parse_options.h"
 #include "launcher/config/show_config.h"
@@ -44,6 +49,7 @@
 #include "launcher/process/guard.h"
 #include "launcher/process/hardware.h"
 #include "launcher/process/orphan_sweeper.h"
+#include "launcher/process/proc_files.h"
 #include "launcher/process/python_environment.h"
 #include "launcher/process/resolve_program.h"
 #include "launcher/process/signal_source.h"
@@ -164,6 +170,37 @@ HostFacts InspectHost(const PythonFacts& python, const Options& options) {
   if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.gpus.visible);
   if (!options.script.empty()) facts.script = InspectScript(options.script.front());
   return facts;
+}
+
+// Fully qualified name of this host; empty if unknown.
+std::string FullHostname() {
+  addrinfo hints = {};
+  hints.ai_flags = AI_CANONNAME;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(Hostname().c_str(), nullptr, &hints, &found) != 0) return "";
+  const std::string name = found->ai_canonname == nullptr ? "" : found->ai_canonname;
+  freeaddrinfo(found);
+  return name;
+}
+
+// Detects the environment that started this process: reads environment variables, the files that they name,
+// slurm.conf and, in a Kubernetes pod, the host's full name (which may query a name server). `ports` restricts the port
+// of a derived endpoint.
+// InvalidArgument: as DetectCluster (cluster/detect.h).
+absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environment,
+                                                const std::optional<PortRange>& ports) {
+  const bool in_pod = environment("JOB_COMPLETION_INDEX").has_value();
+  absl::StatusOr<ClusterEnvironment> found =
+      DetectCluster(environment, ports, in_pod ? FullHostname() : "", ReadSmallFile);
+  if (!found.ok() || found->starter != ClusterEnvironment::Starter::kSlurm || !found->batch) return found;
+  std::string text;
+  for (const std::string& place : SlurmConfPaths(environment)) {
+    if (text.empty()) text = ReadSmallFile(place);
+  }
+  // Merged even if empty, since SLURM's defaults apply then.
+  MergeSlurmConf(ParseSlurmConf(text), *found->batch);
+  return found;
 }
 
 // Reads the token from the environment unless a flag names a file. The variables are removed, so that workers and
