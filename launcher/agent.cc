@@ -92,6 +92,31 @@ absl::Status Agent::SetUp() {
                                                : " (--local-addr)"));
   }
 
+  machine_ = std::make_unique<AgentMachine>(MachineSettings(), SteadyNow());
+  progress_ = MonitorProgress();
+  store_ = CreateStore();
+  if (absl::Status status = CreateWorkers(); !status.ok()) return status;
+  timer_ = loop_->AddTimer(
+      [this] {
+        return std::min(
+            {machine_->NextDeadline(), sweep_.deadline(), progress_->NextDeadline(), store_->NextDeadline()});
+      },
+      [this](SteadyTime now) { OnTimer(now); });
+  end_time_query_ = QueryJobEnd(config, loop_.get(), OwnEnvironment(), [this](absl::Time end) {
+    end_time_ = end;
+    workers_->SetJobEnd(end);
+  });
+  Step(&AgentMachine::Start);
+  absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
+      &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
+  if (!link.ok()) return link.status();
+  link_ = *std::move(link);
+  machine_->OnServing(link_->serving());
+  return absl::OkStatus();
+}
+
+AgentSettings Agent::MachineSettings() const {
+  const LaunchConfig& config = settings_.config;
   AgentSettings agent;
   agent.join.set_job_id(config.job_id);
   agent.join.set_node_id(settings_.launcher_id);
@@ -110,26 +135,20 @@ absl::Status Agent::SetUp() {
   agent.batch = config.batch;
   agent.replaced = config.replaced;
   agent.warning_signals = config.warning_signals;
-  machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
-  progress_ = MonitorProgress();
-  loop_->SetTimer(
-      [this] {
-        return std::min(
-            {machine_->NextDeadline(), sweep_.deadline(), progress_->NextDeadline(), store_->NextDeadline()});
-      },
-      [this](SteadyTime now) { OnTimer(now); });
+  return agent;
+}
 
-  RoundStore::Events store;
-  store.on_ranks_joined = [this](int joined) {
-    Step([&](auto& m, auto now, auto* e) { m.OnRanksJoined(joined, now, e); });
-  };
-  store.on_registering = [this] { Step([](auto& m, auto now, auto* e) { m.OnRegistering(now, e); }); };
-  store.on_store_reached = [this](const absl::Status& status) {
-    Step([&](auto& m, auto now, auto* e) { m.OnStoreReached(status, now, e); });
-  };
-  store.on_long_wait = [this](const std::string& text) { Do(effect::Print{LogLevel::kWarning, text}); };
-  store_ = std::make_unique<RoundStore>(&config, place_, host_, loop_.get(), std::move(store));
+std::unique_ptr<RoundStore> Agent::CreateStore() {
+  RoundStore::Events events;
+  events.on_ranks_joined = [this](int joined) { Step(&AgentMachine::OnRanksJoined, joined); };
+  events.on_registering = [this] { Step(&AgentMachine::OnRegistering); };
+  events.on_store_reached = [this](const absl::Status& status) { Step(&AgentMachine::OnStoreReached, status); };
+  events.on_long_wait = [this](const std::string& text) { Do(effect::Print{LogLevel::kWarning, text}); };
+  return std::make_unique<RoundStore>(&settings_.config, place_, host_, loop_.get(), std::move(events));
+}
 
+absl::Status Agent::CreateWorkers() {
+  const LaunchConfig& config = settings_.config;
   const char* inherited_id = getenv(worker_contract::kLauncherId);
   WorkerGroup::Settings group{&config, settings_.launcher_id, host_, OwnEnvironment(), {}};
   group.facts.launcher_ids = LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id);
@@ -139,10 +158,10 @@ absl::Status Agent::SetUp() {
     // Read pending signals first, so that a signal sent to both workers and launcher is reported as the cause.
     signals_->ReadAll();
     for (const WorkerEnd& end : ends) progress_->OnEnded(end.local_rank);
-    Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
+    Step(&AgentMachine::OnWorkersEnded, ends);
   };
   events.on_link = [this](int32_t local_rank, const LinkEvent& event) {
-    Step([&](auto& m, auto now, auto* e) { m.OnLink(local_rank, event, now, e); });
+    Step(&AgentMachine::OnLink, local_rank, event);
   };
   events.on_progress = [this](int32_t local_rank, const ReportedProgress& progress) {
     progress_->OnProgress(local_rank, progress);
@@ -153,38 +172,27 @@ absl::Status Agent::SetUp() {
     store_->Register(workers_->pids());
   };
   events.on_start_failed = [this](const WorkerGroup::StartError& error) {
-    Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error.not_started, error.failure, now, e); });
+    Step(&AgentMachine::OnSpawnFailed, error.not_started, error.failure);
   };
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
       WorkerGroup::Create(std::move(group), loop_.get(), &pump_, std::move(events));
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
-
-  end_time_query_ = QueryJobEnd(config, loop_.get(), OwnEnvironment(), [this](absl::Time end) {
-    end_time_ = end;
-    workers_->SetJobEnd(end);
-  });
-  Step([](auto& m, auto now, auto* e) { m.Start(now, e); });
-  absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
-      &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
-  if (!link.ok()) return link.status();
-  link_ = *std::move(link);
-  machine_->OnServing(link_->serving());
   return absl::OkStatus();
 }
 
 void Agent::Handle(const rendezvous::ClientEvent& event) {
   if (const auto* connected = std::get_if<rendezvous::Connected>(&event)) {
-    return Step([&](auto& m, auto now, auto* e) { m.OnConnected(now, e, connected->leader); });
+    return Step(&AgentMachine::OnConnected, connected->leader);
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
       may_take_over_ = welcome->by_launcher();
     }
-    return Step([&](auto& m, auto now, auto* e) { m.OnServerMessage(*message, now, e); });
+    return Step(&AgentMachine::OnServerMessage, *message);
   }
   const auto& lost = std::get<rendezvous::Disconnected>(event);
-  Step([&](auto& m, auto now, auto* e) { m.OnDisconnected(lost.reason, lost.permanent, lost.refused, now, e); });
+  Step(&AgentMachine::OnDisconnected, lost.reason, lost.permanent, lost.refused);
   if (!lost.permanent && may_take_over_ && !exit_) {
     link_->TakeOver();
     machine_->OnServing(link_->serving());
@@ -224,7 +232,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   told.from_batch_system = from_slurm || from_hosts;
   told.text = from_slurm ? absl::StrCat(SignalName(signal.number), " from SLURM") : signal.Text();
   if (end_time_) told.time_left = *end_time_ - absl::Now();
-  Step([&](auto& m, auto now, auto* e) { m.OnSignal(told, now, e); });
+  Step(&AgentMachine::OnSignal, told);
 }
 
 std::unique_ptr<ProgressMonitor> Agent::MonitorProgress() {
@@ -241,10 +249,10 @@ std::unique_ptr<ProgressMonitor> Agent::MonitorProgress() {
   return std::make_unique<ProgressMonitor>(settings_.config, loop_.get(), &terminal_, std::move(events));
 }
 
-template <typename Call>
-void Agent::Step(Call call) {
+template <typename... Parameters, typename... Arguments>
+void Agent::Step(void (AgentMachine::*method)(Parameters...), const Arguments&... arguments) {
   AgentMachine::Effects effects;
-  call(*machine_, SteadyNow(), &effects);
+  (machine_.get()->*method)(arguments..., SteadyNow(), &effects);
   if (const SteadyTime until = machine_->WorkersMayRunUntil(); until != guard_kills_at_) {
     guard_kills_at_ = until;
     settings_.guard->KillWorkersAt(until);
@@ -282,7 +290,7 @@ void Agent::OnTimer(SteadyTime now) {
   }
   if (const auto report = progress_->OnDeadline(now)) link_->Send(*report);
   store_->OnDeadline(now);
-  if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
+  if (now >= machine_->NextDeadline()) Step(&AgentMachine::OnDeadline);
 }
 
 void Agent::Execute(const AgentEffect& effect) {
@@ -297,14 +305,14 @@ void Agent::Do(const effect::OpenStore&) {
   const absl::StatusOr<RoundStore::Opened> opened = store_->Open();
   if (!opened.ok()) {
     const std::string reason(opened.status().message());
-    return Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
+    return Step(&AgentMachine::OnFatal, reason);
   }
   if (!opened->note.empty()) {
     // With several nodes, this node's store may never be used by the others.
     const bool alone = settings_.config.server_place == ServerPlace::kInProcess;
     Do(effect::Print{alone ? LogLevel::kWarning : LogLevel::kInfo, opened->note});
   }
-  Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(opened->store, now, e); });
+  Step(&AgentMachine::OnStoreOpened, opened->store);
 }
 
 void Agent::Do(const effect::SpawnWorkers& spawn) {
@@ -402,7 +410,8 @@ void Agent::LingerForOthers() {
   const SteadyTime deadline = now + Linger(settings_.config.settings);
   const SteadyTime leavers_deadline = now + settings_.config.shutdown_timeout;
   SteadyTime say_at = now + kLogStayAfter;
-  loop_->SetTimer(
+  timer_ = nullptr;
+  const auto warning = loop_->AddTimer(
       [&] { return say_at; },
       [&](SteadyTime) {
         say_at = SteadyTime::InfiniteFuture();
@@ -421,7 +430,6 @@ void Agent::LingerForOthers() {
       },
       [this](bool) { loop_->Quit(); });
   loop_->Run();
-  loop_->SetTimer([] { return SteadyTime::InfiniteFuture(); }, [](SteadyTime) {});
 }
 
 }  // namespace ddprun::launcher

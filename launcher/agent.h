@@ -47,13 +47,16 @@ class Agent {
 
  private:
   absl::Status SetUp();
+  AgentSettings MachineSettings() const;
+  std::unique_ptr<RoundStore> CreateStore();
+  absl::Status CreateWorkers();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
   std::unique_ptr<ProgressMonitor> MonitorProgress();
 
-  // Calls a method of the machine with the current time, then executes its effects.
-  template <typename Call>
-  void Step(Call call);
+  // Calls a method of the machine with these arguments and the current time, then executes its effects.
+  template <typename... Parameters, typename... Arguments>
+  void Step(void (AgentMachine::*method)(Parameters...), const Arguments&... arguments);
   // Executes pending effects, but stops at a sweep that has to wait.
   void ExecutePending();
   void OnTimer(SteadyTime now);
@@ -96,6 +99,7 @@ class Agent {
   std::unique_ptr<ProgressMonitor> progress_;
   std::unique_ptr<RendezvousLink> link_;
   std::unique_ptr<Command> end_time_query_;
+  std::shared_ptr<const EventLoop::Timer> timer_;
   std::optional<absl::Time> end_time_;  // the job's
   SteadyTime round_started_;
   SteadyTime guard_kills_at_ = SteadyTime::InfiniteFuture();

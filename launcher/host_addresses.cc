@@ -131,9 +131,8 @@ absl::StatusOr<HostAddresses> FindHostAddresses(const LaunchConfig& config, Even
           absl::StrCat(found->status().message(), "; trying again for ", absl::FormatDuration(patience)));
     }
     const SteadyTime next = SteadyNow() + kNameInterval;
-    loop->SetTimer([next] { return next; }, [loop](SteadyTime) { loop->Quit(); });
+    const auto timer = loop->AddTimer([next] { return next; }, [loop](SteadyTime) { loop->Quit(); });
     loop->Run();
-    loop->SetTimer([] { return SteadyTime::InfiniteFuture(); }, [](SteadyTime) {});
     if (stopped()) {
       return absl::CancelledError(
           absl::StrCat("stopped while waiting for ", config.endpoint.host, " to have an address"));

@@ -309,7 +309,7 @@ class HostAgent {
         SendLog();
       });
     }
-    loop_->SetTimer([this] { return next_beat_; }, [this](SteadyTime now) { OnTimer(now); });
+    const auto timer = loop_->AddTimer([this] { return next_beat_; }, [this](SteadyTime now) { OnTimer(now); });
     if (status.ok()) loop_->Run();
     (void)writer_->Flush(SteadyNow() + kFlushLimit);
     return status;

@@ -79,7 +79,7 @@ class Keeper {
       // Copies in use must not become old, see kTidy.
       if (program_folder.parent_path() == CacheFolder()) utimensat(AT_FDCWD, program_folder.c_str(), nullptr, 0);
     };
-    loop_->SetTimer(
+    const auto timer = loop_->AddTimer(
         [&] {
           return std::min({next_beat, lease_end_, kill_at_});
         },

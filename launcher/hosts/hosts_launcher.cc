@@ -171,8 +171,8 @@ class HostsLauncher : private HostsShell {
       if (exited_) loop_->Quit();  // without the output that is not read
     });
     if (!status.ok()) return status;
-    loop_->SetTimer([this] { return exited_ ? SteadyTime::InfiniteFuture() : machine_.NextDeadline(); },
-                    [this](SteadyTime now) { OnTimer(now); });
+    timer_ = loop_->AddTimer([this] { return exited_ ? SteadyTime::InfiniteFuture() : machine_.NextDeadline(); },
+                             [this](SteadyTime now) { OnTimer(now); });
     for (const HostSpec& host : hosts_) {
       links_.push_back(std::make_unique<Link>(loop_.get()));
       lines_.push_back({Prefixer(host), Prefixer(host)});
@@ -357,11 +357,12 @@ class HostsLauncher : private HostsShell {
     }
     if (children_ == nullptr || children_->empty()) return;
     SteadyTime deadline = SteadyNow() + kCloseLimit;
-    loop_->SetTimer([&] { return deadline; },
-                    [&](SteadyTime) {
-                      deadline = SteadyTime::InfiniteFuture();
-                      for (const pid_t pid : children_->pids()) children_->SignalGroup(pid, SIGKILL);
-                    });
+    timer_ = nullptr;
+    const auto timer = loop_->AddTimer([&] { return deadline; },
+                                       [&](SteadyTime) {
+                                         deadline = SteadyTime::InfiniteFuture();
+                                         for (const pid_t pid : children_->pids()) children_->SignalGroup(pid, SIGKILL);
+                                       });
     loop_->Run();
   }
 
@@ -371,6 +372,7 @@ class HostsLauncher : private HostsShell {
   HostsMachine machine_;
   UniqueFd front_;
   std::unique_ptr<EventLoop> loop_;
+  std::shared_ptr<const EventLoop::Timer> timer_;
   std::unique_ptr<SignalSource> signals_;
   std::unique_ptr<ChildWatch> children_;
   std::unique_ptr<StreamWriter> output_;

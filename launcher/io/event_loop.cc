@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,9 +85,11 @@ void EventLoop::RemoveFd(int fd) {
   id_of_fd_.erase(found);
 }
 
-void EventLoop::SetTimer(std::function<SteadyTime()> next_deadline, std::function<void(SteadyTime)> on_deadline) {
-  next_deadline_ = std::move(next_deadline);
-  on_deadline_ = std::move(on_deadline);
+std::shared_ptr<const EventLoop::Timer> EventLoop::AddTimer(std::function<SteadyTime()> next_deadline,
+                                                            std::function<void(SteadyTime)> on_deadline) {
+  auto timer = std::make_shared<const Timer>(Timer{std::move(next_deadline), std::move(on_deadline)});
+  timers_.push_back(timer);
+  return timer;
 }
 
 void EventLoop::Post(std::function<void()> task) {
@@ -114,7 +117,7 @@ void EventLoop::Run() {
   epoll_event events[kEventsPerTurn];
   while (!quit_.load()) {
     RunPosted();
-    if (!quit_.load()) RunTimerIfDue();
+    RunDueTimers();
     if (quit_.load()) break;
     ArmTimer();
     const int count = epoll_wait(epoll_.get(), events, kEventsPerTurn, -1);
@@ -141,16 +144,20 @@ void EventLoop::RunPosted() {
   }
 }
 
-void EventLoop::RunTimerIfDue() {
-  if (!next_deadline_) return;
-  const SteadyTime deadline = next_deadline_();
-  if (deadline == SteadyTime::InfiniteFuture()) return;
-  const SteadyTime now = SteadyNow();
-  if (deadline <= now) on_deadline_(now);
+void EventLoop::RunDueTimers() {
+  // A callback may add timers and end others.
+  for (size_t i = 0; i < timers_.size() && !quit_.load(); ++i) {
+    const std::shared_ptr<const Timer> timer = timers_[i].lock();
+    if (timer == nullptr) continue;
+    const SteadyTime now = SteadyNow();
+    if (timer->next_deadline() <= now) timer->on_deadline(now);
+  }
 }
 
 void EventLoop::ArmTimer() {
-  const SteadyTime deadline = next_deadline_ ? next_deadline_() : SteadyTime::InfiniteFuture();
+  std::erase_if(timers_, [](const auto& timer) { return timer.expired(); });
+  SteadyTime deadline = SteadyTime::InfiniteFuture();
+  for (const auto& timer : timers_) deadline = std::min(deadline, timer.lock()->next_deadline());
   if (deadline == armed_) return;
   itimerspec spec{};  // all zero disarms
   if (!(deadline == SteadyTime::InfiniteFuture())) {

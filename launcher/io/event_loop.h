@@ -22,8 +22,8 @@
 
 namespace ddprun::launcher {
 
-// The launcher's epoll loop: file descriptors, functions posted by other threads, and one timer armed at the next
-// deadline. It sleeps until one of them is ready; nothing is polled.
+// The launcher's epoll loop: file descriptors, functions posted by other threads, and timers. It sleeps until one of
+// them is ready; nothing is polled.
 //
 // Threads: Post and Quit are thread-safe; everything else must be called from the thread of Run, or before Run.
 // Callbacks run on that thread, one at a time, with no lock held. They may add and remove descriptors (including their
@@ -49,9 +49,15 @@ class EventLoop {
   // Stops calling the callback of `fd`, even if it is ready in this iteration. No-op if not watched.
   void RemoveFd(int fd);
 
-  // The timer: `next_deadline` is called before every sleep (InfiniteFuture: no timer), `on_deadline` is called with
-  // the current time once that moment has passed. It must advance the deadline, or the loop never sleeps.
-  void SetTimer(std::function<SteadyTime()> next_deadline, std::function<void(SteadyTime)> on_deadline);
+  struct Timer {
+    std::function<SteadyTime()> next_deadline;
+    std::function<void(SteadyTime)> on_deadline;
+  };
+  // Adds a timer, which exists as long as the result. `next_deadline` is called before every sleep (InfiniteFuture: not
+  // armed), `on_deadline` is called with the current time once that moment has passed. It must advance the deadline, or
+  // the loop never sleeps.
+  [[nodiscard]] std::shared_ptr<const Timer> AddTimer(std::function<SteadyTime()> next_deadline,
+                                                      std::function<void(SteadyTime)> on_deadline);
 
   // Runs `task` on the loop's thread in one of its next iterations, in the order of posting. Thread-safe. Tasks that
   // have not run when the loop is destroyed are dropped.
@@ -74,17 +80,16 @@ class EventLoop {
 
   EventLoop(UniqueFd epoll, UniqueFd wake, UniqueFd timer);
   void RunPosted();
-  void RunTimerIfDue();
+  void RunDueTimers();
   void ArmTimer();
   void Dispatch(uint64_t id, uint32_t events);
   void Wake();
 
   const UniqueFd epoll_;
   const UniqueFd wake_;   // eventfd: something was posted
-  const UniqueFd timer_;  // timerfd at armed_
+  const UniqueFd timer_;  // timerfd at armed_, the earliest deadline
   SteadyTime armed_ = SteadyTime::InfiniteFuture();
-  std::function<SteadyTime()> next_deadline_;
-  std::function<void(SteadyTime)> on_deadline_;
+  std::vector<std::weak_ptr<const Timer>> timers_;
   // Each registration has a unique number, so that an event of a descriptor that was closed and reopened within one
   // iteration is ignored.
   uint64_t next_id_;

@@ -50,7 +50,7 @@ void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* eff
   if (line_.up()) SendReady(current_->round(), effects);
 }
 
-void AgentMachine::OnConnected(SteadyTime now, Effects* effects, const std::string& leader) {
+void AgentMachine::OnConnected(const std::string& leader, SteadyTime now, Effects* effects) {
   leader_ = leader;
   if (state_ == State::kDone || (exit_ && state_ == State::kStopping)) return;
   SendJoin(line_.OnConnected(now), now, effects);

@@ -135,7 +135,7 @@ class AgentMachine {
   void OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects);
 
   // `leader`: HOST:PORT of the server if it is the leader of several.
-  void OnConnected(SteadyTime now, Effects* effects, const std::string& leader = "");
+  void OnConnected(const std::string& leader, SteadyTime now, Effects* effects);
   // `refused`: see rendezvous::Disconnected.
   void OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused, SteadyTime now,
                       Effects* effects);

@@ -355,7 +355,7 @@ void Launcher::Post(ClientEvent event) {
 void Launcher::Handle(const ClientEvent& event) {
   const SteadyTime now = timeline_->now();
   if (std::holds_alternative<Connected>(event)) {
-    return Step([&](Machine* m, Machine::Effects* e) { m->OnConnected(now, e); });
+    return Step([&](Machine* m, Machine::Effects* e) { m->OnConnected("", now, e); });
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) may_take_over_ = welcome->by_launcher();

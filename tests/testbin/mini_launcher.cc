@@ -40,8 +40,6 @@ int main(int argc, char** argv) {
   });
   if (!watch.ok()) return 98;
   watch_pointer = watch->get();
-  const ddprun::SteadyTime never = ddprun::SteadyTime::InfiniteFuture();
-  (*loop)->SetTimer([never] { return never; }, [](ddprun::SteadyTime) {});
   if (!(*signals)
            ->Attach(loop->get(),
                     [&](const ReceivedSignal& signal) {

@@ -32,14 +32,15 @@ class EventLoopTest : public ::testing::Test {
   }
   // Quits at the deadline, and disarms it.
   void QuitAt(SteadyTime* deadline) {
-    loop_->SetTimer([deadline] { return *deadline; },
-                    [this, deadline](SteadyTime) {
-                      *deadline = SteadyTime::InfiniteFuture();
-                      loop_->Quit();
-                    });
+    timer_ = loop_->AddTimer([deadline] { return *deadline; },
+                             [this, deadline](SteadyTime) {
+                               *deadline = SteadyTime::InfiniteFuture();
+                               loop_->Quit();
+                             });
   }
 
   std::unique_ptr<EventLoop> loop_;
+  std::shared_ptr<const EventLoop::Timer> timer_;
 };
 
 TEST_F(EventLoopTest, AddFd_Readable_CallsBack) {
@@ -156,13 +157,13 @@ TEST_F(EventLoopTest, Quit_InPostedTask_KeepsTheRestForTheNextRun) {
 TEST_F(EventLoopTest, Timer_CallsNotBeforeTheDeadlineAndAsksAgain) {
   SteadyTime deadline = SteadyNow() + absl::Milliseconds(20);
   int calls = 0;
-  loop_->SetTimer([&] { return deadline; },
-                  [&](SteadyTime now) {
-                    EXPECT_GE(now, deadline);
-                    EXPECT_GE(SteadyNow(), deadline);
-                    deadline = now + absl::Milliseconds(5);
-                    if (++calls == 3) loop_->Quit();
-                  });
+  timer_ = loop_->AddTimer([&] { return deadline; },
+                           [&](SteadyTime now) {
+                             EXPECT_GE(now, deadline);
+                             EXPECT_GE(SteadyNow(), deadline);
+                             deadline = now + absl::Milliseconds(5);
+                             if (++calls == 3) loop_->Quit();
+                           });
   loop_->Run();
   EXPECT_EQ(calls, 3);
 }
@@ -180,6 +181,24 @@ TEST_F(EventLoopTest, Timer_DeadlineMovedByPostedTask_IsArmedAnew) {
   std::thread poster([&] { loop_->Post([&] { deadline = SteadyNow() + absl::Milliseconds(1); }); });
   loop_->Run();
   poster.join();
+}
+
+TEST_F(EventLoopTest, AddTimer_SeveralTimers_RunUntilTheirHandlesEnd) {
+  std::string order;
+  SteadyTime first = SteadyNow(), second = first;
+  std::shared_ptr<const EventLoop::Timer> ended;
+  const auto timer = loop_->AddTimer([&] { return first; },
+                                     [&](SteadyTime now) {
+                                       order += 'a';
+                                       first = now + absl::Hours(1);
+                                       ended = nullptr;
+                                       second = now + absl::Milliseconds(1);
+                                       QuitAt(&second);
+                                     });
+  ended = loop_->AddTimer([&] { return second; }, [&](SteadyTime) { order += 'b'; });
+  loop_->Run();
+  EXPECT_EQ(order, "a");
+  EXPECT_EQ(second, SteadyTime::InfiniteFuture());
 }
 
 TEST_F(EventLoopTest, Idle_NothingDue_DoesNotWakeUp) {

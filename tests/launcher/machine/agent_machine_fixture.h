@@ -151,7 +151,7 @@ class AgentMachineTest : public ::testing::Test {
     return absl::StrJoin(words, ", ");
   }
   std::string Connect() {
-    machine_->OnConnected(now_, &effects_);
+    machine_->OnConnected("", now_, &effects_);
     return Take();
   }
   std::string Welcome() { return Say(WelcomeEvery(interval_)); }

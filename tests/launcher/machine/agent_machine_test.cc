@@ -59,7 +59,7 @@ TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGrace
 
 // The server receives the port at which the store listens.
 TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
-  machine_->OnConnected(now_, &effects_);
+  machine_->OnConnected("", now_, &effects_);
   EXPECT_EQ(Sent<rendezvous::Join>(effects_)->store_port(), 1);
   Run();
   store_opens_ = false;

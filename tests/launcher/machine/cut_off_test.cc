@@ -53,7 +53,7 @@ class CutOffTest : public AgentMachineTest {
   // Reconnects; returns whether the Join says that no round was assigned without this node.
   bool RejoinInTouch(uint64_t missed_round = 0) {
     Disconnect();
-    machine_->OnConnected(now_, &effects_);
+    machine_->OnConnected("", now_, &effects_);
     const bool in_touch = Sent<rendezvous::Join>(effects_)->in_touch();
     Take();
     rendezvous::Welcome welcome = WelcomeEvery(interval_);
