@@ -52,9 +52,9 @@ void WriteOuterErrorFile(const rendezvous::Verdict& verdict) {
 
 Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
     : settings_(std::move(settings)),
-      host_(settings_.config.host.empty() ? Hostname() : settings_.config.host),
+      host_(settings_.config.cluster.host ? settings_.config.cluster.host->value : Hostname()),
       signals_(std::move(signals)),
-      sweep_(settings_.config.keep_orphans) {}
+      sweep_(settings_.config.options.keep_orphans) {}
 
 Agent::~Agent() {
   settings_.guard->Unwatch();
@@ -85,11 +85,10 @@ absl::Status Agent::SetUp() {
   if (!place.ok()) return place.status();
   place_ = *std::move(place);
   if (config.server_place != ServerPlace::kInProcess) {
-    Log(LogLevel::kInfo,
-        absl::StrCat("this node is ", host_, ", address ", place_.address,
-                     config.local_addr.empty() ? " (of the route to the rendezvous server; --local-addr"
-                                                 " overrides it)"
-                                               : " (--local-addr)"));
+    Log(LogLevel::kInfo, absl::StrCat("this node is ", host_, ", address ", place_.address,
+                                      config.options.local_addr
+                                          ? " (--local-addr)"
+                                          : " (of the route to the rendezvous server; --local-addr overrides it)"));
   }
 
   machine_ = std::make_unique<AgentMachine>(MachineSettings(), SteadyNow());
@@ -124,16 +123,16 @@ AgentSettings Agent::MachineSettings() const {
   agent.join.set_host(host_);
   agent.join.set_address(place_.master);
   agent.join.set_slots(config.slots);
-  agent.join.set_role(config.role);
+  agent.join.set_role(config.options.role);
   if (config.node_rank) agent.join.set_node_rank(*config.node_rank);
-  agent.join.set_topology(config.topology);
+  if (config.cluster.topology) agent.join.set_topology(config.cluster.topology->value);
   *agent.join.mutable_settings() = config.settings;
   agent.server = RendezvousLink::ServerName(config);
-  agent.expected_hosts = config.expected_hosts;
+  agent.expected_hosts = config.cluster.hosts;
   agent.shutdown_timeout = config.shutdown_timeout;
-  agent.reconnect_timeout = config.reconnect_timeout;
-  agent.batch = config.batch;
-  agent.replaced = config.replaced;
+  agent.reconnect_timeout = config.options.rdzv_conf.reconnect_timeout;
+  agent.batch = config.cluster.batch;
+  agent.replaced = config.is_replaced();
   agent.warning_signals = config.warning_signals;
   return agent;
 }
@@ -202,7 +201,7 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
 void Agent::OnSignal(const ReceivedSignal& signal) {
   if (machine_ == nullptr) {
     // Nothing has started yet, so there are no workers to warn or stop.
-    const std::vector<int>& stopping = settings_.config.signals_to_handle;
+    const std::vector<int>& stopping = settings_.config.options.signals_to_handle;
     const bool stops = std::find(stopping.begin(), stopping.end(), signal.number) != stopping.end();
     if (stops) Do(effect::Exit{worker_contract::ExitCodeOfSignal(signal.number), std::nullopt, {}});
     return;
@@ -218,7 +217,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   }
   // `ddprun --hosts` signals all nodes at once, as SLURM does, so its first signal is not a second one where the job is
   // already ending because of it.
-  const bool from_slurm = settings_.config.batch && signal.FromSlurm();
+  const bool from_slurm = settings_.config.cluster.batch && signal.FromSlurm();
   const bool from_hosts = settings_.send_failure && signal.sender == getppid() && !std::exchange(signaled_, true);
   if (staying_) {
     const auto& warnings = settings_.config.warning_signals;

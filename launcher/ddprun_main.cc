@@ -270,7 +270,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *cluster);
   if (!config.ok()) return Fail(config.status(), kExitUsage);
   if (options.show_config) {
-    fputs(ShowConfig(*config, options, origins, *cluster, absl::LocalTimeZone()).c_str(), stdout);
+    fputs(ShowConfig(*config, origins, absl::LocalTimeZone()).c_str(), stdout);
     return 0;
   }
   config->forked_server = TakeForkedServer();
@@ -289,7 +289,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   absl::StatusOr<Guard> guard = Guard::Start(launcher_id);
   if (!guard.ok()) return Fail(guard.status(), kExitFailed);
   if (absl::Status status = BecomeSubreaper(); !status.ok()) return Fail(status, kExitFailed);
-  std::vector<int> signals = config->signals_to_handle;
+  std::vector<int> signals = config->options.signals_to_handle;
   signals.insert(signals.end(), config->warning_signals.begin(), config->warning_signals.end());
   signals.push_back(SIGCHLD);
   absl::StatusOr<std::unique_ptr<SignalSource>> source = SignalSource::Create(signals);

@@ -41,7 +41,7 @@ void FindServingAddresses(const LaunchConfig& config, HostAddresses* host) {
     }
   }
   const bool others_can = !std::all_of(host->serving.begin(), host->serving.end(), IsLoopbackHost);
-  if ((!others_can || !config.local_addr.empty()) && !IsIn(host->address, host->serving)) {
+  if ((!others_can || config.options.local_addr) && !IsIn(host->address, host->serving)) {
     host->note = resolved.ok() ? absl::StrCat(name, " is ", absl::StrJoin(*resolved, ", "), " here")
                                : absl::StrCat(name, " has no address here");
     host->serving.push_back(host->address);
@@ -49,8 +49,8 @@ void FindServingAddresses(const LaunchConfig& config, HostAddresses* host) {
 }
 
 absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config) {
-  if (!config.local_addr.empty()) {
-    absl::StatusOr<std::vector<std::string>> numeric = ResolveHost(config.local_addr);
+  if (config.options.local_addr) {
+    absl::StatusOr<std::vector<std::string>> numeric = ResolveHost(*config.options.local_addr);
     if (numeric.ok()) return numeric->front();
     return absl::Status(numeric.status().code(), absl::StrCat("--local-addr: ", numeric.status().message()));
   }
@@ -106,7 +106,7 @@ absl::StatusOr<HostAddresses> LookUpHostAddresses(const LaunchConfig& config) {
 absl::StatusOr<HostAddresses> FindHostAddresses(const LaunchConfig& config, EventLoop* loop,
                                                 const std::function<bool()>& stopped) {
   const absl::Duration patience =
-      config.endpoint_appears_late ? ToDuration(config.settings.join_timeout()) : absl::ZeroDuration();
+      config.cluster.endpoint_appears_late ? ToDuration(config.settings.join_timeout()) : absl::ZeroDuration();
   const SteadyTime give_up = SteadyNow() + patience;
   for (bool first = true;; first = false) {
     std::optional<absl::StatusOr<HostAddresses>> found;
@@ -124,7 +124,7 @@ absl::StatusOr<HostAddresses> FindHostAddresses(const LaunchConfig& config, Even
       return absl::CancelledError(absl::StrCat("stopped while looking up the address of ", config.endpoint.host));
     }
     if (found->ok()) return *std::move(found);
-    if (!config.endpoint_appears_late) return absl::InvalidArgumentError(found->status().message());
+    if (!config.cluster.endpoint_appears_late) return absl::InvalidArgumentError(found->status().message());
     if (SteadyNow() >= give_up) return absl::UnavailableError(found->status().message());
     if (first) {
       Log(LogLevel::kWarning,

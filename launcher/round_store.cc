@@ -32,9 +32,10 @@ absl::StatusOr<RoundStore::Opened> RoundStore::Open() {
     });
   }
   if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("can't open the store at ", place_.address, ": ", status.message(), "; try ",
-                                     config_->port_range ? "a wider --port-range or " : "", "another --local-addr"));
+    return absl::Status(
+        status.code(),
+        absl::StrCat("can't open the store at ", place_.address, ": ", status.message(), "; try ",
+                     config_->options.port_range ? "a wider --port-range or " : "", "another --local-addr"));
   }
   opened.store = {server_->port(), secret_};
   return opened;
@@ -57,10 +58,10 @@ absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenServer(std::string*
 }
 
 absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenAtFreePort(StoreOptions options) {
-  if (!config_->port_range) return StoreServer::Open(std::move(options));
+  if (!config_->options.port_range) return StoreServer::Open(std::move(options));
   absl::StatusOr<std::unique_ptr<StoreServer>> server =
-      absl::ResourceExhaustedError(absl::StrCat("no port of ", config_->port_range->ToString(), " is free"));
-  for (const PortRange& part : StorePorts(*config_->port_range, config_->endpoint.port, last_port_)) {
+      absl::ResourceExhaustedError(absl::StrCat("no port of ", config_->options.port_range->ToString(), " is free"));
+  for (const PortRange& part : StorePorts(*config_->options.port_range, config_->endpoint.port, last_port_)) {
     options.first_port = part.first;
     options.last_port = part.last;
     server = StoreServer::Open(options);

@@ -18,15 +18,15 @@ constexpr int kMaxNodesForQueue = 64;
 
 std::unique_ptr<Command> QueryJobEnd(const LaunchConfig& config, EventLoop* loop, std::vector<std::string> environment,
                                      std::function<void(absl::Time)> on_end) {
-  if (!config.batch) return nullptr;
-  if (config.batch->end_time) {
-    on_end(*config.batch->end_time);
+  if (!config.cluster.batch) return nullptr;
+  if (config.cluster.batch->end_time) {
+    on_end(*config.cluster.batch->end_time);
     return nullptr;
   }
   if (config.settings.max_nodes() > kMaxNodesForQueue) return nullptr;
   absl::StatusOr<std::string> squeue = ResolveProgram("squeue", SearchPath());
   if (!squeue.ok()) return nullptr;
-  const std::string job = config.batch->job;
+  const std::string job = config.cluster.batch->job;
   SpawnRequest request;
   request.program = *squeue;
   request.argv = {*squeue, "-h", "-j", job, "-o", "%A %e %l"};

@@ -28,8 +28,9 @@ absl::Status CheckOptions(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status SetSlots(const ProcessCount& count, const HostFacts& facts, LaunchConfig* config) {
+absl::Status SetSlots(const HostFacts& facts, LaunchConfig* config) {
   using Kind = ProcessCount::Kind;
+  const ProcessCount& count = config->options.nproc_per_node;
   const int cpus = std::clamp(facts.cpus, 1, kMaxProcesses);
   config->slots = count.kind == Kind::kNumber ? count.number : cpus;
   if (count.kind == Kind::kNumber || count.kind == Kind::kCpu) return absl::OkStatus();
@@ -51,7 +52,8 @@ std::optional<int32_t> RequestedRank(const Options& options) {
   return options.node_rank ? options.node_rank : options.rdzv_conf.rank;
 }
 
-absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
+absl::Status SetNodeRank(LaunchConfig* config) {
+  const Options& options = config->options;
   config->node_rank = RequestedRank(options);
   if (config->node_rank && *config->node_rank >= options.nnodes.max) {
     return absl::InvalidArgumentError(absl::StrCat("--node-rank=", *config->node_rank,
@@ -62,7 +64,8 @@ absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
 }
 
 // Rank 0 hosts the server; without ranks, the launcher on the endpoint's host does.
-void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
+void SetStaticEndpoint(LaunchConfig* config) {
+  const Options& options = config->options;
   config->endpoint =
       Endpoint{options.master_addr.value_or("127.0.0.1"), options.master_port.value_or(kDefaultMasterPort)};
   config->hosted_by_rank_zero = RequestedRank(options).value_or(0) != 0;
@@ -74,7 +77,8 @@ void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
 }
 
 // Sets the address of the workers' store. In a job of several nodes with MASTER_ADDR as the endpoint, no flag gives it.
-absl::Status SetStore(const Options& options, LaunchConfig* config) {
+absl::Status SetStore(LaunchConfig* config) {
+  const Options& options = config->options;
   const bool alone = config->server_place == ServerPlace::kInProcess;
   if (alone) config->store_host = options.master_addr.value_or("");
   if (!alone && options.master_addr) {
@@ -90,8 +94,8 @@ absl::Status SetStore(const Options& options, LaunchConfig* config) {
   return absl::OkStatus();
 }
 
-absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
-  config->port_range = options.port_range;
+absl::Status SetRendezvous(LaunchConfig* config) {
+  const Options& options = config->options;
   const bool one_node = options.nnodes.max == 1;
   const bool any_port = options.rdzv_endpoint && options.rdzv_endpoint->port == 0;
   if (any_port && !one_node && !options.standalone) {
@@ -104,18 +108,18 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
     if (options.rdzv_endpoint && !any_port) {
       config->notes.push_back("--rdzv-endpoint has no effect: --standalone is given");
     }
-    return SetStore(options, config);
+    return SetStore(config);
   }
   if (options.rdzv_endpoint) {
     config->endpoint = *options.rdzv_endpoint;
     config->more_endpoints = options.more_rdzv_endpoints;
     config->server_place = config->more_endpoints.empty() ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
-    if (absl::Status status = SetStore(options, config); !status.ok()) return status;
+    if (absl::Status status = SetStore(config); !status.ok()) return status;
   } else if (options.master_port == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--master-port=0 with --nnodes=", options.nnodes.ToString(),
                                                    ": the other nodes cannot know port 0; give a port number"));
   } else if (options.master_addr || options.master_port || RequestedRank(options)) {
-    SetStaticEndpoint(options, config);
+    SetStaticEndpoint(config);
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
         "--nnodes=", options.nnodes.ToString(),
@@ -142,18 +146,16 @@ absl::Duration DefaultHeartbeatTimeout(const LaunchConfig& config) {
   return config.more_endpoints.empty() ? absl::Seconds(3) : absl::Seconds(10);
 }
 
-void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config) {
+void SetJob(const HostFacts& facts, LaunchConfig* config) {
+  const Options& options = config->options;
   const bool one_node = options.nnodes.max == 1;
   config->job_id = options.rdzv_id.value_or(one_node ? facts.random_id : "none");
-  config->role = options.role;
   config->settings = options.rdzv_conf.job;
   config->settings.set_min_nodes(options.nnodes.min);
   config->settings.set_max_nodes(options.nnodes.max);
   config->settings.set_max_restarts(options.max_restarts);
   *config->settings.mutable_heartbeat_timeout() =
       FromDuration(options.rdzv_conf.heartbeat_timeout.value_or(DefaultHeartbeatTimeout(*config)));
-  config->reconnect_timeout = options.rdzv_conf.reconnect_timeout;
-  config->local_addr = options.local_addr.value_or("");
 }
 
 // True for "ddprun python train.py" and "ddprun env A=1 ./train": there is no such script, but such a program.
@@ -191,7 +193,8 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
 }
 
 // REQUIRES: `config->command` is set.
-void SetPreload(const Options& options, LaunchConfig* config) {
+void SetPreload(LaunchConfig* config) {
+  const Options& options = config->options;
   if (options.preload.empty() || options.preload == "none") return;
   const bool is_python = options.module || !config->command.script.empty();
   if (is_python || options.preload == "auto") {
@@ -201,8 +204,8 @@ void SetPreload(const Options& options, LaunchConfig* config) {
   }
 }
 
-absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchConfig* config) {
-  if (!options.virtual_local_rank) return absl::OkStatus();
+absl::Status SetDevices(const HostFacts& facts, LaunchConfig* config) {
+  if (!config->options.virtual_local_rank) return absl::OkStatus();
   if (facts.gpus.visible) {
     absl::StatusOr<std::vector<std::string>> devices = ParseVisibleDevices(*facts.gpus.visible);
     if (!devices.ok()) {
@@ -219,12 +222,12 @@ absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchCo
                                                  " workers: lower --nproc-per-node, or make more devices visible"));
 }
 
-absl::Status SetCpus(const Options& options, const HostFacts& facts, LaunchConfig* config) {
-  if (options.cpu_binding == CpuBinding::kNone) return absl::OkStatus();
+absl::Status SetCpus(const HostFacts& facts, LaunchConfig* config) {
+  const CpuBinding binding = config->options.cpu_binding;
+  if (binding == CpuBinding::kNone) return absl::OkStatus();
   absl::Status status = facts.topology.status();
   if (status.ok()) {
-    absl::StatusOr<std::vector<std::vector<int>>> cpus =
-        BindWorkers(options.cpu_binding, *facts.topology, config->slots);
+    absl::StatusOr<std::vector<std::vector<int>>> cpus = BindWorkers(binding, *facts.topology, config->slots);
     if (cpus.ok()) {
       config->cpus = *std::move(cpus);
       return absl::OkStatus();
@@ -234,8 +237,9 @@ absl::Status SetCpus(const Options& options, const HostFacts& facts, LaunchConfi
   return absl::InvalidArgumentError(absl::StrCat("--numa-binding: ", status.message()));
 }
 
-void SetOutput(const OutputSettings& output, LaunchConfig* config) {
-  config->output = output;
+// Notes output flags without effect.
+void CheckOutput(LaunchConfig* config) {
+  const OutputSettings& output = config->options.output;
   const int named = std::max(output.redirects.MaxNamedRank(), output.tee.MaxNamedRank());
   if (named >= config->slots) {
     config->notes.push_back(absl::StrCat("--redirects or --tee names local rank ", named, ", but this node has only ",
@@ -256,17 +260,15 @@ void SetOutput(const OutputSettings& output, LaunchConfig* config) {
   }
 }
 
-void SetStop(const Options& options, LaunchConfig* config) {
-  config->signals_to_handle = options.signals_to_handle;
-  config->keep_orphans = options.keep_orphans;
-  config->hang = options.hang;
+void SetStop(LaunchConfig* config) {
+  const Options& options = config->options;
   for (const int signal : {SIGUSR1, SIGUSR2}) {
     const std::vector<int>& stop = options.signals_to_handle;
     if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);
   }
   config->shutdown_timeout = options.shutdown_timeout.value_or(absl::Seconds(30));
-  if (!config->batch) return;
-  const absl::Duration kill_wait = config->batch->kill_wait;
+  if (!config->cluster.batch) return;
+  const absl::Duration kill_wait = config->cluster.batch->kill_wait;
   if (!options.shutdown_timeout) {
     const absl::Duration margin = std::max(kill_wait / 10, std::min(absl::Seconds(1), kill_wait / 2));
     config->shutdown_timeout = std::min(config->shutdown_timeout, kill_wait - margin);
@@ -277,15 +279,8 @@ void SetStop(const Options& options, LaunchConfig* config) {
   }
 }
 
-void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& cluster, LaunchConfig* config) {
-  if (cluster.host) config->host = cluster.host->value;
-  if (cluster.topology) config->topology = cluster.topology->value;
-  config->expected_hosts = cluster.hosts;
-  config->endpoint_appears_late = cluster.endpoint_appears_late;
-  config->batch = cluster.batch;
-  config->replaced = cluster.starter == ClusterEnvironment::Starter::kKubernetes;
-  config->notes.insert(config->notes.end(), cluster.notes.begin(), cluster.notes.end());
-  if (cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
+void CheckCpus(const HostFacts& facts, LaunchConfig* config) {
+  if (config->cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
     config->notes.push_back(absl::StrCat(
         config->slots, " workers share ", Counted(facts.cpus, "CPU"),
         ", all that SLURM lets this task use: give srun itself --cpus-per-task=N (srun does not inherit sbatch's)"));
@@ -295,21 +290,23 @@ void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& clu
 }  // namespace
 
 absl::Status CheckHostedPort(const LaunchConfig& config) {
-  if (!config.port_range || config.port_range->Has(config.endpoint.port)) return absl::OkStatus();
+  const std::optional<PortRange>& range = config.options.port_range;
+  if (!range || range->Has(config.endpoint.port)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the rendezvous server would listen at ", config.endpoint.ToString(),
-                                                 ", outside of --port-range=", config.port_range->ToString(),
+                                                 ", outside of --port-range=", range->ToString(),
                                                  ": give the endpoint a port of the range"));
 }
 
 absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
                                      const ClusterEnvironment& cluster) {
-  LaunchConfig config;
+  LaunchConfig config{.options = options, .cluster = cluster};
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  if (absl::Status status = SetSlots(options.nproc_per_node, facts, &config); !status.ok()) return status;
-  SetClusterEnvironment(facts, cluster, &config);
-  if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
-  if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
-  SetJob(options, facts, &config);
+  if (absl::Status status = SetSlots(facts, &config); !status.ok()) return status;
+  config.notes.insert(config.notes.end(), cluster.notes.begin(), cluster.notes.end());
+  CheckCpus(facts, &config);
+  if (absl::Status status = SetNodeRank(&config); !status.ok()) return status;
+  if (absl::Status status = SetRendezvous(&config); !status.ok()) return status;
+  SetJob(facts, &config);
   config.credentials = options.credentials;
   config.credentials.munge = cluster.has_munge && !options.credentials.has_token();
   absl::StatusOr<WorkerCommand> command = MakeCommand(options, facts);
@@ -319,12 +316,12 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
     config.notes.push_back(absl::StrCat("no script ", Quoted(options.script.front()), " is here: running the program ",
                                         facts.script.in_path, ", as with --no-python"));
   }
-  SetPreload(options, &config);
-  if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;
-  if (absl::Status status = SetCpus(options, facts, &config); !status.ok()) return status;
+  SetPreload(&config);
+  if (absl::Status status = SetDevices(facts, &config); !status.ok()) return status;
+  if (absl::Status status = SetCpus(facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();
-  SetStop(options, &config);
-  SetOutput(options.output, &config);
+  SetStop(&config);
+  CheckOutput(&config);
   config.notes.insert(config.notes.end(), options.without_effect.begin(), options.without_effect.end());
   return config;
 }

@@ -13,7 +13,6 @@
 #include "launcher/config/cpu_binding.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/options.h"
-#include "launcher/config/output_settings.h"
 #include "launcher/config/visible_devices.h"
 #include "launcher/config/worker_command.h"
 #include "rendezvous/core/credentials.h"
@@ -39,34 +38,25 @@ enum class ServerPlace {
   kElsewhere,    // this launcher only connects
 };
 
-// The launcher's configuration: options with all implied values made explicit.
+// The launcher's configuration: the options and the cluster environment as they are, and what follows from both.
 struct LaunchConfig {
+  Options options;             // completed by MergeEnvironment
+  ClusterEnvironment cluster;  // result of MergeEnvironment
+
   // Job.
   std::string job_id;
   rendezvous::JobSettings settings = rendezvous::DefaultSettings();
   int slots = 1;  // workers on this node
-  std::string role;
 
   // Rendezvous.
   ServerPlace server_place = ServerPlace::kInProcess;
-  Endpoint endpoint;                                // unused if kInProcess
-  bool hosted_by_rank_zero = false;                 // kElsewhere because this node has another rank
-  std::vector<Endpoint> more_endpoints;             // further servers, of which one leads; implies kElsewhere
-  std::optional<int32_t> node_rank;                 // requested group rank
-  std::string local_addr;                           // empty: determined later
-  std::string store_host;                           // in a one-node job: given for MASTER_ADDR; empty: loopback
-  int store_port = 0;                               // given for MASTER_PORT; 0: any
-  rendezvous::Credentials credentials;              // for the server, whether hosted or connected to
-  std::optional<absl::Duration> reconnect_timeout;  // how long to look for a lost server (server_line.h)
-  std::optional<PortRange> port_range;              // for all listening ports; absent: any
-  std::string host;                                 // this node's name; empty: the system's
-  std::string topology;                             // see Join; empty: unknown
-  std::vector<std::string> expected_hosts;          // names of the expected nodes; empty: unknown
-  bool endpoint_appears_late = false;               // the endpoint's name may not resolve at first: retry
-
-  // The batch system that started the launcher, if any.
-  std::optional<BatchSystem> batch;
-  bool replaced = false;  // a stopped launcher is replaced by a new one (Kubernetes)
+  Endpoint endpoint;                     // unused if kInProcess
+  bool hosted_by_rank_zero = false;      // kElsewhere because this node has another rank
+  std::vector<Endpoint> more_endpoints;  // further servers, of which one leads; implies kElsewhere
+  std::optional<int32_t> node_rank;      // requested group rank
+  std::string store_host;                // in a one-node job: given for MASTER_ADDR; empty: loopback
+  int store_port = 0;                    // given for MASTER_PORT; 0: any
+  rendezvous::Credentials credentials;  // for the server, whether hosted or connected to; may add MUNGE to the options'
 
   // Workers.
   WorkerCommand command;
@@ -74,21 +64,19 @@ struct LaunchConfig {
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
   int listener = -1;                          // of a hosted server (ServerOptions); -1: it listens by itself
   std::string entrypoint;                     // name of the script, module, program or function, for display
-  absl::Duration shutdown_timeout;
-  HangPolicy hang;
-  bool keep_orphans = false;           // do not kill what workers left in a session of its own
+  absl::Duration shutdown_timeout;            // between SIGTERM and SIGKILL
   std::vector<std::string> devices;    // by local rank: its only visible device, with LOCAL_RANK=0; empty: as inherited
   std::vector<std::vector<int>> cpus;  // by local rank: CPUs to bind the worker to; empty: no binding
-  std::vector<int> signals_to_handle;  // stop the job
   std::vector<int> warning_signals;    // passed on to the workers; the job continues
-
-  OutputSettings output;
 
   // Log lines about given settings that have no effect here, and the like.
   std::vector<std::string> notes;
+
+  // A stopped launcher is replaced by a new one.
+  bool is_replaced() const { return cluster.starter == ClusterEnvironment::Starter::kKubernetes; }
 };
 
-// Combines the options. Rules:
+// Combines the options and the cluster environment. Rules:
 //   - --standalone, or at most one node and no endpoint: kInProcess. So is one node with an endpoint of port 0.
 //   - with an endpoint: kHereIfLocal, unless is_host of --rdzv-conf decides
 //   - else with --master-addr, --master-port or a node rank: the endpoint is MASTER_ADDR:MASTER_PORT, and of the nodes

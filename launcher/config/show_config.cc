@@ -26,8 +26,8 @@ struct Line {
 
 class Table {
  public:
-  Table(const LaunchConfig& config, const Options& options, const Origins& origins, const ClusterEnvironment& cluster)
-      : config_(config), options_(options), origins_(origins), cluster_(cluster) {}
+  Table(const LaunchConfig& config, const Origins& origins)
+      : config_(config), options_(config.options), cluster_(config.cluster), origins_(origins) {}
 
   std::vector<Line> Lines(absl::TimeZone zone) {
     AddJob();
@@ -54,7 +54,7 @@ class Table {
     AddFlag(options_.standalone ? "standalone" : "nnodes", options_.nnodes.ToString());
     AddFlag("nproc-per-node", absl::StrCat(config_.slots));
     AddFlag("max-restarts", absl::StrCat(options_.max_restarts));
-    AddFlag("role", config_.role);
+    AddFlag("role", options_.role);
     const bool random = !options_.rdzv_id && options_.nnodes.max == 1;
     Add("rdzv-id", config_.job_id, random ? "random: a job of one node" : origins_.Of("rdzv-id"));
   }
@@ -93,14 +93,14 @@ class Table {
     if (config_.node_rank) {
       Add("node-rank", absl::StrCat(*config_.node_rank), origins_.Of(options_.node_rank ? "node-rank" : "rdzv-conf"));
     }
-    Add("host", config_.host.empty() ? "this host's name" : config_.host,
+    Add("host", cluster_.host ? cluster_.host->value : "this host's name",
         cluster_.host ? cluster_.host->source : "default");
     const bool alone = config_.server_place == ServerPlace::kInProcess;
     const std::string found_out = alone ? "loopback: a job of one node" : "that of the route to the endpoint";
-    AddFlag("local-addr", config_.local_addr.empty() ? found_out : config_.local_addr);
+    AddFlag("local-addr", options_.local_addr.value_or(found_out));
     if (cluster_.topology) Add("topology", cluster_.topology->value, cluster_.topology->source);
-    if (!config_.expected_hosts.empty()) Add("expected hosts", HostsText(config_.expected_hosts), "the job's nodes");
-    AddFlag("port-range", config_.port_range ? config_.port_range->ToString() : "any");
+    if (!cluster_.hosts.empty()) Add("expected hosts", HostsText(cluster_.hosts), "the job's nodes");
+    AddFlag("port-range", options_.port_range ? options_.port_range->ToString() : "any");
   }
 
   void AddRdzvConf() {
@@ -145,7 +145,7 @@ class Table {
                        absl::StrJoin(command.arguments, " ")),
           how);
     }
-    const OutputSettings& output = config_.output;
+    const OutputSettings& output = options_.output;
     AddFlag("log-dir", output.log_dir.empty() ? "none" : output.log_dir);
     AddStreams("redirects", output.redirects);
     AddStreams("tee", output.tee);
@@ -168,38 +168,37 @@ class Table {
   }
 
   void AddEnd(absl::TimeZone zone) {
-    AddFlag("signals-to-handle", SignalNames(config_.signals_to_handle));
+    AddFlag("signals-to-handle", SignalNames(options_.signals_to_handle));
     Add("signals passed on", config_.warning_signals.empty() ? "none" : SignalNames(config_.warning_signals),
         "warnings, unless in --signals-to-handle");
-    const bool fitted = config_.batch && !options_.shutdown_timeout;
+    const bool fitted = cluster_.batch && !options_.shutdown_timeout;
     Add("shutdown-timeout", absl::FormatDuration(config_.shutdown_timeout),
         fitted ? "default, but not more than the kill wait leaves" : origins_.Of("shutdown-timeout"));
-    if (config_.hang != HangPolicy()) AddFlag("on-hang", HangPolicyText(config_.hang));
-    if (config_.keep_orphans) AddFlag("orphans", "kept if in sessions of their own");
-    if (config_.output.progress != ProgressMode::kAuto) {
-      AddFlag("progress", config_.output.progress == ProgressMode::kOn ? "on" : "off");
+    if (options_.hang != HangPolicy()) AddFlag("on-hang", HangPolicyText(options_.hang));
+    if (options_.keep_orphans) AddFlag("orphans", "kept if in sessions of their own");
+    if (options_.output.progress != ProgressMode::kAuto) {
+      AddFlag("progress", options_.output.progress == ProgressMode::kOn ? "on" : "off");
     }
-    if (!config_.batch) return;
-    Add("kill wait", absl::FormatDuration(config_.batch->kill_wait), "from the batch system's SIGTERM to its SIGKILL");
-    if (config_.batch->end_time) {
-      Add("end time", absl::FormatTime("%Y-%m-%d %H:%M:%S %Ez", *config_.batch->end_time, zone),
+    if (!cluster_.batch) return;
+    Add("kill wait", absl::FormatDuration(cluster_.batch->kill_wait), "from the batch system's SIGTERM to its SIGKILL");
+    if (cluster_.batch->end_time) {
+      Add("end time", absl::FormatTime("%Y-%m-%d %H:%M:%S %Ez", *cluster_.batch->end_time, zone),
           "when the job's time is over");
     }
-    Add("requeues", absl::StrCat(config_.batch->restart_count), absl::StrCat("job ", config_.batch->job));
+    Add("requeues", absl::StrCat(cluster_.batch->restart_count), absl::StrCat("job ", cluster_.batch->job));
   }
 
   const LaunchConfig& config_;
   const Options& options_;
-  const Origins& origins_;
   const ClusterEnvironment& cluster_;
+  const Origins& origins_;
   std::vector<Line> lines_;
 };
 
 }  // namespace
 
-std::string ShowConfig(const LaunchConfig& config, const Options& options, const Origins& origins,
-                       const ClusterEnvironment& cluster, absl::TimeZone time_zone) {
-  const std::vector<Line> lines = Table(config, options, origins, cluster).Lines(time_zone);
+std::string ShowConfig(const LaunchConfig& config, const Origins& origins, absl::TimeZone time_zone) {
+  const std::vector<Line> lines = Table(config, origins).Lines(time_zone);
   size_t settings = 0;
   size_t values = 0;
   for (const Line& line : lines) {

@@ -41,11 +41,11 @@ std::string Indented(const std::string& text) {
 }  // namespace
 
 ProgressMonitor::ProgressMonitor(const LaunchConfig& config, EventLoop* loop, TerminalLine* line, Events events)
-    : policy_(config.hang),
+    : policy_(config.options.hang),
       loop_(loop),
       events_(std::move(events)),
       watch_(WatchSettings(policy_)),
-      display_(config.output.progress, line) {}
+      display_(config.options.output.progress, line) {}
 
 void ProgressMonitor::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
   if (!board_.BeginRound(assignment, slots)) return;

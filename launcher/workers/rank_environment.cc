@@ -54,18 +54,18 @@ std::string WithLibraries(std::vector<std::string> libraries, absl::Span<const s
 Variables CommonVariables(const LaunchConfig& config, const LauncherFacts& facts, absl::Span<const std::string> base) {
   Variables variables = {
       {contract::kLocalWorldSize, absl::StrCat(config.slots)},
-      {contract::kRoleName, config.role},
+      {contract::kRoleName, config.options.role},
       {contract::kUseAgentStore, "True"},
       {contract::kMaxRestarts, absl::StrCat(config.settings.max_restarts())},
       {contract::kRunId, config.job_id},
-      {contract::kSignalsToHandle, SignalNames(config.signals_to_handle)},
+      {contract::kSignalsToHandle, SignalNames(config.options.signals_to_handle)},
       {contract::kLauncherId, facts.launcher_ids},
       {contract::kWorkerLink, facts.worker_link},
       {contract::kStopGrace, absl::StrCat(absl::ToDoubleSeconds(config.shutdown_timeout))},
   };
-  if (config.port_range) {
+  if (config.options.port_range) {
     variables.emplace_back(contract::kPortRange,
-                           absl::StrCat(config.port_range->ToString(), " except ", config.endpoint.port));
+                           absl::StrCat(config.options.port_range->ToString(), " except ", config.endpoint.port));
   }
   if (!facts.preloaded.empty()) variables.emplace_back(kPreload, WithLibraries(facts.preloaded, base));
   return variables;

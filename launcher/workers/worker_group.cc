@@ -95,7 +95,7 @@ absl::Status WorkerGroup::FindPreloaded() {
           absl::StrCat("crashes in native code will be reported without a stack: ", library.status().message()));
     }
   }
-  if (!config.port_range) return absl::OkStatus();
+  if (!config.options.port_range) return absl::OkStatus();
   absl::StatusOr<std::string> library = FindLibrary(kPortGuard);
   if (!library.ok()) {
     return absl::InvalidArgumentError(
@@ -210,7 +210,7 @@ absl::StatusOr<std::string> WorkerGroup::Program() {
 std::vector<int> WorkerGroup::IgnoredSignals() const {
   std::vector<int> signals;
   // A batch system sends its warning to every process: a worker that does not handle it must survive.
-  if (settings_.config->batch) signals = settings_.config->warning_signals;
+  if (settings_.config->cluster.batch) signals = settings_.config->warning_signals;
   struct sigaction action;
   if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) signals.push_back(SIGHUP);  // nohup
   return signals;
@@ -229,7 +229,7 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
   for (std::string& word : launch.request.argv) absl::StrReplaceAll({{kLocalRankMacro, rank}}, &word);
   launch.request.environment =
       RankEnvironment(assignment_, local_rank, config, settings_.facts,
-                      config.output.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
+                      config.options.output.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
   if (config.command.standard_input >= 0) {
     // Opened anew, because the position in the file must not be shared.
     const std::string file = absl::StrCat("/proc/self/fd/", config.command.standard_input);
@@ -519,7 +519,7 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
     failure.set_message(worker.hung);
     failure.set_traceback(worker.hung_at);
   }
-  if (!settings_.config->output.log_dir.empty() && !error.message.empty())
+  if (!settings_.config->options.output.log_dir.empty() && !error.message.empty())
     failure.set_error_file(worker.error_file.path());
   if (!worker.signalled) {
     ExplainEnd({worker.error_tail ? worker.error_tail() : "", OomEvidence(worker.oom_before, SampleOom()), end.dumped},

@@ -58,14 +58,14 @@ class WorkerOutput::Files {
   Files(const LaunchConfig& config, const std::string& host, const std::string& launcher_id)
       : config_(config),
         host_(host),
-        passes_on_(!config.keep_orphans && isatty(STDERR_FILENO) == 0),
+        passes_on_(!config.options.keep_orphans && isatty(STDERR_FILENO) == 0),
         one_stream_(IsSameFile(STDOUT_FILENO, STDERR_FILENO)),
         error_folder_(launcher_id) {}
 
   // As WorkerOutput::Create.
   absl::Status MakeJobFolder() {
-    std::string base = config_.output.log_dir;
-    if (base.empty() && NeedsFolder(config_.output)) {
+    std::string base = config_.options.output.log_dir;
+    if (base.empty() && NeedsFolder(config_.options.output)) {
       absl::StatusOr<std::string> folder = MakeTemporaryFolder();
       if (!folder.ok()) {
         return absl::FailedPreconditionError(
@@ -133,7 +133,7 @@ absl::StatusOr<WorkerOutput::Stream> WorkerOutput::Files::OpenStream(const std::
   }
   const bool to_file = (request.redirect || request.tee) && !folder.empty();
   if (!to_file && !to_console) {
-    if (request.console_fd == STDERR_FILENO && !config_.keep_orphans) return Stream{UniqueFd(), LogSink()};
+    if (request.console_fd == STDERR_FILENO && !config_.options.keep_orphans) return Stream{UniqueFd(), LogSink()};
     return Stream{UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC)), std::nullopt};
   }
   if (to_file) {
@@ -164,10 +164,10 @@ absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart
     folder = absl::StrCat(attempt_folder, "/", local_rank);
     if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
   }
-  const OutputSettings& output = config_.output;
+  const OutputSettings& output = config_.options.output;
   const StdStreams redirect = output.redirects.For(local_rank), tee = output.tee.For(local_rank);
   const bool shown = output.local_ranks_filter.Shows(local_rank, rank);
-  const std::string prefix = ExpandLinePrefix(output.line_prefix, {config_.role, local_rank, rank, host_});
+  const std::string prefix = ExpandLinePrefix(output.line_prefix, {config_.options.role, local_rank, rank, host_});
   absl::StatusOr<Stream> out =
       OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, output.stdout_filters}, prefix);
   if (!out.ok()) return out.status();

@@ -21,14 +21,13 @@ int Main(char** argv) {
   config.settings.set_min_nodes(2);
   config.settings.set_max_nodes(2);
   *config.settings.mutable_join_timeout() = FromDuration(absl::Seconds(atoi(argv[2])));
-  config.role = "default";
   config.server_place = ServerPlace::kElsewhere;
   config.endpoint = {argv[1], kDefaultRdzvPort};
-  config.endpoint_appears_late = true;
-  config.reconnect_timeout = absl::Seconds(30);
+  config.cluster.endpoint_appears_late = true;
+  config.options.rdzv_conf.reconnect_timeout = absl::Seconds(30);
   config.command.programs = {"true"};
   config.entrypoint = "true";
-  config.signals_to_handle = {SIGTERM};
+  config.options.signals_to_handle = {SIGTERM};
   const std::string id = RandomId();
   absl::StatusOr<Guard> guard = Guard::Start(id);
   absl::StatusOr<std::unique_ptr<SignalSource>> signals = SignalSource::Create({SIGTERM, SIGCHLD});

@@ -94,13 +94,13 @@ TEST(MergeEnvironment, NoFlags_EverythingComesFromTheStep) {
   EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 21234}));
   EXPECT_EQ(o.config.server_place, ServerPlace::kHere);
   EXPECT_EQ(o.config.job_id, "12");
-  EXPECT_EQ(o.config.host, "node1");
-  EXPECT_EQ(o.config.topology, "s1");
-  EXPECT_EQ(o.config.expected_hosts, (Words{"node1", "node2", "node3"}));
+  EXPECT_EQ(o.config.cluster.host->value, "node1");
+  EXPECT_EQ(o.config.cluster.topology->value, "s1");
+  EXPECT_EQ(o.config.cluster.hosts, (Words{"node1", "node2", "node3"}));
   EXPECT_EQ(o.config.node_rank, std::nullopt) << "survivors keep their order";
   EXPECT_EQ(o.config.slots, 1);
-  ASSERT_TRUE(o.config.batch.has_value());
-  EXPECT_EQ(o.config.batch->job, "12");
+  ASSERT_TRUE(o.config.cluster.batch.has_value());
+  EXPECT_EQ(o.config.cluster.batch->job, "12");
   EXPECT_EQ(o.config.notes, Words{});
   EXPECT_EQ(o.origins.Of("nnodes"), "SLURM_STEP_NUM_NODES=3");
   EXPECT_EQ(o.origins.Of("rdzv-endpoint"), "first host of SLURM_STEP_NODELIST");
@@ -118,8 +118,8 @@ TEST(MergeEnvironment, OneNodeOrNothingAround_MeetsInProcess) {
   const Outcome one = MustLaunch(Step(1, 0), {}), nothing = MustLaunch(ClusterEnvironment(), {});
   for (const Outcome& o : {one, nothing}) EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
   EXPECT_EQ(one.config.job_id, "12");
-  EXPECT_EQ(one.config.host, "node1");
-  EXPECT_TRUE(one.config.batch.has_value());
+  EXPECT_EQ(one.config.cluster.host->value, "node1");
+  EXPECT_TRUE(one.config.cluster.batch.has_value());
   EXPECT_EQ(nothing.config.job_id, "fresh");
   EXPECT_EQ(nothing.config.notes, Words{});
   ExpectError(Launch(ClusterEnvironment(), {"--nnodes=2"}), {"--nnodes=2 needs --rdzv-endpoint"});
@@ -184,8 +184,8 @@ TEST(MergeEnvironment, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
     ExpectNote(o, {flags[0], "each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"});
     EXPECT_EQ(o.config.settings.max_nodes(), 1);
     EXPECT_NE(o.config.job_id, "12");
-    EXPECT_EQ(o.config.expected_hosts, Words{});
-    EXPECT_EQ(o.config.host, "node2");
+    EXPECT_EQ(o.config.cluster.hosts, Words{});
+    EXPECT_EQ(o.config.cluster.host->value, "node2");
   }
   EXPECT_EQ(Launch(Step(1, 0), {"--standalone"}).config.notes, Words{});
 }
@@ -215,7 +215,7 @@ TEST(MergeEnvironment, EndpointWhoseNameAppearsLate_IsHostedByNodeZero) {
   ClusterEnvironment pod = Step(2, 0);
   pod.endpoint_appears_late = true;
   EXPECT_EQ(Launch(pod, {"--master-addr=node1", "--nnodes=2"}).config.server_place, ServerPlace::kHere);
-  EXPECT_TRUE(Launch(pod, {}).config.endpoint_appears_late);
+  EXPECT_TRUE(Launch(pod, {}).config.cluster.endpoint_appears_late);
   pod.node_index->value = 1;
   EXPECT_EQ(Launch(pod, {"--rdzv-endpoint=node1:7"}).config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(Launch(pod, {"--rdzv-endpoint=server"}).config.server_place, ServerPlace::kHereIfLocal);

@@ -96,7 +96,7 @@ TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
   EXPECT_EQ(config.more_endpoints, (std::vector<Endpoint>{{"b", 5}, {"::1", 6}}));
   EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(ServersText(config), "a:29400,b:5,[::1]:6");
-  EXPECT_EQ(config.reconnect_timeout, std::nullopt);
+  EXPECT_EQ(config.options.rdzv_conf.reconnect_timeout, std::nullopt);
   const auto heartbeat_timeout = [](const Words& flags) {
     return ToDuration(MustResolve(flags).settings.heartbeat_timeout());
   };
@@ -185,9 +185,9 @@ TEST(Resolve, JobSettings_AreFilled) {
                                             heartbeat_timeout { seconds: 3 }
                                             reconnect_grace { seconds: 4 })pb",
                                        rendezvous::DefaultSettings()));
-  EXPECT_EQ(config.reconnect_timeout, absl::Seconds(5));
-  EXPECT_EQ(config.local_addr, "10.0.0.9");
-  EXPECT_EQ(config.role, "trainer");
+  EXPECT_EQ(config.options.rdzv_conf.reconnect_timeout, absl::Seconds(5));
+  EXPECT_EQ(config.options.local_addr, "10.0.0.9");
+  EXPECT_EQ(config.options.role, "trainer");
 }
 
 TEST(Resolve, Script_IsRunByPython) {
@@ -300,15 +300,15 @@ TEST(Resolve, PortRange_IsKept) {
 
 TEST(Resolve, Output_IsKept) {
   LaunchConfig config = MustResolve({"--log-dir=/logs", "-r", "0:3,7:1", "-t", "2"});
-  EXPECT_EQ(config.output.log_dir, "/logs");
-  EXPECT_FALSE(config.output.no_files);
-  EXPECT_EQ(config.output.redirects.For(0), (StdStreams{true, true}));
-  EXPECT_EQ(config.output.tee.For(0), (StdStreams{false, true}));
+  EXPECT_EQ(config.options.output.log_dir, "/logs");
+  EXPECT_FALSE(config.options.output.no_files);
+  EXPECT_EQ(config.options.output.redirects.For(0), (StdStreams{true, true}));
+  EXPECT_EQ(config.options.output.tee.For(0), (StdStreams{false, true}));
   EXPECT_THAT(config.notes, ElementsAre(HasSubstr("local rank 7")));
 
   config = MustResolve({"--log-dir=/dev/null", "-r3"});
-  EXPECT_TRUE(config.output.no_files);
-  EXPECT_EQ(config.output.log_dir, "");
+  EXPECT_TRUE(config.options.output.no_files);
+  EXPECT_EQ(config.options.output.log_dir, "");
   EXPECT_EQ(config.notes.size(), 1);
 }
 

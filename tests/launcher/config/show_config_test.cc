@@ -29,7 +29,7 @@ std::string Show(const Words& arguments, const ClusterEnvironment& found = {}, H
   if (!merged.ok()) return merged.status().ToString();
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *merged);
   if (!config.ok()) return config.status().ToString();
-  return ShowConfig(*config, options, origins, *merged, absl::UTCTimeZone());
+  return ShowConfig(*config, origins, absl::UTCTimeZone());
 }
 
 ClusterEnvironment Step(int index) {

@@ -30,7 +30,7 @@ class RankEnvironmentTest : public testing::Test {
   RankEnvironmentTest() {
     config_.settings.set_max_restarts(5);
     config_.shutdown_timeout = absl::Seconds(30);
-    config_.signals_to_handle = {SIGTERM, SIGUSR1};
+    config_.options.signals_to_handle = {SIGTERM, SIGUSR1};
   }
 
   // Environment of the worker with this local rank, whose launcher has the environment `base`.
@@ -81,7 +81,7 @@ TEST_F(RankEnvironmentTest, NodesOfDifferentSizesAndRoles_RanksAreUnique) {
     assignment_.set_base_role_rank(node.base_role_rank);
     assignment_.set_role_world_size(node.role_world_size);
     config_.slots = node.slots;
-    config_.role = node.role;
+    config_.options.role = node.role;
     for (int local_rank = 0; local_rank < node.slots; ++local_rank) {
       auto variables = Variables(local_rank);
       EXPECT_EQ(variables["LOCAL_RANK"], absl::StrCat(local_rank));
@@ -148,7 +148,7 @@ TEST_F(RankEnvironmentTest, GlooInterface_InheritedOne_IsKept) {
 }
 
 TEST_F(RankEnvironmentTest, PortRange_GuardPrecedesOtherPreloadsOnce) {
-  config_.port_range = PortRange{29400, 29499};
+  config_.options.port_range = PortRange{29400, 29499};
   config_.endpoint.port = 29400;
   facts_.preloaded = {"/lib/guard.so"};
   auto variables = Variables(0);
@@ -157,7 +157,7 @@ TEST_F(RankEnvironmentTest, PortRange_GuardPrecedesOtherPreloadsOnce) {
   const std::vector<std::string> base = {"LD_PRELOAD=/a.so /lib/guard.so:/b.so"};
   variables = Variables(0, base);
   EXPECT_EQ(variables["LD_PRELOAD"], "/lib/guard.so:/a.so:/b.so");
-  config_.port_range.reset();
+  config_.options.port_range.reset();
   facts_.preloaded.clear();
   variables = Variables(0, base);
   EXPECT_EQ(variables["LD_PRELOAD"], "/a.so /lib/guard.so:/b.so") << "without a range it is not ours";
