@@ -30,7 +30,7 @@ using Starter = ClusterEnvironment::Starter;
 
 constexpr int kMaxTasks = 100'000'000;
 
-// What two platforms write as JSON appears as further variables, with names that no variable has (WithJsonVariables).
+// Names of the values that two platforms write as JSON; no variable has such a name (WithJsonVariables).
 constexpr char kClusterSpecHosts[] = "hosts in CLUSTER_SPEC";  // "host0 host1"
 constexpr char kClusterSpecIndex[] = "place in CLUSTER_SPEC";
 constexpr char kClusterSpecPort[] = "port in CLUSTER_SPEC";
@@ -62,7 +62,7 @@ struct System {
   const char* endpoint = nullptr;   // HOST:PORT of node 0
   const char* port_seed = nullptr;  // differs between jobs of the same id
   const char* job_id = nullptr;
-  const char* array_index = nullptr;  // of a job in an array, if its id does not have it
+  const char* array_index = nullptr;  // place of a job in an array, if its id does not have it
   const char* gpus = nullptr;
   const char* tasks = nullptr;        // processes of the job
   const char* local_tasks = nullptr;  // processes of the job on this node
@@ -178,7 +178,7 @@ constexpr System kSystems[] = {
      .kind = Kind::kBatch,
      .present = {"PBS_JOBID", "PBS_NODEFILE"},
      .nnodes = "PBS_NUM_NODES",
-     .index = "PBS_NODENUM",  // in what pbsdsh starts
+     .index = "PBS_NODENUM",  // set in processes that pbsdsh starts
      .hosts = "PBS_NODEFILE",
      .hosts_in_file = true,
      .job_id = "PBS_JOBID",
@@ -186,7 +186,7 @@ constexpr System kSystems[] = {
     {.name = "LSF",
      .kind = Kind::kBatch,
      .present = {"LSB_JOBID", "LSB_MCPU_HOSTS"},
-     .index = "LSF_PM_TASKID",  // in what blaunch starts
+     .index = "LSF_PM_TASKID",  // set in processes that blaunch starts
      .first_index = 1,
      .hosts = "LSB_MCPU_HOSTS",
      .slots_follow = true,
@@ -438,7 +438,7 @@ class Reader {
         "as in ", absl::StrReplaceAll(system_.one_per_node, {{"-n N", absl::StrCat("-n ", nnodes.value)}}));
     if (nnodes.value == 1) {
       result_.description = absl::StrCat("node ", (*index)->value + 1, " of ", job);
-      result_.node_index = **index;  // of an unknown number
+      result_.node_index = **index;  // the number of nodes is unknown
     } else if (index->has_value() && (repeats_ || (*index)->value >= nnodes.value)) {
       // Each line of PBS's file is a place for a process, and each slot of LSF's hosts is one.
       result_.description = absl::StrCat("one of the ", nodes, " of ", job);
@@ -463,7 +463,7 @@ class Reader {
     auto task = Number(system_.index, system_.first_index, kMaxTasks);
     if (!task.ok() || !task->has_value()) return task;
     (*task)->value -= system_.first_index;
-    if ((*task)->value == 0 && nnodes == 1) return std::nullopt;  // of one host, as far as known
+    if ((*task)->value == 0 && nnodes == 1) return std::nullopt;  // the job may have one host
     return task;
   }
 

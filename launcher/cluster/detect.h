@@ -10,15 +10,15 @@
 
 namespace ddprun::launcher {
 
-// Detects what started this launcher, from environment variables and the files that they name. The first of these that is
-// found counts; Starter::kNone if none is:
+// Detects what started this launcher, from environment variables and the files that they name. The first of these that
+// is found counts; Starter::kNone if none is:
 //   - SLURM (slurm.h), which takes precedence because srun sets MPI's variables as well. mpirun in a SLURM job is an
 //     obstacle: it creates its own step that omits nodes.
 //   - an Indexed Job of Kubernetes (kubernetes.h); `full_name` is this host's
 //   - Open MPI's mpirun
-//   - a platform that starts one command on each node: SkyPilot, dstack, Flux, Amazon SageMaker, Azure Machine Learning,
-//     Vertex AI, Ray Train, and pods that have torch's variables for each pod (Kubeflow's PyTorchJob without PET_
-//     variables, Volcano, Alibaba's PAI)
+//   - a platform that starts one command on each node: SkyPilot, dstack, Flux, Amazon SageMaker, Azure Machine
+//     Learning, Vertex AI, Ray Train, and pods that have torch's variables for each pod (Kubeflow's PyTorchJob without
+//     PET_ variables, Volcano, Alibaba's PAI)
 //   - another MPI launcher: that of MVAPICH, Hydra (MPICH, Intel MPI), HPE's PALS, IBM's jsrun
 //   - a batch system that runs the batch script on the first of the job's hosts: PBS, LSF, Grid Engine
 //

@@ -12,9 +12,9 @@
 // SLURM's texts: slurm.conf, and the output of squeue.
 namespace ddprun::launcher {
 
-// Returns the time limit of job `job`, as an absolute time, from the output of `squeue -h -o "%A %e %l"` ("1234 2026-11-21T17:43:10
-// 2:00:00", in local time `zone`). Absent if the job is not listed or unlimited ("1234 NONE UNLIMITED"; an unlimited
-// running job shows an end a year from now).
+// Returns the time limit of job `job`, as an absolute time, from the output of `squeue -h -o "%A %e %l"` ("1234
+// 2026-11-21T17:43:10 2:00:00", in local time `zone`). Absent if the job is not listed or unlimited ("1234 NONE
+// UNLIMITED"; an unlimited running job shows an end a year from now).
 std::optional<absl::Time> ReadEndTime(absl::string_view squeue, absl::string_view job, absl::TimeZone zone);
 
 // Settings of slurm.conf that a launcher needs.

@@ -11,9 +11,9 @@
 #include "launcher/config/cluster_environment.h"
 #include "launcher/config/flag_value.h"
 
-// What all readers of the environment use: values of variables, errors that name them, and the port that all nodes of a
-// job derive from its id. Every error is InvalidArgument: one line with the variable's name, its value and what is
-// wrong.
+// The common part of all readers of the environment: values of variables, errors that name them, and the port that all
+// nodes of a job derive from its id. Every error is InvalidArgument: one line with the variable's name, its value and
+// the problem.
 namespace ddprun::launcher {
 
 // Returns the value, trimmed (base/text.h), of a variable; absent if unset, blank, or "(null)", which SLURM
@@ -43,12 +43,12 @@ absl::Status BadVariable(absl::string_view name, absl::string_view value, absl::
 // Default range of derived ports: below the ephemeral ports (32768 and up), above those of common services.
 inline constexpr PortRange kDerivedPorts = {20000, 29999};
 
-// Returns the port of the rendezvous server for one step of one attempt of a SLURM job, computed alike on all its nodes without
-// communication. Jobs that share a node must get different ports. Their ids are close to each other, so instead of a
-// hash this is a lattice: with n ports, consecutive jobs are n/golden ratio apart, consecutive restarts n*(sqrt(2)-1),
-// and steps one (the first two increased until they are coprime to n, so that n of them use every port). Multiples of
-// the golden ratio stay away from whole numbers: with the default range, jobs whose ids differ by k <= 50 are at least
-// 3800/k ports apart, and that many steps of each can run without a collision. REQUIRES: restart >= 0.
+// Returns the port of the rendezvous server for one step of one attempt of a SLURM job, computed alike on all its nodes
+// without communication. Jobs that share a node must get different ports. Their ids are close to each other, so instead
+// of a hash this is a lattice: with n ports, consecutive jobs are n/golden ratio apart, consecutive restarts
+// n*(sqrt(2)-1), and steps one (the first two increased until they are coprime to n, so that n of them use every port).
+// Multiples of the golden ratio stay away from whole numbers: with the default range, jobs whose ids differ by k <= 50
+// are at least 3800/k ports apart, and that many steps of each can run without a collision. REQUIRES: restart >= 0.
 int DerivedPort(uint32_t job, uint32_t step, int restart, const std::optional<PortRange>& range);
 
 // Returns the port for a job whose id is a text, from a hash of it.

@@ -11,8 +11,8 @@
 #include "base/endpoint.h"
 #include "launcher/config/options.h"
 
-// What the environment tells of the job: launcher/cluster reads it, MergeEnvironment completes the options by it, and
-// Resolve (launch_config.h) uses the rest.
+// The properties of the job that its environment gives: launcher/cluster reads them, MergeEnvironment completes the
+// options from them, and Resolve (launch_config.h) uses the rest.
 namespace ddprun::launcher {
 
 // Returns the value of an environment variable, if set.
@@ -28,9 +28,9 @@ struct Found {
   std::string source;
 };
 
-// How a batch system identifies a job and ends its processes.
+// A job of a batch system: its identity, and how the system ends its processes.
 struct BatchSystem {
-  std::string job;                               // job id as the batch system's own commands take it: "1234"
+  std::string job;                               // job id in the batch system's own commands: "1234"
   bool signals_every_process = false;            // signals sent to this launcher also go to the workers
   absl::Duration kill_wait = absl::Seconds(30);  // from its SIGTERM to its SIGKILL
   std::optional<absl::Time> end_time;            // when the job's time is over, if known

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// --numa-binding: which CPUs each worker of a node may use. Pure functions.
+// PURE. --numa-binding: the CPUs that each worker of a node may use.
 namespace ddprun::launcher {
 
 // torchrun's modes. A worker's GPU is the one with its local rank.
@@ -28,7 +28,7 @@ struct CpuTopology {
     int core = 0;    // the lowest CPU of the same core
     int cache = 0;   // the lowest CPU that shares its last-level cache
   };
-  std::map<int, Cpu> cpus;     // by CPU number
+  std::map<int, Cpu> cpus;     // indexed by CPU number
   std::vector<int> gpu_nodes;  // NUMA node of each visible GPU, in order; empty: no GPUs
 };
 

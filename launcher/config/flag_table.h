@@ -14,24 +14,24 @@ namespace ddprun::launcher {
 // Meaning of an empty value on the command line.
 enum class EmptyValue {
   kError,
-  kNotGiven,  // as in torchrun; cluster scripts rely on it: --rdzv-id=$JOB, where JOB may be unset
+  kNotGiven,  // torchrun's meaning; cluster scripts rely on it: --rdzv-id=$JOB, where JOB may be unset
 };
 
 // One flag of ddprun. The flag table is the single source for parsing, PET_ variables, the help text and completion.
 struct Flag {
-  // How the flag and its value are written.
+  // The spelling of the flag and its value.
   struct Syntax {
     const char* short_name = "";  // one letter, or ""
     EmptyValue empty_value = EmptyValue::kError;
-    // For a flag whose value is optional: bare_value is the value if none is given, and is_value tells if the next word
-    // is the flag's value rather than the script. Null: the value is mandatory.
+    // The value if none is given, and a function that tells if the next word is the flag's value rather than the
+    // script. Null: the value is mandatory.
     const char* bare_value = nullptr;
     bool (*is_value)(absl::string_view word) = nullptr;
     bool joins = false;     // a repeated flag adds to a list, instead of replacing the value
     bool verbatim = false;  // blanks and quotes around the value belong to it
   };
 
-  const char* name;         // with dashes, without the leading two: "rdzv-endpoint"
+  const char* name;         // spelling with dashes, without the leading two: "rdzv-endpoint"
   const char* placeholder;  // value as shown in the help; "" for a switch, which takes no value
   const char* group;        // heading in the help
   const char* help;

@@ -93,7 +93,7 @@ std::string SignalNames(absl::Span<const int> signals);
 // Handling of workers that report progress and hang (launcher/progress).
 struct HangPolicy {
   bool watch = true;
-  absl::Duration fixed_limit;  // for one phase; zero: limits are learned
+  absl::Duration fixed_limit;  // limit of one phase; zero: limits are learned
   bool restart = false;        // a hung worker is killed and counts as failed
 
   friend bool operator==(const HangPolicy&, const HangPolicy&) = default;

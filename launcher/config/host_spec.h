@@ -8,13 +8,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// PURE. The hosts of --hosts.
+// The value of --hosts.
 namespace ddprun::launcher {
 
 // A host on which ssh starts a launcher.
 struct HostSpec {
-  std::string name;          // as ssh takes it: a name, an alias of ~/.ssh/config, an address, or USER@ one of them
-  std::optional<int> slots;  // number of workers; absent: as --nproc-per-node says
+  std::string name;          // ssh's argument: a name, an alias of ~/.ssh/config, an address, or USER@ one of them
+  std::optional<int> slots;  // number of workers; absent: that of --nproc-per-node
 
   friend bool operator==(const HostSpec&, const HostSpec&) = default;
 };

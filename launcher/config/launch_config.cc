@@ -85,7 +85,7 @@ absl::Status SetStore(LaunchConfig* config) {
     config->notes.push_back("--master-addr has no effect: --rdzv-endpoint is given");
   }
   const int port = options.master_port.value_or(0);
-  if (!alone && port == config->endpoint.port) return absl::OkStatus();  // that is the server's port
+  if (!alone && port == config->endpoint.port) return absl::OkStatus();  // it is the server's port
   if (port != 0 && options.port_range && !options.port_range->Has(port)) {
     return absl::InvalidArgumentError(absl::StrCat("--master-port=", port, " is outside of --port-range=",
                                                    options.port_range->ToString(), ": give a port of the range"));

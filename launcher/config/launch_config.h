@@ -26,13 +26,13 @@ struct HostFacts {
   GpuFacts gpus;
   std::string random_id;  // fresh; used as the job id where none is needed
   PythonFacts python;
-  absl::StatusOr<CpuTopology> topology = CpuTopology();  // for --numa-binding
+  absl::StatusOr<CpuTopology> topology = CpuTopology();  // used by --numa-binding
   ScriptFile script;                                     // the file named by the command line's first word
 };
 
 // Where the job's rendezvous server runs.
 enum class ServerPlace {
-  kInProcess,    // in this process, without a port; a job of one node
+  kInProcess,    // this process, without a port; a job of one node
   kHere,         // this launcher must host it at the endpoint
   kHereIfLocal,  // this launcher hosts it if the endpoint is on this host and its port is free, else connects
   kElsewhere,    // this launcher only connects
@@ -54,19 +54,19 @@ struct LaunchConfig {
   bool hosted_by_rank_zero = false;      // kElsewhere because this node has another rank
   std::vector<Endpoint> more_endpoints;  // further servers, of which one leads; implies kElsewhere
   std::optional<int32_t> node_rank;      // requested group rank
-  std::string store_host;                // in a one-node job: given for MASTER_ADDR; empty: loopback
+  std::string store_host;                // MASTER_ADDR of a one-node job, if given; empty: loopback
   int store_port = 0;                    // given for MASTER_PORT; 0: any
-  rendezvous::Credentials credentials;  // for the server, whether hosted or connected to; may add MUNGE to the options'
+  rendezvous::Credentials credentials;   // the options', and MUNGE if it may be used
 
   // Workers.
   WorkerCommand command;
   std::string preload;                        // MODULE,... or "auto"; empty: each worker imports for itself
   std::optional<ForkedServer> forked_server;  // forks the workers; takes precedence over `preload`
-  int listener = -1;                          // of a hosted server (ServerOptions); -1: it listens by itself
+  int listener = -1;                          // listener of a hosted server (ServerOptions); -1: it listens by itself
   std::string entrypoint;                     // name of the script, module, program or function, for display
   absl::Duration shutdown_timeout;            // between SIGTERM and SIGKILL
-  std::vector<std::string> devices;    // by local rank: its only visible device, with LOCAL_RANK=0; empty: as inherited
-  std::vector<std::vector<int>> cpus;  // by local rank: CPUs to bind the worker to; empty: no binding
+  std::vector<std::string> devices;    // only visible device of each local rank, with LOCAL_RANK=0; empty: unchanged
+  std::vector<std::vector<int>> cpus;  // CPUs to bind each local rank to; empty: no binding
   std::vector<int> warning_signals;    // passed on to the workers; the job continues
 
   // Log lines about given settings that have no effect here, and the like.

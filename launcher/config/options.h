@@ -21,7 +21,7 @@
 
 namespace ddprun::launcher {
 
-inline constexpr int kDefaultRdzvPort = 29400;    // for --rdzv-endpoint
+inline constexpr int kDefaultRdzvPort = 29400;    // default of --rdzv-endpoint
 inline constexpr int kDefaultMasterPort = 29500;  // for --master-port
 
 // Values of the command line and the PET_ variables, each checked by itself. launch_config.h checks and combines them.

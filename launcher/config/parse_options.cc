@@ -63,10 +63,10 @@ std::string Filled(const std::string& word) {
   return empty ? absl::StrCat(word, kNothing) : word;
 }
 
-// The value without what can't be meant.
+// Returns the value without blanks and quotes around it.
 std::string Trimmed(const Flag& flag, absl::string_view value) {
   if (value == kNothing) return "";
-  // Even of a verbatim value, a line end is none of the text.
+  // A line end is not part of the value, even of a verbatim one.
   return std::string(flag.syntax.verbatim ? value.substr(0, value.find_last_not_of("\r\n") + 1) : TrimValue(value));
 }
 

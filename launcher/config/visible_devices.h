@@ -8,19 +8,19 @@
 #include "absl/status/statusor.h"
 #include "launcher/config/cluster_environment.h"
 
-// PURE. Which GPUs a node has, and which of them its workers see.
+// PURE. The GPUs of a node, and those of them that its workers see.
 namespace ddprun::launcher {
 
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 // Takes precedence over CUDA_VISIBLE_DEVICES in PyTorch for ROCm, unless it is empty.
 inline constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";
 
-// The list in effect, with "NAME=LIST" as its source; absent if all devices are visible.
+// Returns the list in effect, with "NAME=LIST" as its source; absent if all devices are visible.
 std::optional<Found<std::string>> FindVisibleDevices(const EnvironmentLookup& environment);
 
-// Devices of a list: indices, and names that begin with GPU- or MIG-. As in the drivers the list ends at an empty entry
-// or a negative number; NoDevFiles (SLURM), none and void end it, too.
-// InvalidArgument: an entry before its end is none of that; one line with the variable, its value and what to do.
+// Returns the devices of a list: indices, and names that begin with GPU- or MIG-. As in the drivers the list ends at an
+// empty entry or a negative number; NoDevFiles (SLURM), none and void end it, too.
+// InvalidArgument: an entry before the end is no device; one line with the variable, its value and what to do.
 absl::StatusOr<std::vector<std::string>> ParseVisibleDevices(const Found<std::string>& visible);
 
 struct GpuFacts {
@@ -31,10 +31,10 @@ struct GpuFacts {
 
 struct GpuCount {
   int visible = 0;
-  std::string text;  // what was found: "this node has 4 NVIDIA GPUs, but CUDA_VISIBLE_DEVICES=-1 hides them"
+  std::string text;  // text about what was found: "this node has 4 NVIDIA GPUs, but CUDA_VISIBLE_DEVICES=-1 hides them"
 };
 
-// GPUs that a CUDA program sees. InvalidArgument: as ParseVisibleDevices.
+// Counts the GPUs that a CUDA program sees. InvalidArgument: as ParseVisibleDevices.
 absl::StatusOr<GpuCount> CountGpus(const GpuFacts& facts);
 
 }  // namespace ddprun::launcher

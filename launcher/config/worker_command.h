@@ -44,7 +44,7 @@ struct PythonChoice {
 // InvalidArgument: $PYTHON_EXEC is blank or has an unterminated quote.
 absl::StatusOr<PythonChoice> ChoosePython(const PythonFacts& facts);
 
-// torchrun replaces it in the script's arguments. torch.distributed.launch adds --local-rank=${local_rank}.
+// Replaced in the script's arguments, as by torchrun. torch.distributed.launch adds --local-rank=${local_rank}.
 inline constexpr char kLocalRankMacro[] = "${local_rank}";
 
 // Python's name for the script on its standard input.
@@ -52,8 +52,8 @@ inline constexpr char kStandardInput[] = "-";
 
 // A worker's command line.
 struct WorkerCommand {
-  std::vector<std::string> programs;   // in order of preference; looked up in PATH if without '/'
-  std::vector<std::string> arguments;  // without the program's name
+  std::vector<std::string> programs;   // candidates in order of preference; looked up in PATH if without '/'
+  std::vector<std::string> arguments;  // arguments after the program's name
   std::string script;                  // Python file that must exist; empty: none is named
   bool python = false;                 // `programs` are Python interpreters
   size_t script_argument = 0;          // if python: index of the script's or module's name in `arguments`

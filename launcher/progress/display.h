@@ -7,7 +7,7 @@
 #include "base/steady_time.h"
 #include "launcher/config/output_settings.h"
 
-// What the launcher shows on standard error beside its log: one line at the bottom of the terminal.
+// The launcher's output on standard error beside its log: one line at the bottom of the terminal.
 namespace ddprun::launcher {
 
 // The launcher's line at the bottom of the terminal on standard error. There is one at a time, in one of two places:

@@ -45,7 +45,7 @@ class ProgressBoard {
   int32_t base_rank() const { return base_rank_; }
   int32_t restart_count() const { return restart_count_; }
   bool other_nodes() const { return other_nodes_; }          // true in a round of several nodes
-  const std::vector<Rank>& ranks() const { return ranks_; }  // by local rank
+  const std::vector<Rank>& ranks() const { return ranks_; }  // indexed by local rank
   int64_t reports() const { return reports_; }               // number of reports of all ranks in this round
   int64_t furthest_step() const { return furthest_step_; }   // -1: no report in this round
   // Steps of about the last ten seconds, at intervals of at least 200 ms, and at least the last three.
@@ -93,7 +93,7 @@ class ProgressReports {
 
   const ProgressBoard* const board_;
   uint64_t round_ = 0;        // round of `sent_`
-  std::vector<Sent> sent_;    // by local rank
+  std::vector<Sent> sent_;    // indexed by local rank
   int64_t sent_reports_ = 0;  // sum of Sent::reports
   SteadyTime not_before_ = SteadyTime::InfinitePast();
 };

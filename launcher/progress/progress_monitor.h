@@ -66,8 +66,8 @@ class ProgressMonitor {
     std::string line;
     std::vector<WorkerStanding> hung;  // to be killed
     uint64_t round = 0;
-    std::map<int32_t, std::unique_ptr<StackProbe>> probes;  // by local rank
-    std::map<int32_t, std::string> stacks;
+    std::map<int32_t, std::unique_ptr<StackProbe>> probes;  // keyed by local rank
+    std::map<int32_t, std::string> stacks;                  // keyed by local rank
   };
   SteadyTime HangDeadline() const { return policy_.watch ? watch_.NextDeadline() : SteadyTime::InfiniteFuture(); }
   void OnHangDeadline(SteadyTime now);
@@ -87,7 +87,7 @@ class ProgressMonitor {
   ProgressReports reports_{&board_};
   ProgressDisplay display_;
   std::unique_ptr<Report> report_;
-  std::map<int32_t, absl::Duration> cpu_times_;  // by local rank, at the last check
+  std::map<int32_t, absl::Duration> cpu_times_;  // CPU time of each local rank at the last check
 };
 
 }  // namespace ddprun::launcher

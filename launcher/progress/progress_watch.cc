@@ -30,7 +30,7 @@ bool Contains(const LocalRanks& ranks, int32_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// For an even number, the lower of the two middle values: of two ranks, the faster one's.
+// Returns the median; of an even number, the lower of the two middle values: of two ranks, the faster one's.
 absl::Duration Median(std::vector<absl::Duration> durations) {
   const auto middle = durations.begin() + (durations.size() - 1) / 2;
   std::nth_element(durations.begin(), middle, durations.end());

@@ -16,9 +16,9 @@
 #include "worker_contract/phase_names.h"
 #include "worker_contract/worker_link.h"
 
-// PURE. Finds workers of one node that hang or are slow, from their progress reports. ProgressWatch learns how long each
-// phase takes (DurationHistogram), decides which ranks hang or do not exit, and lets StragglerWatch compare the ranks'
-// speeds; the ...Text functions write its effects as log lines.
+// PURE. Finds workers of one node that hang or are slow, from their progress reports. ProgressWatch learns how long
+// each phase takes (DurationHistogram), decides which ranks hang or do not exit, and lets StragglerWatch compare the
+// ranks' speeds; the ...Text functions write its effects as log lines.
 namespace ddprun::launcher {
 
 // A histogram of durations in constant memory. Its resolution is one part in eight: a percentile is never less
@@ -107,7 +107,7 @@ struct Hang {
   // The least advanced ranks, which the others wait for. If all reporting ranks are equally far, all of them: then they
   // wait for each other, for a worker that reports nothing, or for another node.
   std::vector<WorkerStanding> behind;
-  std::vector<WorkerStanding> waiting;  // other ranks that have reported
+  std::vector<WorkerStanding> waiting;  // further ranks that have reported
   LocalRanks silent;                    // running, but without a report in this round
   LocalRanks ended;
   LocalRanks finished;     // running, and have reported the end of their training
@@ -153,7 +153,7 @@ using ProgressEffects = std::vector<ProgressEffect>;
 // is killed after twice that time and counts as succeeded, but not before all other ranks have finished, because it may
 // be waiting for them.
 //
-// Other nodes: if all ranks of the node are equally far in a job of several nodes, and their phase synchronizes, is
+// Several nodes: if all ranks of the node are equally far in a job of several nodes, and their phase synchronizes, is
 // "evaluation" or has no name, they may be waiting for another node, whose launcher can tell more. The limit is then
 // doubled, and a learned limit is at least kElsewhere.
 //
@@ -164,7 +164,8 @@ using ProgressEffects = std::vector<ProgressEffect>;
 class ProgressWatch {
  public:
   struct Settings {
-    absl::Duration fixed_limit = absl::ZeroDuration();  // for all phases, from the first step; zero: limits are learned
+    absl::Duration fixed_limit =
+        absl::ZeroDuration();  // limit of all phases, from the first step; zero: limits are learned
     double factor = 3;
     absl::Duration least = absl::Seconds(1);  // minimum of learned limits
   };
@@ -207,8 +208,8 @@ class ProgressWatch {
   struct Phase {
     std::string name;
     DurationHistogram durations;
-    std::vector<int> times;      // by local rank
-    std::vector<bool> reported;  // by local rank
+    std::vector<int> times;      // times that each local rank was in it
+    std::vector<bool> reported;  // true for local ranks that reported it
     absl::Duration limit = absl::InfiniteDuration();
   };
 
@@ -239,7 +240,7 @@ class ProgressWatch {
   const Settings settings_;
   bool in_round_ = false;
   bool other_nodes_ = false;
-  std::vector<Rank> ranks_;    // by local rank
+  std::vector<Rank> ranks_;    // indexed by local rank
   std::vector<Phase> phases_;  // entry kMostPhases is shared by all further names; it has no limit
   LocalRanks running_;         // have reported, and have neither ended nor finished
   LocalRanks behind_;          // least advanced of the running ranks

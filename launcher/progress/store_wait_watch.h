@@ -15,7 +15,7 @@ namespace ddprun::launcher {
 // A client that waits for a key of the round's store.
 struct StoreWait {
   uint64_t number = 0;         // unique id of this wait
-  std::optional<int> rank;     // of the client; unset: unknown
+  std::optional<int> rank;     // rank of the client; unset: unknown
   std::string key;             // one of the keys it waits for
   std::optional<int> on_rank;  // the rank that sets the key; unset: unknown
 };
@@ -33,7 +33,7 @@ class StoreWaitWatch {
   void StartRound(int world_size);
   void EndRound() { *this = StoreWaitWatch(); }
 
-  // Clients are waiting now.
+  // Starts polling the waits, because there is one.
   void OnWaits(SteadyTime now);
 
   SteadyTime NextDeadline() const { return look_.at(); }
@@ -42,7 +42,7 @@ class StoreWaitWatch {
 
  private:
   int world_size_ = 0;
-  std::map<uint64_t, SteadyTime> since_;  // when each wait was first seen
+  std::map<uint64_t, SteadyTime> since_;  // time at which each wait was first seen
   Timer look_;
   absl::Duration pause_ = absl::Minutes(1);  // after the next report; doubles
   SteadyTime next_report_ = SteadyTime::InfinitePast();

@@ -2,9 +2,9 @@
 //
 // A section "[NAME]" is a process that starts ddprun; NAME.0, NAME.1, ... are the nodes of one job, which must agree.
 // Lines with "#" describe the environment, lines with ">" are the expected result, the rest are the variables;
-// "@full_name=" is the host's full name, "@port_range=" the value of --port-range, "@file:PATH=" the contents of a file;
-// "\n" in a value is a newline. "@like=NAME" (after the description) takes the result and the variables of another
-// section; the lines after it set or, as "> -SETTING" and "-VARIABLE", remove some.
+// "@full_name=" is the host's full name, "@port_range=" the value of --port-range, "@file:PATH=" the contents of a
+// file; "\n" in a value is a newline. "@like=NAME" (after the description) takes the result and the variables of an
+// earlier section; the lines after it set or, as "> -SETTING" and "-VARIABLE", remove some.
 //
 // "Recorded" environments are those of a real SLURM, without unused variables (addresses and ports of srun, users,
 // names, task ids); most have the job id of one of them. The others are composed from documentation and published
@@ -262,7 +262,7 @@ TEST(Environments, Files_AreWrittenAsRewritten) {
   }
 }
 
-TEST(Environments, Files_HaveManyOfThem) { EXPECT_GE(Names().size(), 60u); }
+TEST(Environments, Files_HaveManySections) { EXPECT_GE(Names().size(), 60u); }
 
 }  // namespace
 }  // namespace ddprun::launcher

@@ -73,7 +73,7 @@ std::string FindScontrol() {
   return "";
 }
 
-TEST(ExpandHostList, RandomLists_AsScontrolReadsThem) {
+TEST(ExpandHostList, RandomLists_AreExpandedAsByScontrol) {
   const std::string scontrol = FindScontrol();
   if (scontrol.empty()) GTEST_SKIP() << "there is no scontrol on this machine";
   // scontrol needs a configuration, but contacts no daemon for this.

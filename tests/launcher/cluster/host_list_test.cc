@@ -44,7 +44,7 @@ TEST(ExpandHostList, EveryForm_IsExpanded) {
   }
 }
 
-TEST(ExpandHostList, Malformed_SaysWhatAndWhere) {
+TEST(ExpandHostList, Malformed_ErrorHasThePosition) {
   const struct {
     const char* what;
     std::map<std::string, int> lists;  // each with the position of the error
@@ -71,7 +71,7 @@ TEST(ExpandHostList, Malformed_SaysWhatAndWhere) {
 }
 
 // Expanding any of these would exhaust memory or take too long.
-TEST(ExpandHostList, TooManyHosts_IsRefusedBeforeTheyAreMade) {
+TEST(ExpandHostList, TooManyHosts_IsAnErrorBeforeExpansion) {
   for (const char* list : {"n[1-100001]", "n[0-999999999999999999]", "n[1-1000]m[1-101]", "n[1-50000],m[1-50001]",
                            "n[1-50000,1-50001]", "a[1-99999]b[1-99999]c[1-99999]d[1-99999]e[1-99999]f[1-99999]"}) {
     EXPECT_EQ(ExpandHostList(list).status(), absl::InvalidArgumentError("the host list has more than 100000 hosts"))

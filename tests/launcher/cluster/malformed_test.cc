@@ -98,7 +98,7 @@ TEST(DetectSlurm, MalformedVariable_IsNamedInOneLine) {
   ExpectErrors(TwoNodes(), kCases, " (SLURM sets this; unset SLURM_JOB_ID to ignore SLURM)");
 }
 
-TEST(DetectSlurm, NoNodesAtAll_IsAnError) {
+TEST(DetectSlurm, NoNodes_IsAnError) {
   EXPECT_TRUE(absl::StrContains(Detect({{"SLURM_JOB_ID", "1"}}).status().message(), "SLURM_JOB_NODELIST"));
 }
 
@@ -185,7 +185,7 @@ TEST(DetectPlatform, MalformedJson_IsNamedInOneLine) {
   EXPECT_TRUE(Detect({{"TRAINING_JOB_NAME", "job"}}).ok()) << "not in a container of SageMaker";
 }
 
-TEST(ReadAllocation, MalformedVariable_IsNamedInOneLine) {
+TEST(DetectBatchSystem, MalformedVariable_IsNamedInOneLine) {
   const Variables pbs = {{"PBS_JOBID", "7.pbs"},
                          {"PBS_NODEFILE", "/nodes"},
                          {"/nodes", "node1\nnode2\n"},
@@ -202,7 +202,7 @@ TEST(ReadAllocation, MalformedVariable_IsNamedInOneLine) {
                      {"LSB_MCPU_HOSTS", "a 8 b@ 8", "'b@' is not"}});
 }
 
-TEST(DetectCluster, RandomBytes_AnswerOrOneLine) {
+TEST(DetectCluster, RandomBytes_ResultOrErrorOfOneLine) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << std::endl;
   std::mt19937 random(seed);

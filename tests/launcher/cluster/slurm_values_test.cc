@@ -22,21 +22,21 @@ TEST(ParseSlurmConf, KillWait_IsReadInEveryForm) {
   }
 }
 
-TEST(ParseSlurmConf, WithoutIt_ItIsSlurmsDefault) {
+TEST(ParseSlurmConf, NoKillWait_IsSlurmsDefault) {
   for (const char* text : {"", "#KillWait=7", "OverKillWait=7", "KillWait", "KillWait=", "=", "= =", "\"",
                            "Include KillWait", "KillWait 7", "ClusterName=x #KillWait=7"}) {
     EXPECT_EQ(ParseSlurmConf(text).kill_wait, absl::Seconds(30)) << text;
   }
 }
 
-TEST(ParseSlurmConf, ProctrackType_OnlyLinuxprocReachesWorkers) {
+TEST(ParseSlurmConf, ProctrackType_OnlyLinuxprocSignalsEveryProcess) {
   for (const char* text : {"", "ProctrackType=proctrack/cgroup", "proctracktype=proctrack/pgid KillWait=3"}) {
     EXPECT_FALSE(ParseSlurmConf(text).signals_every_process) << text;
   }
   EXPECT_TRUE(ParseSlurmConf("ProctrackType=proctrack/linuxproc").signals_every_process);
 }
 
-TEST(MergeSlurmConf, PartsThatAnyoneDenies_AreDenied) {
+TEST(MergeSlurmConf, SignalsEveryProcess_OnlyIfBothSaySo) {
   BatchSystem batch{.job = "1", .signals_every_process = true};
   MergeSlurmConf(ParseSlurmConf("KillWait=8 ProctrackType=proctrack/linuxproc"), batch);
   EXPECT_EQ(batch.kill_wait, absl::Seconds(8));
@@ -47,7 +47,7 @@ TEST(MergeSlurmConf, PartsThatAnyoneDenies_AreDenied) {
   }
 }
 
-TEST(SlurmConfPaths, Variable_IsTheOnlyOne) {
+TEST(SlurmConfPaths, VariableSet_IsTheOnlyPath) {
   const auto given = [](const std::string& name) -> std::optional<std::string> {
     if (name == "SLURM_CONF") return "/x/slurm.conf";
     return std::nullopt;
@@ -56,7 +56,7 @@ TEST(SlurmConfPaths, Variable_IsTheOnlyOne) {
   EXPECT_EQ(SlurmConfPaths(Nothing).front(), "/etc/slurm/slurm.conf");
 }
 
-TEST(SlurmText, EndTime_IsThatOfTheJobInLocalTime) {
+TEST(ReadEndTime, Job_IsTheJobsInLocalTime) {
   const absl::TimeZone zone = absl::FixedTimeZone(2 * 60 * 60);
   const absl::Time noon = absl::FromCivil(absl::CivilSecond(2026, 11, 21, 12, 0, 5), zone);
   EXPECT_EQ(ReadEndTime("1234 2026-11-21T12:00:05 1:00\n", "1234", zone), noon);
@@ -77,7 +77,7 @@ TEST(ExpandTaskCounts, EveryForm_IsExpanded) {
   EXPECT_EQ(ExpandTaskCounts("8(x100000)")->size(), 100'000u);
 }
 
-TEST(ExpandTaskCounts, Malformed_IsRefusedInOneLine) {
+TEST(ExpandTaskCounts, Malformed_IsAnErrorOfOneLine) {
   for (const char* bad : {"", ",", "1,", "x", "0", "-1", "1(x0)", "1(x)", "1(x2", "1x2)", "1(2)", "(x2)", "1(x2)3",
                           "1 (x2)", "1(x100001)", "1(x60000),1(x60000)", "99999999999999999999", "1\n"}) {
     const auto counts = ExpandTaskCounts(bad);

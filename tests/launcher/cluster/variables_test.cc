@@ -15,7 +15,7 @@ int Distance(int a, int b, int ports) {
   return std::min(d, ports - d);
 }
 
-TEST(DerivedPort, WithoutRange_IsInTheDefaultOne) {
+TEST(DerivedPort, NoRange_IsInTheDefaultRange) {
   for (uint32_t job : {1u, 2u, 4711u, 67'108'863u, 4'294'967'295u}) {
     for (uint32_t step : {0u, 1u, 9999u, 4'000'000'000u}) {
       for (int restart : {0, 1, 1'000'000'000}) {
@@ -35,7 +35,7 @@ TEST(DerivedPort, JobsNearEachOther_AreFarApart) {
 }
 
 // Fifty consecutive jobs of twenty steps each.
-TEST(DerivedPort, JobsAndStepsInARow_DoNotMeet) {
+TEST(DerivedPort, ConsecutiveJobsAndSteps_HaveDifferentPorts) {
   std::set<int> ports;
   for (uint32_t job = 5000; job < 5050; ++job) {
     for (uint32_t step = 0; step < 20; ++step) ports.insert(DerivedPort(job, step, 0, std::nullopt));
@@ -44,14 +44,14 @@ TEST(DerivedPort, JobsAndStepsInARow_DoNotMeet) {
 }
 
 // The previous attempt may still hold its port.
-TEST(DerivedPort, RestartsInARow_DoNotMeet) {
+TEST(DerivedPort, ConsecutiveRestarts_HaveDifferentPorts) {
   std::set<int> ports;
   for (int restart = 0; restart < 100; ++restart) ports.insert(DerivedPort(4711, 0, restart, std::nullopt));
   EXPECT_EQ(ports.size(), 100);
 }
 
 // A stride coprime to the number of ports reaches all of them.
-TEST(DerivedPort, AsManyJobsAsPorts_UseEach) {
+TEST(DerivedPort, AsManyJobsAsPorts_UseEveryPort) {
   for (int count : {1, 2, 3, 4, 6, 10, 12, 30, 99, 100, 101, 1000, 9998, 65535}) {
     const PortRange range{1, count};
     std::set<int> by_job, by_step, by_restart;

@@ -114,7 +114,7 @@ TEST(MergeEnvironment, OtherNodes_OnlyConnect) {
   EXPECT_EQ(Launch(Step(3, 1), {"--rdzv-conf=is_host=1"}).config.server_place, ServerPlace::kHere) << "a flag wins";
 }
 
-TEST(MergeEnvironment, OneNodeOrNothingAround_MeetsInProcess) {
+TEST(MergeEnvironment, OneNodeOrNoCluster_ServerIsInProcess) {
   const Outcome one = MustLaunch(Step(1, 0), {}), nothing = MustLaunch(ClusterEnvironment(), {});
   for (const Outcome& o : {one, nothing}) EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
   EXPECT_EQ(one.config.job_id, "12");
@@ -125,7 +125,7 @@ TEST(MergeEnvironment, OneNodeOrNothingAround_MeetsInProcess) {
   ExpectError(Launch(ClusterEnvironment(), {"--nnodes=2"}), {"--nnodes=2 needs --rdzv-endpoint"});
 }
 
-TEST(MergeEnvironment, FlagsAndVariables_WinOneByOne) {
+TEST(MergeEnvironment, FlagsAndVariables_TakePrecedenceOneByOne) {
   Outcome o = MustLaunch(Step(3, 1), {"--rdzv-id=mine"}, {{"PET_RDZV_ENDPOINT", "server:7"}});
   EXPECT_EQ(o.config.settings.max_nodes(), 3);
   EXPECT_EQ(o.config.job_id, "mine");
@@ -147,7 +147,7 @@ TEST(MergeEnvironment, MasterPortAlone_IsThePortOnTheFirstHost) {
   EXPECT_EQ(o.config.notes, Words{});
 }
 
-TEST(MergeEnvironment, TheTutorialsOwnWay_Works) {
+TEST(MergeEnvironment, TorchrunTutorialFlags_AreAccepted) {
   for (int node = 0; node < 2; ++node) {
     const Outcome o = Launch(Step(2, node), {"--nnodes", "2", "--nproc_per_node", "2", "--rdzv_id", "12345",
                                              "--rdzv_backend", "c10d", "--rdzv_endpoint", "node1:29400"});
@@ -160,7 +160,7 @@ TEST(MergeEnvironment, TheTutorialsOwnWay_Works) {
   }
 }
 
-TEST(MergeEnvironment, NodeCount_IsCutToTheStepUnlessAnEndpointIsGiven) {
+TEST(MergeEnvironment, MaximumAboveTheStep_IsReducedUnlessAnEndpointIsGiven) {
   Outcome o = Launch(Step(2, 0), {"--nnodes=1:4"});
   EXPECT_EQ(o.config.settings.min_nodes(), 1);
   EXPECT_EQ(o.config.settings.max_nodes(), 2);
@@ -178,7 +178,7 @@ TEST(MergeEnvironment, MoreNodesThanTheStepHas_IsAnErrorUnlessAnEndpointIsGiven)
   ExpectNote(Launch(Step(2, 0), {"--nnodes=4", "--rdzv-endpoint=node1"}), {"--nnodes=4", "from elsewhere"});
 }
 
-TEST(MergeEnvironment, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
+TEST(MergeEnvironment, SeparateJob_InAStepOfSeveralNodes_IsNoted) {
   for (const Words& flags : {Words{"--standalone"}, Words{"--nnodes=1"}, Words{"--nnodes=1", "--rdzv-endpoint=h"}}) {
     const Outcome o = Launch(Step(2, 1), flags);
     ExpectNote(o, {flags[0], "each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"});
@@ -203,7 +203,7 @@ TEST(MergeEnvironment, LoopbackEndpoint_InAStepOfSeveralNodes_IsAnError) {
   EXPECT_TRUE(Launch(on_loopback, {"--rdzv-endpoint=localhost"}).status.ok());
 }
 
-TEST(MergeEnvironment, GivenEndpoint_IsOnlyRemarkedOnWhereItsNameIsNoNodes) {
+TEST(MergeEnvironment, GivenEndpoint_NotANode_IsOnlyRemarkedOn) {
   for (const char* host : {"node2", "node2.cluster", "10.0.0.1", "fd00::1"}) {
     const Outcome o = Launch(Step(2, 0), {absl::StrCat("--rdzv-endpoint=", host)});
     EXPECT_FALSE(absl::StrContains(o.origins.Of("rdzv-endpoint"), "none")) << host;
@@ -238,7 +238,7 @@ TEST(MergeEnvironment, Obstacle_IsAnErrorIfTheShapeIsNeeded) {
   }
 }
 
-TEST(MergeEnvironment, MalformedEnvironment_AreAnErrorIfTheShapeIsNeededElseANote) {
+TEST(MergeEnvironment, MalformedEnvironment_IsAnErrorIfTheShapeIsNeededElseANote) {
   const absl::Status malformed = absl::InvalidArgumentError("SLURM_STEP_NODELIST='node[1-': a bracket is missing");
   for (const Words& flags : {Words{}, Words{"--nnodes=2"}, Words{"--rdzv-endpoint=server"}}) {
     ExpectError(Launch(malformed, flags), {"a bracket is missing"});
@@ -248,7 +248,7 @@ TEST(MergeEnvironment, MalformedEnvironment_AreAnErrorIfTheShapeIsNeededElseANot
   }
 }
 
-TEST(MergeEnvironment, NodesWithoutAMeetingPlace_AreAnError) {
+TEST(MergeEnvironment, SeveralNodesWithoutEndpoint_AreAnError) {
   ClusterEnvironment s;
   s.starter = ClusterEnvironment::Starter::kMpi;
   s.nnodes = {2, "OMPI_COMM_WORLD_SIZE=2"};
@@ -257,7 +257,7 @@ TEST(MergeEnvironment, NodesWithoutAMeetingPlace_AreAnError) {
   EXPECT_EQ(o.config.settings.max_nodes(), 2);
 }
 
-TEST(MergeEnvironment, NodesWithoutAPlace_AreNotedAndGiveTheEndpoint) {
+TEST(MergeEnvironment, NodesWithoutIndex_AreNotedAndGiveTheEndpoint) {
   ClusterEnvironment script;
   script.starter = ClusterEnvironment::Starter::kOther;
   script.remedy = "PBS gave this job 4 nodes, but ...";
@@ -275,7 +275,7 @@ TEST(MergeEnvironment, NodesWithoutAPlace_AreNotedAndGiveTheEndpoint) {
   EXPECT_EQ(o.config.job_id, "12");
 }
 
-TEST(MergeEnvironment, NodesWithoutAnEndpoint_TellHowToNameIt) {
+TEST(MergeEnvironment, NodesWithoutEndpoint_ErrorHasTheRemedy) {
   ClusterEnvironment flux = Step(2, 1);
   flux.endpoint.reset();
   flux.remedy = "give --rdzv-endpoint=$(flux hostlist --nth=0 local)";
@@ -283,7 +283,7 @@ TEST(MergeEnvironment, NodesWithoutAnEndpoint_TellHowToNameIt) {
   EXPECT_EQ(MustLaunch(flux, {"--rdzv-endpoint=node1"}).config.notes, Words{});
 }
 
-TEST(MergeEnvironment, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
+TEST(MergeEnvironment, IndexAmongAnUnknownNumberOfNodes_NeedsNnodes) {
   ClusterEnvironment pod = Step(2, 1);
   pod.nnodes.reset();
   pod.hosts.clear();
@@ -296,7 +296,7 @@ TEST(MergeEnvironment, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
   ExpectNote(Launch(pod, {}), {"this is node 0", "separate job", "--nnodes=N"});
 }
 
-TEST(MergeEnvironment, Workers_OneForEachGpu) {
+TEST(MergeEnvironment, NoProcessCount_IsOneForEachGpu) {
   ClusterEnvironment s = Step(2, 0);
   s.gpus = {4, "SLURM_GPUS_ON_NODE=4"};
   Outcome o = Launch(s, {});
@@ -306,7 +306,7 @@ TEST(MergeEnvironment, Workers_OneForEachGpu) {
   EXPECT_EQ(Launch(s, {"--nproc-per-node=2"}).config.slots, 2);
 }
 
-TEST(MergeEnvironment, MoreWorkersThanVisibleGpus_IsAnErrorThatSaysWhy) {
+TEST(MergeEnvironment, MoreWorkersThanVisibleGpus_IsAnErrorWithTheReason) {
   ClusterEnvironment s = Step(1, 0);
   s.gpus = {1, "CUDA_VISIBLE_DEVICES=3"};
   s.gpu_binding = "SLURM lets this task see 1 of the node's 8 GPUs (CUDA_VISIBLE_DEVICES=3)";

@@ -28,27 +28,27 @@ Workers Bind(CpuBinding binding, const CpuTopology& topology, int workers) {
   return bound.value_or(Workers());
 }
 
-TEST(ParseCpuBinding, TorchrunsModes) {
+TEST(ParseCpuBinding, TorchrunsModes_AreParsed) {
   EXPECT_EQ(*ParseCpuBinding("node"), CpuBinding::kNode);
   EXPECT_EQ(*ParseCpuBinding("core-complex"), CpuBinding::kCoreComplex);
   EXPECT_EQ(ParseCpuBinding("core").status().message(), "'core' is not node, socket, exclusive or core-complex");
 }
 
-TEST(ParseCpuList, TheKernelsLists) {
+TEST(ParseCpuList, KernelFormat_IsParsed) {
   EXPECT_EQ(ParseCpuList("0-2,4, 6-6\n"), (std::vector<int>{0, 1, 2, 4, 6}));
   EXPECT_EQ(ParseCpuList(""), std::vector<int>{});
   for (const char* bad : {"a", "1-", "-1", "3-1", "0-99999999", "1--2"})
     EXPECT_EQ(ParseCpuList(bad), std::nullopt) << bad;
 }
 
-TEST(BindWorkers, NodeOrSocket_AllCpusWhereTheGpuIs) {
+TEST(BindWorkers, NodeOrSocket_IsAllCpusNearTheGpu) {
   EXPECT_EQ(Bind(CpuBinding::kNode, Host({3, 0}), 2),
             (Workers{{12, 13, 14, 15, 28, 29, 30, 31}, {0, 1, 2, 3, 16, 17, 18, 19}}));
   EXPECT_EQ(Bind(CpuBinding::kSocket, Host({2}), 1),
             (Workers{{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31}}));
 }
 
-TEST(BindWorkers, Exclusive_CoresAreDividedWithBothOfTheirThreads) {
+TEST(BindWorkers, Exclusive_CoresAreDividedWithBothThreads) {
   // Three GPUs share a node's four cores: the first GPU gets two. A GPU without a worker keeps its share.
   EXPECT_EQ(Bind(CpuBinding::kExclusive, Host({1, 1, 0, 1}), 3),
             (Workers{{4, 5, 20, 21}, {6, 22}, {0, 1, 2, 3, 16, 17, 18, 19}}));
@@ -56,7 +56,7 @@ TEST(BindWorkers, Exclusive_CoresAreDividedWithBothOfTheirThreads) {
             "NUMA node 0 has 4 cores for 5 workers or GPUs: use node");
 }
 
-TEST(BindWorkers, CoreComplex_AnotherCacheForEach_TheLargestFirst) {
+TEST(BindWorkers, CoreComplex_IsAnotherCacheForEachLargestFirst) {
   CpuTopology host = Host({0, 0, 0});
   host.cpus.erase(0);  // the first cache has three CPUs now
   const Workers bound = Bind(CpuBinding::kCoreComplex, host, 3);
@@ -71,7 +71,7 @@ TEST(BindWorkers, NoGpu_NeighboursShareANode) {
   EXPECT_EQ(Bind(CpuBinding::kNode, Host({}), 2)[1].front(), 8) << "one on each socket";
 }
 
-TEST(BindWorkers, MoreWorkersThanGpus_TheyGoRound) {
+TEST(BindWorkers, MoreWorkersThanGpus_StartOverWithTheFirst) {
   const Workers bound = Bind(CpuBinding::kNode, Host({0, 2}), 4);
   EXPECT_EQ(bound[0], bound[2]);
   EXPECT_EQ(bound[1], bound[3]);
@@ -85,7 +85,7 @@ TEST(BindWorkers, MoreWorkersThanGpus_TheyGoRound) {
   EXPECT_EQ(cpus.size(), all) << "no CPU belongs to two";
 }
 
-TEST(BindWorkers, NoCpuThatMayBeUsedThere_SaysWhere) {
+TEST(BindWorkers, NoUsableCpu_ErrorNamesTheNumaNode) {
   CpuTopology host = Host({3});
   std::erase_if(host.cpus, [](const auto& cpu) { return cpu.second.node == 3; });
   EXPECT_TRUE(absl::StrContains(BindWorkers(CpuBinding::kNode, host, 1).status().message(), "on NUMA node 3"));

@@ -21,7 +21,7 @@ TEST(FlagTable, Names_AreUniqueAndDashed) {
   }
 }
 
-TEST(FlagTable, PetVariable_IsTorchruns) { EXPECT_EQ(PetVariable("nproc-per-node"), "PET_NPROC_PER_NODE"); }
+TEST(FlagTable, PetVariable_IsTheOneOfTorchrun) { EXPECT_EQ(PetVariable("nproc-per-node"), "PET_NPROC_PER_NODE"); }
 
 TEST(UnknownFlagText, NearFlag_IsSuggested) {
   const std::pair<const char*, const char*> kNear[] = {

@@ -13,7 +13,7 @@
 namespace ddprun::launcher {
 namespace {
 
-TEST(ParseInteger, InRange_IsReadElseItIsNamed) {
+TEST(ParseInteger, OutOfRange_ErrorNamesTheRange) {
   EXPECT_EQ(*ParseInteger("0", 0, 10), 0);
   EXPECT_EQ(*ParseInteger("10", 0, 10), 10);
   EXPECT_EQ(*ParseInteger("-3", -5, 5), -3);
@@ -46,7 +46,7 @@ TEST(ParseBool, Words_AreRead) {
   for (const char* bad : {"", "2", "on", "truth", " 1"}) EXPECT_FALSE(ParseBool(bad).ok()) << bad;
 }
 
-TEST(ParseName, OddNames_AreRefused) {
+TEST(ParseName, OddNames_AreErrors) {
   EXPECT_EQ(*ParseName("job 7/ü"), "job 7/ü");
   EXPECT_EQ(*ParseName(std::string(256, 'x')), std::string(256, 'x'));
   for (const std::string& bad : {std::string(), std::string(257, 'x'), std::string("a\nb"), std::string("a\xff"),
@@ -126,7 +126,7 @@ TEST(ParsePortRange, OtherText_IsAnErrorThatShowsTheForm) {
   EXPECT_TRUE(absl::StrContains(ParsePortRange("9-8").status().message(), "smaller port first"));
 }
 
-TEST(StorePortsTest, FirstStore_AllButTheReserved) {
+TEST(StorePortsTest, FirstStore_ExcludesTheReservedPort) {
   EXPECT_EQ(StorePorts({10, 19}, 0, 0), (Parts{{10, 19}}));
   EXPECT_EQ(StorePorts({10, 19}, 10, 0), (Parts{{11, 19}}));
   EXPECT_EQ(StorePorts({10, 19}, 19, 0), (Parts{{10, 18}}));
@@ -134,7 +134,7 @@ TEST(StorePortsTest, FirstStore_AllButTheReserved) {
   EXPECT_EQ(StorePorts({10, 10}, 10, 0), Parts{});
 }
 
-TEST(StorePortsTest, LaterStores_BeginBeyondTheLast) {
+TEST(StorePortsTest, LaterStore_StartsAboveTheLastPort) {
   EXPECT_EQ(StorePorts({10, 19}, 0, 12), (Parts{{13, 19}, {10, 12}}));
   EXPECT_EQ(StorePorts({10, 19}, 10, 12), (Parts{{13, 19}, {11, 12}}));
   EXPECT_EQ(StorePorts({10, 19}, 13, 12), (Parts{{14, 19}, {10, 12}}));
@@ -142,7 +142,7 @@ TEST(StorePortsTest, LaterStores_BeginBeyondTheLast) {
   EXPECT_EQ(StorePorts({10, 11}, 10, 11), (Parts{{11, 11}})) << "the only one";
 }
 
-TEST(ParseHangPolicy, ActionAloneOrWithSeconds) {
+TEST(ParseHangPolicy, ActionAloneOrWithSeconds_IsRead) {
   EXPECT_EQ(*ParseHangPolicy("report"), HangPolicy());
   EXPECT_EQ(*ParseHangPolicy("restart"), HangPolicy{.restart = true});
   EXPECT_EQ(*ParseHangPolicy("report:90"), HangPolicy{.fixed_limit = absl::Seconds(90)});
@@ -153,7 +153,7 @@ TEST(ParseHangPolicy, ActionAloneOrWithSeconds) {
   }
 }
 
-TEST(HangPolicyText, EveryPolicy) {
+TEST(HangPolicyText, EveryPolicy_HasAText) {
   EXPECT_EQ(HangPolicyText({}), "report");
   EXPECT_EQ(HangPolicyText(*ParseHangPolicy("restart:90")), "restart, limit 1m30s");
   EXPECT_EQ(HangPolicyText(*ParseHangPolicy("restart:0")), "none");

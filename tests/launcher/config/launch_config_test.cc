@@ -27,7 +27,7 @@ LaunchConfig MustResolve(Words flags, const HostFacts& facts = Facts(), Words sc
   return config.value_or(LaunchConfig());
 }
 
-TEST(Resolve, OneNodeWithoutEndpoint_MeetsInProcess) {
+TEST(Resolve, OneNodeWithoutEndpoint_ServerIsInProcess) {
   for (const Words& flags : {Words{}, Words{"--standalone"}, Words{"--nnodes=1:1", "--rdzv-backend=c10d"},
                              Words{"--rdzv-endpoint=localhost:0"}, Words{"--standalone", "--rdzv-endpoint=h:1"},
                              Words{"--master-port=29501"}, Words{"--node-rank=0", "--master-addr=127.0.0.1"}}) {
@@ -54,7 +54,7 @@ TEST(Resolve, DurationsWithManyDigits_HaveWholeNanoseconds) {
   }
 }
 
-TEST(Resolve, SeveralNodes_WhereTheServerIs) {
+TEST(Resolve, SeveralNodes_ServerIsPlacedByEndpointAndRank) {
   using Place = ServerPlace;
   const struct {
     Words flags;
@@ -90,7 +90,7 @@ TEST(Resolve, SeveralNodes_WhereTheServerIs) {
   EXPECT_THAT(config.notes, ElementsAre(HasSubstr("127.0.0.1:1234")));
 }
 
-TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
+TEST(Resolve, SeveralEndpoints_ServerIsElsewhere) {
   const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b:5,[::1]:6"});
   EXPECT_EQ(config.endpoint, (Endpoint{"a", 29400}));
   EXPECT_EQ(config.more_endpoints, (std::vector<Endpoint>{{"b", 5}, {"::1", 6}}));
@@ -112,7 +112,7 @@ TEST(Resolve, JobId_IsKeptIfGiven) {
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=j"}).job_id, "j");
 }
 
-TEST(Resolve, SimpleSettings) {
+TEST(Resolve, FewFlags_DefaultsAreFilledIn) {
   EXPECT_EQ(MustResolve({}).settings, rendezvous::DefaultSettings());
   EXPECT_EQ(MustResolve({}).slots, 1);
   EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}).slots, 4);
@@ -121,7 +121,7 @@ TEST(Resolve, SimpleSettings) {
   EXPECT_THAT(MustResolve({"--signals-to-handle=SIGTERM,SIGUSR1"}).warning_signals, ElementsAre(SIGUSR2));
 }
 
-TEST(Resolve, EndpointAndNodeRank_IsOnlyAWish) {
+TEST(Resolve, NodeRankBesideEndpoint_DoesNotPlaceTheServer) {
   const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--node-rank=1", "--master-addr=m"});
   EXPECT_EQ(config.endpoint.host, "h");
   EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
@@ -129,7 +129,7 @@ TEST(Resolve, EndpointAndNodeRank_IsOnlyAWish) {
   EXPECT_EQ(config.notes.size(), 1) << "--master-addr has no effect";
 }
 
-TEST(Resolve, Master_OfOneNode_IsWhereTheStoreIs) {
+TEST(Resolve, MasterAddressInOneNodeJob_IsTheStoresAddress) {
   for (const Words& flags : {Words{}, Words{"--standalone"}, Words{"--rdzv-endpoint=localhost:0"}}) {
     Words all = flags;
     all.insert(all.end(), {"--master-addr=node0", "--master-port=1234"});
@@ -142,7 +142,7 @@ TEST(Resolve, Master_OfOneNode_IsWhereTheStoreIs) {
   EXPECT_EQ(MustResolve({}).store_host, "");
 }
 
-TEST(Resolve, MasterPort_BesideAnEndpoint_IsTheStores) {
+TEST(Resolve, MasterPortBesideEndpoint_IsTheStoresPort) {
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h:29400", "--master-port=29500"}).store_port, 29500);
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h:29400", "--master-port=29400"}).store_port, 0);
   EXPECT_EQ(MustResolve({"--nnodes=2", "--master-addr=h", "--master-port=29500"}).store_port, 0) << "the server's";
@@ -159,7 +159,7 @@ TEST(Resolve, NumaBinding_GivesEachWorkerItsCpus) {
   EXPECT_EQ(Resolve(options, facts, {}).status().message(), "--numa-binding: why");
 }
 
-TEST(Resolve, Script_FromStandardInput) {
+TEST(Resolve, ScriptFromStandardInput_IsRunByPython) {
   HostFacts facts = Facts();
   const LaunchConfig config = MustResolve({}, facts, {"-", "a"});
   EXPECT_EQ(config.command.arguments, (Words{"-u", "-", "a"}));
@@ -241,13 +241,13 @@ TEST(Resolve, NoSuchScriptButAProgramInPath_IsRunAsOne) {
   EXPECT_EQ(MustResolve({"-m"}, facts, {"env"}).command.arguments, (Words{"-u", "-m", "env"}));
 }
 
-TEST(Resolve, Preload_NoneIsAsIfNotGiven) {
+TEST(Resolve, PreloadNone_IsEmpty) {
   EXPECT_EQ(MustResolve({}).preload, "");
   EXPECT_EQ(MustResolve({"--preload=none"}).preload, "");
   EXPECT_EQ(MustResolve({"--preload=torch"}).preload, "torch");
 }
 
-TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
+TEST(Resolve, VirtualLocalRank_DevicesAreTheVisibleOnes) {
   HostFacts facts = Facts();
   EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts).devices, Words{});
   EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"0", "1"}));
@@ -260,7 +260,7 @@ TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
   EXPECT_THAT(few.message(), HasSubstr("HIP_VISIBLE_DEVICES=3 has 1 device for 2 workers"));
 }
 
-TEST(Resolve, OneWorkerForEachDevice_SaysWhatItFound) {
+TEST(Resolve, OneWorkerForEachDevice_NoteHasTheReason) {
   HostFacts facts = Facts();
   EXPECT_EQ(MustResolve({"--nproc-per-node=3"}, facts).slots, 3);
   EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}, facts).slots, 4);
@@ -290,7 +290,7 @@ TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {
   EXPECT_EQ(MustResolve({"--run-path", "--logs-specs=x"}).notes.size(), 2u);
 }
 
-TEST(Resolve, PortRange_IsKept) {
+TEST(Resolve, PortRange_ServerOutsideOfIt_IsAnError) {
   EXPECT_EQ(MustResolve({}).port_range, std::nullopt);
   EXPECT_EQ(MustResolve({"--port-range=20000:20100"}).port_range, (PortRange{20000, 20100}));
   const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--port-range=1-9"});
@@ -298,7 +298,7 @@ TEST(Resolve, PortRange_IsKept) {
   EXPECT_TRUE(absl::IsInvalidArgument(CheckHostedPort(config)));
 }
 
-TEST(Resolve, Output_IsKept) {
+TEST(Resolve, OutputFlags_RanksWithoutWorker_AreNoted) {
   LaunchConfig config = MustResolve({"--log-dir=/logs", "-r", "0:3,7:1", "-t", "2"});
   EXPECT_EQ(config.options.output.log_dir, "/logs");
   EXPECT_FALSE(config.options.output.no_files);
@@ -329,7 +329,7 @@ TEST(Resolve, ShutdownTimeout_UnderABatchSystem_EndsBeforeItsSigkill) {
   }
 }
 
-TEST(Resolve, ShutdownTimeout_GivenUnderABatchSystem_IsTakenWithANoteIfItIsTooLong) {
+TEST(Resolve, ShutdownTimeout_LongerThanKillWait_IsNoted) {
   LaunchConfig config = ResolveInBatch(absl::Seconds(30), absl::Seconds(30));
   EXPECT_EQ(config.shutdown_timeout, absl::Seconds(30));
   EXPECT_THAT(config.notes, IsEmpty());

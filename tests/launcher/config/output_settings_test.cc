@@ -7,14 +7,14 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-TEST(ParseRankFilter, List_IsASetOfLocalRanks) {
+TEST(ParseRankFilter, List_HasLocalRanks) {
   EXPECT_EQ(*ParseRankFilter("0"), (RankFilter{{0}, false}));
   EXPECT_EQ(*ParseRankFilter("12,0, 3,0"), (RankFilter{{0, 3, 12}, false}));
   EXPECT_TRUE(ParseRankFilter("1")->Shows(/*local_rank=*/1, /*rank=*/9));
   EXPECT_FALSE(ParseRankFilter("1")->Shows(0, 1));
 }
 
-TEST(ParseRankFilter, Global_MeansRanksOfTheJob) {
+TEST(ParseRankFilter, Global_HasRanksOfTheJob) {
   const RankFilter filter = *ParseRankFilter("global:9,100000");
   EXPECT_EQ(filter, (RankFilter{{9, 100000}, true}));
   EXPECT_TRUE(filter.Shows(/*local_rank=*/1, /*rank=*/9));
@@ -23,7 +23,7 @@ TEST(ParseRankFilter, Global_MeansRanksOfTheJob) {
   EXPECT_TRUE(RankFilter().Shows(0, 0)) << "all, if none is named";
 }
 
-TEST(ParseRankFilter, WhatIsNone_IsNamed) {
+TEST(ParseRankFilter, InvalidText_ErrorShowsTheForm) {
   for (const char* text : {"", ",", "0,", "one", "-1", "0-3", "1.5", "99999999999", "5000",
                            "global:", "global:99999999999", "global:0,global:1", "Global:0", "rank:0"}) {
     const absl::Status status = ParseRankFilter(text).status();
@@ -32,7 +32,7 @@ TEST(ParseRankFilter, WhatIsNone_IsNamed) {
   }
 }
 
-TEST(ParseLineFilters, Commas_SeparateAndTwoAreOne) {
+TEST(ParseLineFilters, TwoCommas_AreALiteralComma) {
   const std::pair<const char*, Texts> kCases[] = {
       {"apple", {"apple"}}, {"apple,a pear", {"apple", "a pear"}}, {"a,,b,c", {"a,b", "c"}}, {",,,", {","}}, {"", {}},
       {"a,", {"a"}}};
@@ -41,7 +41,7 @@ TEST(ParseLineFilters, Commas_SeparateAndTwoAreOne) {
 
 constexpr StdStreams kNone{false, false}, kOut{true, false}, kErr{false, true}, kBoth{true, true};
 
-TEST(ParseStreamChoice, OneDigit_HoldsForAllRanks) {
+TEST(ParseStreamChoice, OneDigit_AppliesToAllRanks) {
   EXPECT_EQ(ParseStreamChoice("0")->For(5), kNone);
   EXPECT_EQ(ParseStreamChoice("1")->For(5), kOut);
   EXPECT_EQ(ParseStreamChoice("2")->For(0), kErr);
@@ -53,7 +53,7 @@ TEST(ParseStreamChoice, OneDigit_HoldsForAllRanks) {
   EXPECT_EQ(kNone | kErr, kErr);
 }
 
-TEST(ParseStreamChoice, Map_HoldsForTheNamedRanks) {
+TEST(ParseStreamChoice, Map_AppliesToTheNamedRanks) {
   const absl::StatusOr<StreamChoice> choice = ParseStreamChoice("0:1,12:3,3:0");
   ASSERT_TRUE(choice.ok()) << choice.status();
   const std::pair<int, StdStreams> kExpected[] = {{0, kOut}, {12, kBoth}, {3, kNone}, {1, kNone}};
@@ -63,7 +63,7 @@ TEST(ParseStreamChoice, Map_HoldsForTheNamedRanks) {
   EXPECT_FALSE(ParseStreamChoice("0:0")->any());
 }
 
-TEST(ParseStreamChoice, AnythingElse_IsRefused) {
+TEST(ParseStreamChoice, InvalidText_IsAnError) {
   for (const char* bad : {"", "4", "-1", "00", "x", "0:", ":1", "0:4", "0:1,", ",0:1", "0:1,0:2", "0:1;1:2", "a:1",
                           "0:1,2", "-1:1", "0:1 ,1:2", "10000:1", "1:2:3", "0=1"}) {
     const absl::StatusOr<StreamChoice> choice = ParseStreamChoice(bad);
@@ -74,14 +74,14 @@ TEST(ParseStreamChoice, AnythingElse_IsRefused) {
 
 const LinePrefixValues kValues{"trainer", 3, 11, "node-b"};
 
-TEST(ExpandLinePrefix, EveryMacro_WithAndWithoutBraces) {
+TEST(ExpandLinePrefix, EveryMacro_IsExpandedWithAndWithoutBraces) {
   EXPECT_EQ(ExpandLinePrefix(kDefaultLinePrefix, kValues), "[trainer3]:") << "as torchrun's";
   EXPECT_EQ(ExpandLinePrefix("${hostname} ${rank} ${local_rank} ${role_name}|", kValues), "node-b 11 3 trainer|");
   EXPECT_EQ(ExpandLinePrefix("$hostname/$rank.$local_rank:$role_name", kValues), "node-b/11.3:trainer");
   EXPECT_EQ(ExpandLinePrefix("$time ${time} $rank", kValues), "${time} ${time} 11") << "for each line";
 }
 
-TEST(ExpandLinePrefix, AllElse_StaysAsInPython) {
+TEST(ExpandLinePrefix, OtherText_IsUnchangedAsInPython) {
   for (const char* text :
        {"", "plain", "$", "${", "${}", "$ {rank}", "${rank", "$ranks", "${other}", "$other!", "{rank}"})
     EXPECT_EQ(ExpandLinePrefix(text, kValues), text);

@@ -149,7 +149,7 @@ const std::vector<BadInput>& BadInputs() {
   return inputs;
 }
 
-TEST(BadInput, EveryCase_GivesOneLineThatSaysWhatIsWrong) {
+TEST(BadInput, EveryCase_IsOneLineWithTheProblem) {
   for (const BadInput& input : BadInputs()) {
     const absl::Status status = ErrorOf(input);
     std::string shown;
@@ -166,7 +166,7 @@ TEST(BadInput, EveryCase_GivesOneLineThatSaysWhatIsWrong) {
   }
 }
 
-TEST(BadInput, HugeArgument_GivesAShortLine) {
+TEST(BadInput, HugeArgument_IsAShortLine) {
   for (const std::string& huge :
        {std::string(1 << 20, 'x'), std::string(1 << 20, ','), std::string(1 << 20, ':'), std::string(1 << 20, '1')}) {
     for (const char* flag : {"--nnodes=", "--rdzv-endpoint=", "--rdzv-conf=", "--redirects=", "--signals-to-handle=",

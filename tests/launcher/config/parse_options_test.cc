@@ -157,7 +157,7 @@ TEST(ParseOptions, RepeatedFlag_ReplacesTheValue_ExceptOfAList) {
 }
 
 // CRLF scripts, YAML, and quotes that no shell has removed.
-TEST(ParseOptions, WhatCantBeMeant_IsTrimmedFromFlagsAndVariables) {
+TEST(ParseOptions, BlanksQuotesAndLineEnds_AreTrimmed) {
   for (const char* form : {"%", " %\t", "%\r", "%\r\n", "'%'", "\"%\"", "\"% \"\r"}) {
     const auto formed = [&](const char* value) { return absl::StrReplaceAll(form, {{"%", value}}); };
     for (const Sample& sample : kSamples) {
@@ -247,7 +247,7 @@ TEST(ParseOptions, ShortFlags_AreTaken) {
   EXPECT_EQ(MustParse({"-t", "0:1", "x"}).output.tee.For(0), (StdStreams{true, false}));
 }
 
-TEST(ParseOptions, CommandLine_BeatsVariableBeatsDefault) {
+TEST(ParseOptions, CommandLine_PrecedesVariablePrecedesDefault) {
   EXPECT_EQ(MustParse({"--nnodes=2", "x"}, {{"PET_NNODES", "3"}}).nnodes.max, 2);
   EXPECT_EQ(MustParse({"x"}, {{"PET_NNODES", "3"}}).nnodes.max, 3);
   EXPECT_EQ(MustParse({"--nnodes=2", "x"}, {{"PET_NNODES", "nonsense"}}).nnodes.max, 2);
@@ -287,7 +287,7 @@ TEST(ParseOptions, LogLinePrefixTemplate_HasASecondVariable) {
   EXPECT_EQ(MustParse({"x"}, {{kPrefix, ""}}).output.line_prefix, kDefaultLinePrefix);
 }
 
-TEST(ParseOptions, OtherVariables) {
+TEST(ParseOptions, KeepOrphansVariable_IsRead) {
   EXPECT_FALSE(MustParse({"x"}).keep_orphans);
   EXPECT_TRUE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "1"}}).keep_orphans);
   EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "0"}}).keep_orphans);
@@ -345,7 +345,7 @@ TEST(ParseOptions, Version_IsPrinted) {
   EXPECT_EQ(std::get<InfoText>(*result).text, absl::StrCat("ddprun ", kVersion, "\n"));
 }
 
-TEST(ParseOptions, EmptyValue_IsAsIfTheFlagWereNotGiven_WhereTorchrunTakesItSo) {
+TEST(ParseOptions, EmptyValue_IsNotGivenAsInTorchrunElseAnError) {
   Arguments arguments = {"--rdzv-id", "", "x.py", "--lr="};
   for (const char* flag : {"--rdzv-id=", "--rdzv-endpoint=", "--rdzv_conf=", "--log-dir=", "--role=", "--local-addr=",
                            "--local-ranks-filter=", "--signals-to-handle=", "--duplicate-stdout-filters="})
@@ -359,7 +359,7 @@ TEST(ParseOptions, EmptyValue_IsAsIfTheFlagWereNotGiven_WhereTorchrunTakesItSo) 
   EXPECT_EQ(options.script, (Arguments{"x.py", "--lr="})) << "the script's own are not touched";
 }
 
-TEST(ParseOptions, VariablesThatDoNothingHere_AreNamed) {
+TEST(ParseOptions, VariablesWithoutEffect_AreNamed) {
   const auto notes = [](const Environment& variables) { return MustParse({"x.py"}, variables).without_effect; };
   EXPECT_EQ(notes({}).size(), 0);
   EXPECT_EQ(notes({{"TORCHELASTIC_ENABLE_FILE_TIMER", "0"}, {"TORCHELASTIC_HEALTH_CHECK_PORT", ""}}).size(), 0);

@@ -42,7 +42,7 @@ TEST(ParseRdzvConf, Timeout_IsJoinTimeoutUnlessThatIsGiven) {
   EXPECT_EQ(ToDuration(ParseRdzvConf("join_timeout=5,timeout=900")->job.join_timeout()), absl::Seconds(5));
 }
 
-TEST(ParseRdzvConf, KeepAlive_MeansTheHeartbeatTimeout) {
+TEST(ParseRdzvConf, KeepAlive_SetsTheHeartbeatTimeout) {
   EXPECT_EQ(ParseRdzvConf("keep_alive_interval=2")->heartbeat_timeout, absl::Seconds(6));
   EXPECT_EQ(ParseRdzvConf("keep_alive_max_attempt=2")->heartbeat_timeout, absl::Seconds(10));
   EXPECT_EQ(ParseRdzvConf("keep_alive_interval=2,keep_alive_max_attempt=4")->heartbeat_timeout, absl::Seconds(8));
@@ -74,7 +74,7 @@ TEST(ParseRdzvConf, UnknownKey_ListsTheKnownOnes) {
     EXPECT_TRUE(absl::StrContains(status.message(), word)) << word << ": " << status;
 }
 
-TEST(ParseRdzvConf, AnythingElse_IsRefused) {
+TEST(ParseRdzvConf, InvalidText_IsAnError) {
   const char kBad[] =
       "join_timeout join_timeout= join_timeout=0 join_timeout=-1 join_timeout=1m join_timeout==5 \"join_timeout=5 "
       "=5 , join_timeout=5, join_timeout=5,,rank=1 join_timeout=5,join_timeout=6 JOIN_TIMEOUT=5 protocol=http "

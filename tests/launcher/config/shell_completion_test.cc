@@ -38,7 +38,7 @@ class CompletionTest : public ::testing::Test {
   const testing::TempDir dir_;
 };
 
-TEST_F(CompletionTest, EveryShell_KnowsEveryFlag) {
+TEST_F(CompletionTest, EveryShell_HasEveryFlag) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string script = *CompletionScript(shell);
     for (const Flag& flag : Flags()) {
@@ -49,7 +49,7 @@ TEST_F(CompletionTest, EveryShell_KnowsEveryFlag) {
   EXPECT_EQ(CompletionScript("tcsh").status().message(), "--print-completion: 'tcsh' is not bash, zsh or fish");
 }
 
-TEST_F(CompletionTest, EveryShell_AcceptsIt) {
+TEST_F(CompletionTest, EveryShell_AcceptsTheScript) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     if (!Has(shell)) continue;  // only bash is always installed
     testing::Process check({"/usr/bin/env", shell, "-n", Write(shell)});
@@ -58,7 +58,7 @@ TEST_F(CompletionTest, EveryShell_AcceptsIt) {
   }
 }
 
-TEST_F(CompletionTest, Bash_Flags) {
+TEST_F(CompletionTest, Bash_CompletesFlagsAndValues) {
   const std::pair<const char*, const char*> kCases[] = {
       {"--nn", "--nnodes"},
       {"--standalone --nproc", "--nproc-per-node"},

@@ -111,7 +111,7 @@ TEST(ShowConfig, HangsAndOrphans_AreShownIfNotTheDefault) {
               ContainsRegex("on-hang               restart, limit 1m30s +--on-hang=restart:90\n"));
 }
 
-TEST(ShowConfig, ServersPlace_IsSaid) {
+TEST(ShowConfig, ServerPlace_IsShown) {
   EXPECT_THAT(Show({"--show-config"}, Step(1)), HasSubstr("this launcher connects to it"));
   EXPECT_THAT(Show({"--show-config"}), HasSubstr("in this process, no port"));
   EXPECT_THAT(Show({"--show-config", "--nnodes=2", "--rdzv-endpoint=h"}), HasSubstr("hosted by that host's launcher"));

@@ -18,7 +18,7 @@ std::string Parsed(const std::string& value) {
   return devices.ok() ? absl::StrJoin(*devices, "|") : std::string(devices.status().message());
 }
 
-TEST(ParseVisibleDevices, EveryForm) {
+TEST(ParseVisibleDevices, EveryForm_IsParsed) {
   const std::pair<const char*, const char*> kCases[] = {
       {"0", "0"},   {"2,0", "2|0"},  {" 1 , 3 ", "1|3"}, {"GPU-8932f937-d72c,MIG-a", "GPU-8932f937-d72c|MIG-a"},
       {"", ""},     {"-1", ""},      {"NoDevFiles", ""}, {"none", ""},
@@ -31,7 +31,7 @@ TEST(ParseVisibleDevices, EveryForm) {
   }
 }
 
-TEST(FindVisibleDevices, HipTakesPrecedenceUnlessEmpty) {
+TEST(FindVisibleDevices, HipVariable_TakesPrecedenceUnlessEmpty) {
   std::map<std::string, std::string> variables;
   const auto found = [&] {
     const auto list = FindVisibleDevices([&](const std::string& name) {
@@ -48,7 +48,7 @@ TEST(FindVisibleDevices, HipTakesPrecedenceUnlessEmpty) {
   EXPECT_EQ(found(), "HIP_VISIBLE_DEVICES='2,3' is 2,3");
 }
 
-TEST(CountGpus, SaysWhatIsThereAndWhatHidesIt) {
+TEST(CountGpus, HiddenGpus_TextHasTheVariable) {
   const auto visible = [](const char* list) { return std::make_optional(List(list)); };
   const struct {
     GpuFacts facts;

@@ -5,7 +5,7 @@
 namespace ddprun::launcher {
 namespace {
 
-TEST(IsProgram, ElfOrExecutableWithAnotherInterpreter_IsOne) {
+TEST(IsProgram, ElfOrExecutableWithAnotherInterpreter_IsAProgram) {
   const std::string elf = "\177ELF\002";
   EXPECT_TRUE(IsProgram("./train", {elf, true}));
   EXPECT_TRUE(IsProgram("train", {elf, false})) << "the error is then about the permission";
@@ -17,7 +17,7 @@ TEST(IsProgram, ElfOrExecutableWithAnotherInterpreter_IsOne) {
   }
 }
 
-TEST(IsProgram, WhatPythonRuns_IsNone) {
+TEST(IsProgram, PythonScript_IsNotAProgram) {
   for (const char* head : {"", "import torch\n", "#!/usr/bin/env python3\n", "#!/venv/bin/python -u\n",
                            "#!/usr/bin/env -S python3.11 -u", "#!/opt/bin/pypy3\n", "PK\x03\x04", "# a comment"}) {
     EXPECT_FALSE(IsProgram("./train", {head, true})) << head;
@@ -26,7 +26,7 @@ TEST(IsProgram, WhatPythonRuns_IsNone) {
 
 using Words = std::vector<std::string>;
 
-TEST(ChoosePython, TheCommandsOwnEnvironmentBeforeTheActiveOnesBeforeThatOfPath) {
+TEST(ChoosePython, SeveralEnvironments_TheCommandsPrecedesActivePrecedesPath) {
   const PythonFacts facts = {.beside_command = "/here/bin/python", .virtual_env = "/venv", .conda_prefix = "/conda"};
   EXPECT_EQ(ChoosePython(facts)->programs,
             (Words{"/here/bin/python", "/venv/bin/python", "/conda/bin/python", "python3", "python"}));
@@ -36,7 +36,7 @@ TEST(ChoosePython, TheCommandsOwnEnvironmentBeforeTheActiveOnesBeforeThatOfPath)
   }
 }
 
-TEST(ChoosePython, PythonExec_WinsAndMayHaveArguments) {
+TEST(ChoosePython, PythonExec_TakesPrecedenceAndMayHaveArguments) {
   const auto choose = [](const std::string& value, bool is_file = false) {
     const PythonFacts facts = {.python_exec = value, .python_exec_is_file = is_file, .beside_command = "/here/python"};
     return ChoosePython(facts);

@@ -12,7 +12,7 @@ namespace {
 
 TEST(DurationHistogramTest, Empty_IsZero) { EXPECT_EQ(DurationHistogram().Percentile(0.99), absl::ZeroDuration()); }
 
-TEST(DurationHistogramTest, Percentiles_AreTheSortedOnesUpToAnEighth) {
+TEST(DurationHistogramTest, Percentile_IsTheExactOneUpToAnEighth) {
   std::mt19937 random(7);
   std::lognormal_distribution<double> seconds(-2, 1.5);
   DurationHistogram histogram;

@@ -82,7 +82,7 @@ class ProgressSummaryTest : public ::testing::Test {
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
 };
 
-TEST_F(ProgressSummaryTest, NothingReported_Empty) {
+TEST_F(ProgressSummaryTest, NothingReported_IsEmpty) {
   Report(0, 3);  // outside of a round
   EXPECT_EQ(Text(), "");
   Start(0, 2);
@@ -90,7 +90,7 @@ TEST_F(ProgressSummaryTest, NothingReported_Empty) {
   EXPECT_EQ(Text(), "");
 }
 
-TEST_F(ProgressSummaryTest, OneRank_StepSpeedLossPhase) {
+TEST_F(ProgressSummaryTest, OneRank_HasStepSpeedLossPhase) {
   Start(0, 1);
   Report(0, 10, "forward");
   EXPECT_EQ(Text(), "step 10, phase forward");
@@ -142,7 +142,7 @@ TEST_F(ProgressSummaryTest, EndedRanks_DoNotCount) {
   EXPECT_EQ(Text(), "");
 }
 
-TEST_F(ProgressSummaryTest, NextRound_BeginsAnewAndTellsRestarts) {
+TEST_F(ProgressSummaryTest, NextRound_StartsOverAndShowsRestarts) {
   Start(0, 1);
   Report(0, 50, "forward", 1.0);
   Pass(absl::Seconds(1));
@@ -179,7 +179,7 @@ class ProgressReportsTest : public ::testing::Test {
   ProgressReports reports_{&board_};
 };
 
-TEST_F(ProgressReportsTest, FirstReport_IsToldAtOnce) {
+TEST_F(ProgressReportsTest, FirstReport_IsSentAtOnce) {
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
   EXPECT_FALSE(reports_.Take(At(1)).has_value());
   Report(1, {.step = 7, .samples = 70, .phase = "forward", .loss = 0.5}, At(1));
@@ -193,7 +193,7 @@ TEST_F(ProgressReportsTest, FirstReport_IsToldAtOnce) {
   EXPECT_EQ(progress->ranks(0), expected);
 }
 
-TEST_F(ProgressReportsTest, Later_TheNewestOfEachRankOnceASecond) {
+TEST_F(ProgressReportsTest, LaterReports_NewestOfEachRankOnceASecond) {
   Report(0, {.step = 1}, At(1));
   EXPECT_TRUE(reports_.Take(At(1)).has_value());
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
@@ -208,7 +208,7 @@ TEST_F(ProgressReportsTest, Later_TheNewestOfEachRankOnceASecond) {
   EXPECT_EQ(progress->ranks(1).local_rank(), 2);
 }
 
-TEST_F(ProgressReportsTest, Loss_IsKeptUntilItIsTold) {
+TEST_F(ProgressReportsTest, Loss_IsKeptUntilItIsSent) {
   Report(0, {.step = 1, .loss = 2.5}, At(1));
   Report(0, {.step = 2, .phase = "forward"}, At(1));
   EXPECT_EQ(reports_.Take(At(1))->ranks(0).loss(), 2.5);
@@ -224,7 +224,7 @@ TEST_F(ProgressReportsTest, NewRound_ForgetsTheOldOne) {
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
-TEST_F(ProgressReportsTest, ManyRanks_ComeInParts) {
+TEST_F(ProgressReportsTest, ManyRanks_AreSentInParts) {
   for (int rank = 0; rank < rendezvous::kMaxRanksInProgress + 3; ++rank) Report(rank, {.step = 1}, At(1));
   EXPECT_EQ(reports_.Take(At(1))->ranks().size(), rendezvous::kMaxRanksInProgress);
   EXPECT_EQ(reports_.NextDeadline(), At(2));

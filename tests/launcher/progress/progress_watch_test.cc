@@ -107,7 +107,7 @@ TEST_F(ProgressWatchTest, HungRank_IsNamedAfterItsLimitAndTheOthersWait) {
   EXPECT_TRUE(hang.silent.empty());
 }
 
-TEST_F(ProgressWatchTest, LongPhase_TheLimitIsTheFactorTimesThePercentile) {
+TEST_F(ProgressWatchTest, LongPhase_LimitIsTheFactorTimesThePercentile) {
   Start(1);
   for (int64_t step = 0; step < 200; ++step) {
     Report(0, step, "");
@@ -132,7 +132,7 @@ TEST_F(ProgressWatchTest, SmallerStep_IsBehindWhateverThePhases) {
   EXPECT_EQ(hang.behind.at(0).step, 20);
 }
 
-TEST_F(ProgressWatchTest, StepsThatBeginAnew_AreNotBehind) {
+TEST_F(ProgressWatchTest, StepsThatStartOver_AreNotBehind) {
   StartTrained(2);
   Train(0, 0);
   ReportAll(1, "forward");
@@ -142,7 +142,7 @@ TEST_F(ProgressWatchTest, StepsThatBeginAnew_AreNotBehind) {
   EXPECT_EQ(Ranks(TakeOne<effect::Hang>().behind), LocalRanks{1});
 }
 
-TEST_F(ProgressWatchTest, PhaseOfOneRankOnly_PlacesNobody) {
+TEST_F(ProgressWatchTest, PhaseOfOneRankOnly_DoesNotCount) {
   Start(3);
   for (int64_t step = 0; step < 20; ++step) {
     ReportAll(step, "forward");
@@ -213,7 +213,7 @@ TEST_F(ProgressWatchTest, RankInANewPhase_TheOthersMayWaitForIt) {
   EXPECT_EQ(Take<effect::Hang>().size(), 1u);
 }
 
-TEST_F(ProgressWatchTest, WaitEnds_WhoeverLeavesItLastIsNotHung) {
+TEST_F(ProgressWatchTest, WaitEnds_LastRankToLeaveIsNotHung) {
   StartTrained(3);
   ReportAll(20, "forward");
   Report(1, 20, "backward");
@@ -244,7 +244,7 @@ TEST_F(ProgressWatchTest, FirstSteps_HaveNoLimitAndTeachNothing) {
   EXPECT_EQ(Take<effect::Hang>().size(), 1u);
 }
 
-TEST_F(ProgressWatchTest, NewRound_EverythingIsLearnedAnew) {
+TEST_F(ProgressWatchTest, NewRound_LimitsAreLearnedAgain) {
   StartTrained(1);
   Start(1);
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
@@ -321,7 +321,7 @@ TEST_F(ProgressWatchTest, ExitingRank_IsNamedThenKilled) {
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
-TEST_F(ProgressWatchTest, ExitingRank_MayWaitForOneThatSaves) {
+TEST_F(ProgressWatchTest, ExitingRank_MayWaitForARankThatSaves) {
   Start(3);  // the third reports nothing
   slots_ = 2;
   Train(0, 19);
@@ -344,7 +344,7 @@ TEST_F(ProgressWatchTest, ExitingRank_MayWaitForOneThatSaves) {
 }
 
 // It is saving a checkpoint and reports that.
-TEST_F(ProgressWatchTest, ExitingRankThatReports_OrALauncherThatDidNotRun_BeginsAnew) {
+TEST_F(ProgressWatchTest, ExitingRankThatReportsOrStalledLauncher_StartsOver) {
   StartTrained(1);
   Report(0, 20, "exiting");
   for (int minute = 0; minute < 60; minute += 4) {
@@ -394,7 +394,7 @@ TEST_F(ProgressWatchTest, SilentAndEndedRanks_AreListed) {
   EXPECT_EQ(hang.ended, LocalRanks{1});
 }
 
-TEST_F(ProgressWatchTest, Hang_IsRepeatedEverMoreRarelyUntilItGoesOn) {
+TEST_F(ProgressWatchTest, Hang_IsRepeatedLessAndLessUntilItEnds) {
   Start(2);
   HangInForward(1);
   Wait(absl::Seconds(1));

@@ -36,7 +36,7 @@ class StoreWaitWatchTest : public ::testing::Test {
   StoreWaitWatch watch_;
 };
 
-TEST_F(StoreWaitWatchTest, LongWait_TheRanksThatWaitAndThatDoNotAreNamed) {
+TEST_F(StoreWaitWatchTest, LongWait_WaitingAndMissingRanksAreNamed) {
   watch_.OnWaits(kStart);
   EXPECT_EQ(ForAMinute({{1, 0, "barrier", {}}, {2, 1, "barrier", {}}, {3, 2, "barrier", {}}}),
             "ranks 0-2 have waited 30.0s for key 'barrier' of the store; rank 3 has not requested it");
@@ -49,14 +49,14 @@ TEST_F(StoreWaitWatchTest, Repetitions_BecomeRarer) {
   EXPECT_LE(Until(kStart + absl::Hours(3), waits).size(), 9u);
 }
 
-TEST_F(StoreWaitWatchTest, ManyShortWaits_NothingIsSaid) {
+TEST_F(StoreWaitWatchTest, ManyShortWaits_NothingIsReported) {
   watch_.OnWaits(kStart);
   for (uint64_t number = 1; number < 100; ++number) {
     EXPECT_EQ(watch_.OnDeadline({{number, 0, "key", {}}}, watch_.NextDeadline()), "");
   }
 }
 
-TEST_F(StoreWaitWatchTest, NobodyWaitsAnyMoreOrTheRoundIsOver_NothingIsDue) {
+TEST_F(StoreWaitWatchTest, NoMoreWaitsOrRoundOver_HasNoDeadline) {
   watch_.OnWaits(kStart);
   EXPECT_EQ(watch_.OnDeadline({}, kStart + StoreWaitWatch::kInterval), "");
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());

@@ -36,7 +36,7 @@ TEST(StragglerWatchTest, SlowRank_IsNamedWithItsRatio) {
   EXPECT_NEAR(found[0].ratio(), 1.8, 1e-9);
 }
 
-TEST(StragglerWatchTest, TwoRanks_TheSlowerOneIsNamedNotTheOneThatWaits_AfterEnoughSteps) {
+TEST(StragglerWatchTest, TwoRanks_SlowerOneIsNamedAfterEnoughSteps) {
   StragglerWatch watch(2);
   const std::vector<absl::Duration> forward = {absl::Milliseconds(100), absl::Milliseconds(300)};
   EXPECT_TRUE(Steps(&watch, forward, StragglerWatch::kSteps - 1).empty());
@@ -45,7 +45,7 @@ TEST(StragglerWatchTest, TwoRanks_TheSlowerOneIsNamedNotTheOneThatWaits_AfterEno
   EXPECT_EQ(found[0].local_rank, 1);
 }
 
-TEST(StragglerWatchTest, Several_TheSlowestComesFirst) {
+TEST(StragglerWatchTest, SeveralStragglers_SlowestComesFirst) {
   StragglerWatch watch(5);
   const auto fast = absl::Milliseconds(100);
   const std::vector<Straggler> found = Steps(&watch, {2 * fast, fast, fast, 3 * fast, fast}, StragglerWatch::kSteps);
@@ -54,7 +54,7 @@ TEST(StragglerWatchTest, Several_TheSlowestComesFirst) {
   EXPECT_EQ(found[1].local_rank, 0);
 }
 
-TEST(StragglerWatchTest, BelowTheRatioOrOfNoWeight_NobodyIsNamed) {
+TEST(StragglerWatchTest, BelowTheRatioOrShareOfStep_NoRankIsNamed) {
   StragglerWatch small_ratio(2);
   EXPECT_TRUE(Steps(&small_ratio, {absl::Milliseconds(100), absl::Milliseconds(140)}, 100).empty());
   // Twice as long, but a fiftieth of the step.
@@ -71,7 +71,7 @@ TEST(StragglerWatchTest, RarePauses_MakeNoStraggler) {
   }
 }
 
-TEST(StragglerWatchTest, NoPhaseThatSynchronizes_NobodyIsNamed) {
+TEST(StragglerWatchTest, NoSynchronizingPhase_NoRankIsNamed) {
   StragglerWatch watch(2);
   for (int i = 0; i < 100; ++i) {
     for (const int32_t rank : {0, 1}) {
@@ -81,7 +81,7 @@ TEST(StragglerWatchTest, NoPhaseThatSynchronizes_NobodyIsNamed) {
   }
 }
 
-TEST(StragglerWatchTest, StepsThatDoNotCount_AreLeftOut) {
+TEST(StragglerWatchTest, StepsThatDoNotCount_AreIgnored) {
   StragglerWatch watch(2);
   for (int i = 0; i < StragglerWatch::kSteps; ++i) {
     for (const int32_t rank : {0, 1}) {
@@ -92,7 +92,7 @@ TEST(StragglerWatchTest, StepsThatDoNotCount_AreLeftOut) {
   }
 }
 
-TEST(IsSynchronizingTest, Names) {
+TEST(IsSynchronizingTest, Names_AreMatched) {
   for (const char* name : {"backward", "Backward", "all_reduce", "all-reduce", "barrier", "wait", "grad_sync"}) {
     EXPECT_TRUE(IsSynchronizing(name)) << name;
   }
