@@ -4,11 +4,13 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "launcher/config/options.h"
 
+// The table of ddprun's flags, and all that follows from it.
 namespace ddprun::launcher {
 
 // Meaning of an empty value on the command line.
@@ -56,6 +58,10 @@ std::string PetVariable(absl::string_view flag);
 
 // Error text for `given` (such as "--nnode=2"), which is not a flag, with the nearest flag or other advice.
 std::string UnknownFlagText(absl::string_view given);
+
+// Returns a script for `shell` (bash, zsh or fish) that completes ddprun's flags and their values; after the script's
+// name it completes files. InvalidArgument: another shell.
+absl::StatusOr<std::string> CompletionScript(absl::string_view shell);
 
 }  // namespace ddprun::launcher
 

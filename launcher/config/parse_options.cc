@@ -18,7 +18,6 @@
 #include "base/version.h"
 #include "launcher/config/flag_table.h"
 #include "launcher/config/flag_value.h"
-#include "launcher/config/shell_completion.h"
 
 // The only file that uses CLI11, which splits the command line into words and formats the help. flag_table parses the
 // values and writes all messages about them.

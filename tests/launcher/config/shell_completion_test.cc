@@ -1,5 +1,3 @@
-#include "launcher/config/shell_completion.h"
-
 #include <fstream>
 
 #include "absl/strings/match.h"
