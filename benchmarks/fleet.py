@@ -25,7 +25,7 @@ import threading
 import time
 import urllib.request
 
-from programs import build, die, flags, need, print_table, raise_file_limit, server
+from programs import build, die, flags, kill_all, need, print_table, raise_file_limit, server
 
 PORT_BYTES = 8  # width of a port as text, padded with spaces
 # Servers of --watched with their flags; the others are compared with the first one.
@@ -214,12 +214,7 @@ def run_c10d(nodes, limit):
             return f"after {limit:.0f} s only {len(ranked)} of them had ranks"
         return f"{(max(ranked) - began) / 1e6:.0f} ms"
     finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        kill_all(pids)
         for fd in (port_read, port_write, go_read, go_write, told_read, told_write):
             os.close(fd)
 

@@ -92,6 +92,16 @@ def stop(processes, patience=40):
             process.wait()
 
 
+def kill_all(pids):
+    """Sends SIGKILL to these children and waits for them."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
 def cpu_seconds(pid):
     try:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

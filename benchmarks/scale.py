@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from programs import compile_c, cpu_seconds, flags, need, print_table, raise_file_limit
+from programs import compile_c, cpu_seconds, flags, kill_all, need, print_table, raise_file_limit
 
 MB_PER_LAUNCHER = 15
 LIBC = ctypes.CDLL(None)
@@ -60,12 +60,7 @@ def children():
 def kill_everything():
     """Sends SIGKILL to all descendants until none is left."""
     while pids := children():
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        kill_all(pids)
 
 
 class Job:

@@ -17,7 +17,7 @@ _PLACE = "ddprun.the_script"
 
 def python_for_workers() -> str | None:
     """Returns a PYTHON_EXEC with which this process's debugger follows the workers; None if it follows no process."""
-    # Of debugpy and PyCharm. It replaces functions if it follows processes.
+    # The debugger of VS Code and PyCharm, which replaces functions if it follows processes.
     debugger = sys.modules.get("_pydev_bundle.pydev_monkey")
     if debugger is None or getattr(os.execve, "__name__", "") != "new_execve" or not sys.executable:
         return None
