@@ -45,7 +45,7 @@ class RankEnvironmentTest : public testing::Test {
   rendezvous::Assignment assignment_ = TextProto<rendezvous::Assignment>(
       "round: 7 group_rank: 1 group_world_size: 3 base_rank: 4 world_size: 15 base_role_rank: 2 role_world_size: 6 "
       "master_addr: '10.0.0.1' master_port: 40123 restart_count: 2");
-  LaunchConfig config_{.job_id = "job 7", .slots = 4, .role = "trainer"};
+  LaunchConfig config_{.options = {.role = "trainer"}, .job_id = "job 7", .slots = 4};
   LauncherFacts facts_{.launcher_ids = "abc", .worker_link = "@link"};
 };
 
