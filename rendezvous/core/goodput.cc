@@ -40,20 +40,14 @@ void Goodput::Enter(Phase phase, SteadyTime now) {
   since_ = now;
 }
 
-void Goodput::OnEvent(Event::Kind kind, SteadyTime now) {
+void Goodput::OnEvent(absl::string_view kind, SteadyTime now) {
   if (phase_ == Phase::kEnded) return;
   if (IsEnd(kind)) return Enter(Phase::kEnded, now);
-  switch (kind) {
-    case Event::Kind::kJobWaiting: return Enter(Phase::kWaiting, now);
-    case Event::Kind::kRoundStopped:
-      last_step_.reset();
-      return Enter(trained_ ? Phase::kReForming : Phase::kStarting, now);
-    case Event::Kind::kRoundAssigned:
-      last_step_.reset();
-      if (phase_ != Phase::kWaiting) return;
-      return Enter(trained_ ? Phase::kReForming : Phase::kStarting, now);
-    default: return;
-  }
+  if (kind == event_kind::kJobWaiting) return Enter(Phase::kWaiting, now);
+  const bool assigned = kind == event_kind::kRoundAssigned;
+  if (!assigned && kind != event_kind::kRoundStopped) return;
+  last_step_.reset();
+  if (!assigned || phase_ == Phase::kWaiting) Enter(trained_ ? Phase::kReForming : Phase::kStarting, now);
 }
 
 void Goodput::TakeUnheard(int64_t step) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "rendezvous/core/event.h"
@@ -23,7 +24,7 @@ class Goodput {
   Goodput(const GoodputRecord& record, SteadyTime began);
 
   // Reports an event of the job. Events of nodes have no effect.
-  void OnEvent(Event::Kind kind, SteadyTime now);
+  void OnEvent(absl::string_view kind, SteadyTime now);
   // Reports that a rank of the running round is in this step.
   void OnStep(int64_t step, SteadyTime now);
 

@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "rendezvous/core/beat_plan.h"
-#include "rendezvous/core/fields.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/phrases.h"
+#include "rendezvous/core/validate.h"
 #include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
@@ -373,29 +374,31 @@ void Job::CompleteRecord(SteadyTime now) {
 }
 
 void Job::Report(Event event, const Turn& turn) {
-  goodput_.OnEvent(event.kind, turn.now);
-  event.job_id = job_id_;
-  event.round = round_.number();
-  event.restart_count = budget_.used();
-  if (event.failure && event.failure->traceback().size() > kMaxEventTraceback) {
-    event.failure->set_traceback(CutMiddle(event.failure->traceback(), kMaxEventTraceback));
+  goodput_.OnEvent(event.kind(), turn.now);
+  event.set_job_id(job_id_);
+  event.set_round(round_.number());
+  event.set_restart_count(budget_.used());
+  if (event.failure().traceback().size() > kMaxEventTraceback) {
+    event.mutable_failure()->set_traceback(CutMiddle(event.failure().traceback(), kMaxEventTraceback));
   }
-  event.time = turn.wall_time;
+  *event.mutable_time() = FromTime(turn.wall_time);
+  Check(&event, Fields::Fit());
   if (server_.keeps_records) history_.Add(event);
   turn.effects->emplace_back(rendezvous::Report{std::move(event)});
 }
 
-void Job::Report(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
-  Report(Event{.kind = kind, .node_id = node.join.node_id(), .host = node.join.host(), .detail = std::move(detail)},
-         turn);
+Event Job::EventOf(absl::string_view kind, const Node& node, std::string detail) {
+  Event event = NewEvent(kind, std::move(detail));
+  event.set_node_id(ShownId(node.join.node_id()));
+  event.set_host(node.join.host());
+  return event;
 }
 
 void Job::ReportCreated(const Turn& turn) {
-  Report(Event{.kind = Event::Kind::kJobCreated,
-               .detail = absl::StrCat("first node: ", settings_host_),
-               .min_nodes = size_.min_nodes,
-               .max_nodes = size_.max_nodes},
-         turn);
+  Event event = NewEvent(event_kind::kJobCreated, absl::StrCat("first node: ", settings_host_));
+  event.set_min_nodes(size_.min_nodes);
+  event.set_max_nodes(size_.max_nodes);
+  Report(std::move(event), turn);
 }
 
 JobView Job::View(SteadyTime now, bool with_nodes) const {

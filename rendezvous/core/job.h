@@ -129,7 +129,7 @@ class Job {
   void Persist(std::string event, const Turn& turn);
   // Emits an event, with the job's id and latest round filled in. Call after the Persist of the same change.
   void Report(Event event, const Turn& turn);
-  void Report(Event::Kind kind, const Node& node, std::string detail, const Turn& turn);
+  static Event EventOf(absl::string_view kind, const Node& node, std::string detail);
 
   // job_join.cc
   void OnNewcomer(const Join& join, const Turn& turn);

@@ -59,12 +59,9 @@ absl::Status Job::Kick(const std::string& name, const std::string& actor, const 
   std::string what = absl::StrCat("node ", node->join.host(), " kicked by ", actor);
   departed_.AddKicked(node->join.node_id(), actor);
   if (round_.number() > 0) Persist(what, turn);  // without a round the record on disk is the previous job's, see Resize
-  Report(Event{.kind = Event::Kind::kNodeKicked,
-               .node_id = node->join.node_id(),
-               .host = node->join.host(),
-               .detail = what,
-               .actor = actor},
-         turn);
+  Event event = EventOf(event_kind::kNodeKicked, *node, what);
+  event.set_actor(actor);
+  Report(std::move(event), turn);
   Send(*node, NewFinish(Kicked(actor)), turn);
   if (node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   if (node->in_round()) departures_.AddCommand();
@@ -87,12 +84,11 @@ absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Tu
   // Until this job has a round, the record on disk is that of the previous job and must stay: workers of its rounds may
   // still run.
   if (round_.number() > 0) Persist(what, turn);
-  Report(Event{.kind = Event::Kind::kJobResized,
-               .detail = what,
-               .actor = actor,
-               .min_nodes = size.min_nodes,
-               .max_nodes = size.max_nodes},
-         turn);
+  Event event = NewEvent(event_kind::kJobResized, what);
+  event.set_actor(actor);
+  event.set_min_nodes(size.min_nodes);
+  event.set_max_nodes(size.max_nodes);
+  Report(std::move(event), turn);
   ApplyChange(what, turn);
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include "rendezvous/core/job_history.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -11,18 +12,14 @@ namespace ddprun::rendezvous {
 namespace {
 
 bool IsComingOrGoing(const Event& event) {
-  switch (event.kind) {
-    case Event::Kind::kNodeJoined:
-    case Event::Kind::kNodeLost:
-    case Event::Kind::kNodeLeft:
-    case Event::Kind::kNodeReturned: return true;
-    default: return false;
-  }
+  const std::string& kind = event.kind();
+  return kind == event_kind::kNodeJoined || kind == event_kind::kNodeLost || kind == event_kind::kNodeLeft ||
+         kind == event_kind::kNodeReturned;
 }
 
 void CutTexts(Event* event) {
-  if (event->detail.size() > JobHistory::kMaxText) event->detail = OneLine(event->detail, JobHistory::kMaxText);
-  if (event->failure) ShortenTexts(JobHistory::kMaxText, &*event->failure);
+  if (event->detail().size() > JobHistory::kMaxText) event->set_detail(OneLine(event->detail(), JobHistory::kMaxText));
+  if (event->has_failure()) ShortenTexts(JobHistory::kMaxText, event->mutable_failure());
 }
 
 }  // namespace
@@ -36,7 +33,7 @@ void JobHistory::Add(Event event) {
   const bool of_node = IsComingOrGoing(event);
   events_.push_back(std::move(event));
   const auto counts = [&](const Event& e) {
-    return e.kind != Event::Kind::kJobCreated && IsComingOrGoing(e) == of_node;
+    return e.kind() != event_kind::kJobCreated && IsComingOrGoing(e) == of_node;
   };
   const auto count = std::count_if(events_.begin(), events_.end(), counts);
   if (static_cast<size_t>(count) <= (of_node ? kMaxNodeEvents : kMaxEvents)) return;
@@ -52,7 +49,7 @@ std::vector<Event> Timeline(const std::vector<JobRecord>& records) {
   for (const JobRecord& record : records) {
     absl::Time at = absl::InfinitePast();
     for (const Event& event : record.events) {
-      at = std::max(at, event.time);
+      at = std::max(at, ToTime(event.time()));
       placed.push_back({at, &event});
     }
   }

@@ -99,8 +99,9 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   fence_.OnJoin(join);
   SendWelcome(node, join, turn);
   // A higher incarnation has joined before: an earlier server, or this one before it was lost.
-  Report(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
-         Counted(node->join.slots(), "worker"), turn);
+  Report(EventOf(join.incarnation() > 1 ? event_kind::kNodeReturned : event_kind::kNodeJoined, *node,
+                 Counted(node->join.slots(), "worker")),
+         turn);
   const bool starts_recovery = StartsRecovery(join);
   LearnRound(node->round, turn);
   if (starts_recovery) {
@@ -135,7 +136,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   node->join.set_incarnation(join.incarnation());
   members_.Reconnected(node, turn.now);
   SendWelcome(node, join, turn);
-  Report(Event::Kind::kNodeReturned, *node, "reconnected", turn);
+  Report(EventOf(event_kind::kNodeReturned, *node, "reconnected"), turn);
   LearnRound(ReportedRound(join), turn);
   switch (state_) {
     case JobState::kWaiting:
@@ -353,8 +354,7 @@ void Job::CompleteRecovery(const Turn& turn) {
   if (round_.all_succeeded()) return End(Succeeded(round_.world_size()), turn);
   waiting_since_.reset();
   Enter(JobState::kRunning, round_.reason());
-  goodput_.OnEvent(Event::Kind::kRoundAssigned,
-                   turn.now);  // the earlier server assigned the round; its goodput continues
+  goodput_.OnEvent(event_kind::kRoundAssigned, turn.now);  // the earlier server assigned it; its goodput continues
   ConsiderAllLate(turn);
 }
 

@@ -55,8 +55,9 @@ void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, con
 
 void Job::ReportStopped(const Turn& turn) {
   if (std::exchange(reported_stopped_, round_.number()) == round_.number()) return;
-  Report(Event{.kind = Event::Kind::kRoundStopped, .detail = round_.leave_reason(), .failure = round_.leave_cause()},
-         turn);
+  Event event = NewEvent(event_kind::kRoundStopped, round_.leave_reason());
+  if (round_.leave_cause()) *event.mutable_failure() = *round_.leave_cause();
+  Report(std::move(event), turn);
 }
 
 void Job::StopAll(const Turn& turn) {
@@ -77,7 +78,7 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   if (!waiting_since_) waiting_since_ = turn.now;
   NoteChange(turn.now);
   Enter(JobState::kWaiting, std::move(reason));
-  Report(Event{.kind = Event::Kind::kJobWaiting, .detail = state_reason_}, turn);
+  Report(NewEvent(event_kind::kJobWaiting, state_reason_), turn);
 }
 
 std::string Job::ReasonAt(SteadyTime now) const {
@@ -209,17 +210,16 @@ void Job::Assign(const Turn& turn) {
   Persist(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
                        round_.reason()),
           turn);
-  Report(Event{.kind = Event::Kind::kRoundAssigned,
-               .detail = round_.reason(),
-               .nodes = static_cast<int32_t>(nodes.size()),
-               .workers = table.world_size},
-         turn);
+  Event event = NewEvent(event_kind::kRoundAssigned, round_.reason());
+  event.set_nodes(static_cast<int32_t>(nodes.size()));
+  event.set_workers(table.world_size);
+  Report(std::move(event), turn);
   for (const auto& node : members_.nodes()) {
     if (left_out.empty()) break;
     if (!node->in_round() || !left_out.contains(node.get())) continue;
     members_.SetGroupRank(node.get(), -1);
     if (!cooldowns_.IsActive(node->join.node_id()) || server_.drained->contains(node->join.host())) continue;
-    Report(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
+    Report(EventOf(event_kind::kNodeCooldown, *node, DescribeLeftOut(*node)), turn);
   }
   for (const size_t i : table.order) {
     Send(*nodes[i], rendezvous::NewAssign(round_.PlaceOf(*nodes[i], budget_.used())), turn);
@@ -247,12 +247,9 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
       !recovery_.Fail()) {  // a consequence of the first failure
     return CompleteRecoveryIfAllReported(turn);
   }
-  Report(Event{.kind = Event::Kind::kWorkerFailed,
-               .node_id = node->join.node_id(),
-               .host = node->join.host(),
-               .detail = DescribeFailure(failure),
-               .failure = failure},
-         turn);
+  Event event = EventOf(event_kind::kWorkerFailed, *node, DescribeFailure(failure));
+  *event.mutable_failure() = failure;
+  Report(std::move(event), turn);
   if (failure.restartable() && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
     held_node_ = node->join.node_id();
     return LeaveRound(DescribeFailure(failure), failure, turn);
@@ -290,7 +287,8 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
   }
   // A kick was already reported as kNodeKicked.
   if (going.how != Going::How::kKicked) {
-    Report(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
+    const bool left = going.how == Going::How::kLeft;
+    Report(EventOf(left ? event_kind::kNodeLeft : event_kind::kNodeLost, *node, going.what), turn);
   }
   if (going.how == Going::How::kLost) departed_.AddLost(node->join.node_id());
   departure->Add(*node, std::move(going));
@@ -347,13 +345,12 @@ void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
   }
   verdict_ = std::move(verdict);
   Persist(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
-  const Event::Kind failed = actor.empty() ? Event::Kind::kJobFailed : Event::Kind::kJobStopped;
-  Report(Event{.kind = verdict_->succeeded() ? Event::Kind::kJobFinished : failed,
-               .detail = verdict_->reason(),
-               .actor = std::move(actor),
-               .exit_code = verdict_->exit_code(),
-               .failure = FirstCause(*verdict_)},
-         turn);
+  const absl::string_view failed = actor.empty() ? event_kind::kJobFailed : event_kind::kJobStopped;
+  Event event = NewEvent(verdict_->succeeded() ? event_kind::kJobFinished : failed, verdict_->reason());
+  event.set_actor(std::move(actor));
+  event.set_exit_code(verdict_->exit_code());
+  if (verdict_->has_first_cause()) *event.mutable_failure() = verdict_->first_cause();
+  Report(std::move(event), turn);
   for (const auto& node : members_.nodes()) Send(*node, NewFinish(*verdict_), turn);
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/join_check.h"
+#include "rendezvous/core/validate.h"
 
 namespace ddprun::rendezvous {
 
@@ -191,21 +192,24 @@ absl::Status Registry::Drain(const std::string& host, const std::string& actor, 
   if (auto problem = CheckHostName(host)) return absl::InvalidArgumentError(*problem);
   if (drained_.size() >= kMaxDrainedHosts) return absl::InvalidArgumentError("too many hosts are drained");
   if (!drained_.insert(host).second) return absl::OkStatus();
-  ReportDrained(Event::Kind::kHostDrained, host, actor, now, effects);
+  ReportDrained(true, host, actor, now, effects);
   return absl::OkStatus();
 }
 
 absl::Status Registry::Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects) {
   if (drained_.erase(host) == 0) return absl::NotFoundError(absl::StrCat("host ", host, " is not drained"));
-  ReportDrained(Event::Kind::kHostUndrained, host, actor, now, effects);
+  ReportDrained(false, host, actor, now, effects);
   return absl::OkStatus();
 }
 
-void Registry::ReportDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
+void Registry::ReportDrained(bool drained, const std::string& host, const std::string& actor, SteadyTime now,
                              Effects* effects) {
-  const std::string what =
-      absl::StrCat("host ", host, kind == Event::Kind::kHostDrained ? " drained by " : " undrained by ", actor);
-  Event event{.kind = kind, .host = host, .detail = what, .actor = actor, .time = wall_time_};
+  const std::string what = absl::StrCat("host ", host, drained ? " drained by " : " undrained by ", actor);
+  Event event = NewEvent(drained ? event_kind::kHostDrained : event_kind::kHostUndrained, what);
+  event.set_host(host);
+  event.set_actor(actor);
+  *event.mutable_time() = FromTime(wall_time_);
+  Check(&event, Fields::Fit());
   if (keeps_records_) {
     host_history_.Add(event);
     auto record = std::make_shared<JobRecord>();

@@ -118,8 +118,7 @@ class Registry {
   absl::Status Drain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
   absl::Status Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
   // Persists and publishes that a host was drained or undrained, and adapts the jobs with nodes on it.
-  void ReportDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
-                     Effects* effects);
+  void ReportDrained(bool drained, const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
   // Finds the job of a command. NOT_FOUND, or FAILED_PRECONDITION if the job has ended.
   absl::StatusOr<Live::iterator> FindLive(const std::string& job_id);
   // Adds a hint at a mistyped job id to a new job and to each other job that waits for nodes, if one job could have all

@@ -218,6 +218,15 @@ void Check(RankProgress* rank, Fields fields) {
   fields.Duration("ago", rank);
 }
 
+void Check(Event* event, Fields fields) {
+  fields.OptionalName("kind", kMaxNameBytes, event->mutable_kind());
+  fields.OptionalName("host", kMaxNameBytes, event->mutable_host());
+  fields.Line("detail", kMaxTextBytes, event->mutable_detail());
+  fields.Line("actor", kMaxNameBytes, event->mutable_actor());
+  fields.Time("time", event->mutable_time());
+  if (event->has_failure()) Check(event->mutable_failure(), fields.Inside("failure"));
+}
+
 absl::Status Validate(LauncherMessage* message) { return ValidateAny(message, kLauncherMessageNames); }
 absl::Status Validate(ServerMessage* message) { return ValidateAny(message, kServerMessageNames); }
 

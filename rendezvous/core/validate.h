@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_VALIDATE_H_
 
 #include "absl/status/status.h"
+#include "rendezvous/core/event.h"
 #include "rendezvous/core/fields.h"
 #include "rendezvous/core/messages.h"
 
@@ -23,6 +24,7 @@ void Check(JobSettings* settings, Fields fields);
 void Check(WorkerFailure* failure, Fields fields);
 void Check(Verdict* verdict, Fields fields);
 void Check(RankProgress* rank, Fields fields);
+void Check(Event* event, Fields fields);
 
 // Returns `part` with its displayed texts truncated to their bounds.
 template <typename Part>

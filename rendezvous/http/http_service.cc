@@ -58,10 +58,10 @@ void HttpService::CountNew() {
   constexpr size_t kAtOnce = 1000;
   MutexLock lock(&mutex_);
   while (counted_ < events_->newest()) {
-    for (const auto& logged : events_->Read(counted_, kAtOnce)) {
-      counted_ = logged->number;
+    for (const auto& event : events_->Read(counted_, kAtOnce)) {
+      counted_ = event->number();
       // Events of earlier servers were counted there.
-      if (logged->number > events_->restored()) counter_.Add(logged->event);
+      if (counted_ > events_->restored()) counter_.Add(*event);
     }
   }
 }

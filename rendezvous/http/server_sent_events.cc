@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/wire/event_wire.h"
 #include "rendezvous/wire/message_json.h"
 
 namespace ddprun::http {
@@ -30,17 +29,17 @@ EventStream::EventStream(const EventLog* log, const std::string& server, Options
 }
 
 bool EventStream::Matches(const rendezvous::Event& event) const {
-  return options_.job_id.empty() || event.job_id == options_.job_id;
+  return options_.job_id.empty() || event.job_id() == options_.job_id;
 }
 
 uint64_t EventStream::BacklogStart() const {
   const EventLog::Events all = log_->Read(0, EventLog::kCapacity);
   size_t wanted = options_.backlog;
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
-    if (wanted == 0) return (*it)->number;
-    if (Matches((*it)->event)) --wanted;
+    if (wanted == 0) return (*it)->number();
+    if (Matches(**it)) --wanted;
   }
-  return all.empty() ? log_->newest() : all.front()->number - 1;
+  return all.empty() ? log_->newest() : all.front()->number() - 1;
 }
 
 std::string EventStream::Next() {
@@ -50,14 +49,14 @@ std::string EventStream::Next() {
     if (after_ >= log_->newest()) break;
     const EventLog::Events events = log_->Read(after_, kEventsAtOnce);
     if (events.empty()) break;
-    if (events.front()->number > after_ + 1) {
-      absl::StrAppend(&part, "event: gap\ndata: {\"missing\":", events.front()->number - after_ - 1, "}\n\n");
+    if (events.front()->number() > after_ + 1) {
+      absl::StrAppend(&part, "event: gap\ndata: {\"missing\":", events.front()->number() - after_ - 1, "}\n\n");
     }
-    for (const auto& logged : events) {
-      after_ = logged->number;
-      if (!Matches(logged->event)) continue;
-      const nlohmann::json event = rendezvous::ToJson(ToProto(logged->number, logged->event));
-      absl::StrAppend(&part, "id: ", server_, "-", logged->number, "\ndata: ", rendezvous::JsonText(event), "\n\n");
+    for (const auto& event : events) {
+      after_ = event->number();
+      if (!Matches(*event)) continue;
+      absl::StrAppend(&part, "id: ", server_, "-", after_, "\ndata: ", rendezvous::JsonText(rendezvous::ToJson(*event)),
+                      "\n\n");
       if (part.size() >= kPartBytes) break;
     }
   }

@@ -25,8 +25,8 @@ void AppendLocalCause(Effects* effects) {
   if (!RanOutOfFiles()) return;
   for (Effect& effect : *effects) {
     Report* const report = std::get_if<Report>(&effect);
-    if (report != nullptr && report->event.kind == Event::Kind::kJobFailed && !report->event.failure.has_value()) {
-      absl::StrAppend(&report->event.detail, "; the rendezvous server is ", OutOfFilesText());
+    if (report != nullptr && report->event.kind() == event_kind::kJobFailed && !report->event.has_failure()) {
+      absl::StrAppend(report->event.mutable_detail(), "; the rendezvous server is ", OutOfFilesText());
     }
     Tell* const tell = std::get_if<Tell>(&effect);
     Finish* const finish = tell == nullptr ? nullptr : std::get_if<Finish>(&tell->message);
@@ -243,7 +243,7 @@ void Driver::QueueLocked(Close close) {
 
 void Driver::QueueLocked(Report report) {
   if (events_ == nullptr) return;
-  const std::string job_id = report.event.job_id;
+  const std::string job_id = report.event.job_id();
   QueueAfterRecordsLocked(job_id, Action{.event = std::make_unique<Event>(std::move(report.event))});
 }
 

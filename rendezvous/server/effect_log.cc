@@ -36,17 +36,15 @@ struct Describer {
 
 // Describes ends of jobs and commands; empty for events that are logged as messages.
 std::string Describe(const Event& event) {
-  const std::string job = absl::StrCat("job ", event.job_id);
-  switch (event.kind) {
-    case Event::Kind::kJobFinished: return absl::StrCat(job, " finished: ", event.detail);
-    case Event::Kind::kJobFailed: return absl::StrCat(job, " failed: ", event.detail);
-    case Event::Kind::kJobStopped: return absl::StrCat(job, " ", event.detail);
-    case Event::Kind::kJobResized:
-    case Event::Kind::kNodeKicked: return absl::StrCat(job, ": ", event.detail);
-    case Event::Kind::kHostDrained:
-    case Event::Kind::kHostUndrained: return event.detail;
-    default: return "";
-  }
+  const std::string job = absl::StrCat("job ", event.job_id());
+  const std::string& kind = event.kind();
+  if (kind == event_kind::kJobFinished) return absl::StrCat(job, " finished: ", event.detail());
+  if (kind == event_kind::kJobFailed) return absl::StrCat(job, " failed: ", event.detail());
+  if (kind == event_kind::kJobStopped) return absl::StrCat(job, " ", event.detail());
+  if (kind == event_kind::kJobResized || kind == event_kind::kNodeKicked)
+    return absl::StrCat(job, ": ", event.detail());
+  if (kind == event_kind::kHostDrained || kind == event_kind::kHostUndrained) return event.detail();
+  return "";
 }
 
 }  // namespace

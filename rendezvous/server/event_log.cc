@@ -35,7 +35,8 @@ void EventLog::Append(Event event) {
   std::vector<std::shared_ptr<Watch::State>> watches;
   {
     MutexLock lock(&mutex_);
-    events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, std::move(event)}));
+    event.set_number(++newest_);
+    events_.push_back(std::make_shared<const Event>(std::move(event)));
     if (events_.size() > capacity_) events_.pop_front();
     watches.assign(watches_.begin(), watches_.end());
     for (const auto& watch : watches) ++watch->running;
@@ -53,7 +54,8 @@ void EventLog::Restore(std::vector<Event> events, uint64_t earlier_servers) {
   MutexLock lock(&mutex_);
   newest_ = earlier_servers * kNumbersPerServer;
   for (size_t i = skipped; i < events.size(); ++i) {
-    events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, std::move(events[i])}));
+    events[i].set_number(++newest_);
+    events_.push_back(std::make_shared<const Event>(std::move(events[i])));
   }
   restored_ = newest_;
 }

@@ -17,13 +17,8 @@
 
 namespace ddprun::rendezvous {
 
-// An event with its position among all events of one server.
-struct LoggedEvent {
-  uint64_t number = 0;  // without gaps within one server
-  Event event;
-};
-
-// Ring of a server's newest events, with watchers. Readers proceed at their own pace: each keeps the number of the last
+// Ring of a server's newest events, with watchers. Event.number is an event's position among all events of one server,
+// without gaps. Readers proceed at their own pace: each keeps the number of the last
 // event it read and asks for those after it. A reader that falls behind the ring misses the oldest events but never
 // blocks the server. Thread-safe.
 class EventLog {
@@ -34,7 +29,7 @@ class EventLog {
   // servers.
   static constexpr uint64_t kNumbersPerServer = 1'000'000'000;
 
-  using Events = std::vector<std::shared_ptr<const LoggedEvent>>;
+  using Events = std::vector<std::shared_ptr<const Event>>;
 
   explicit EventLog(size_t capacity = kCapacity) : capacity_(capacity) {}
   ~EventLog();
@@ -89,7 +84,7 @@ class EventLog {
   CondVar idle_;  // a watcher's function has returned
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t restored_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<std::shared_ptr<const LoggedEvent>> events_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<const Event>> events_ ABSL_GUARDED_BY(mutex_);
   std::list<std::shared_ptr<Watch::State>> watches_ ABSL_GUARDED_BY(mutex_);
 };
 

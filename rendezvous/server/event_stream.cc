@@ -1,7 +1,6 @@
 #include "rendezvous/server/event_stream.h"
 
 #include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/event_wire.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -64,12 +63,12 @@ void EventStream::OnEvent() {
 void EventStream::Pump() {
   while (!writing_ && !over_) {
     const EventLog::Events events = control_->driver_->events()->Read(after_, kReadAtOnce);
-    for (const auto& logged : events) {
-      after_ = logged->number;
-      if (!request_.job_id().empty() && logged->event.job_id != request_.job_id()) continue;
+    for (const auto& event : events) {
+      after_ = event->number();
+      if (!request_.job_id().empty() && event->job_id() != request_.job_id()) continue;
       writing_ = true;
       ++pending_;
-      writer_.Write(ToProto(logged->number, logged->event), static_cast<Completion*>(&written_tag_));
+      writer_.Write(*event, static_cast<Completion*>(&written_tag_));
       return;
     }
     if (!events.empty()) continue;

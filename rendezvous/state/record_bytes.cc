@@ -10,7 +10,6 @@
 #include "proto/time.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
-#include "rendezvous/wire/event_wire.h"
 #include "rendezvous/wire/job_wire.h"
 
 namespace ddprun::rendezvous {
@@ -216,9 +215,10 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
   }
   if (const auto goodput = Parsed<v1::GoodputRecord>(proto.goodput())) record.goodput = FromProto(*goodput);
   for (const std::string& saved : proto.events()) {
-    const auto parsed = Parsed<v1::Event>(saved);
-    if (!parsed.has_value()) continue;
-    if (auto event = RecordFromProto(*parsed)) record.events.push_back(*std::move(event));
+    auto event = Parsed<Event>(saved);
+    if (!event.has_value()) continue;
+    Check(&*event, lenient);
+    record.events.push_back(*std::move(event));
   }
   return record;
 }
@@ -268,7 +268,7 @@ std::string ToBytes(const JobRecord& record) {
     proto.set_earlier_verdict(ToProto(*record.earlier_verdict).SerializeAsString());
   }
   if (record.goodput.has_value()) proto.set_goodput(ToProto(*record.goodput).SerializeAsString());
-  for (const Event& event : record.events) proto.add_events(RecordToProto(event).SerializeAsString());
+  for (const Event& event : record.events) proto.add_events(Fitted(event).SerializeAsString());
   return proto.SerializeAsString();
 }
 

@@ -183,8 +183,8 @@ TEST_F(RolesTest, Calls_EachRole_FollowTable) {
   EXPECT_TRUE(Stop(TokenOf("launcher:alice")).ok());
   EXPECT_EQ(running.Await<Finish>().verdict().reason(), "stopped by alice");
   std::vector<std::string> drained_by;
-  for (const auto& logged : events_.Read(0, 1000)) {
-    if (logged->event.kind == Event::Kind::kHostDrained) drained_by.push_back(logged->event.actor);
+  for (const auto& event : events_.Read(0, 1000)) {
+    if (event->kind() == event_kind::kHostDrained) drained_by.push_back(event->actor());
   }
   EXPECT_EQ(drained_by, (std::vector<std::string>{"ops", "127.0.0.1"}));
 }

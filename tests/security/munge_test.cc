@@ -212,8 +212,8 @@ TEST_F(MungeTest, Command_WithMunge_EventAndLogNameUser) {
   EXPECT_THAT(log, HasSubstr("host node7 drained by root"));
   const EventLog::Events drained = events.Read(0, 10);
   ASSERT_EQ(drained.size(), 1u);
-  EXPECT_EQ(drained[0]->event.kind, Event::Kind::kHostDrained);
-  EXPECT_EQ(drained[0]->event.actor, "root") << "not the address that the call came from";
+  EXPECT_EQ(drained[0]->kind(), event_kind::kHostDrained);
+  EXPECT_EQ(drained[0]->actor(), "root") << "not the address that the call came from";
 }
 
 // While munged is stopped, running jobs continue and new launchers wait; shutdown does not wait for munged.

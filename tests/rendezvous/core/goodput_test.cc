@@ -9,8 +9,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-using Kind = Event::Kind;
-
 SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
 
 std::string Text(const GoodputView& view) {
@@ -22,16 +20,16 @@ std::string Text(const GoodputView& view) {
 TEST(GoodputTest, OneFailure_TimeIsDivided) {
   Goodput goodput(At(100));
   EXPECT_EQ(Text(goodput.At(At(104))), "waiting 4s starting 0 training 0 re-forming 0 lost 0");
-  goodput.OnEvent(Kind::kRoundAssigned, At(110));
-  goodput.OnEvent(Kind::kNodeJoined, At(111));
+  goodput.OnEvent(event_kind::kRoundAssigned, At(110));
+  goodput.OnEvent(event_kind::kNodeJoined, At(111));
   goodput.OnStep(0, At(130));
   for (int i = 1; i <= 10; ++i) goodput.OnStep(i, At(130 + 2 * i));
-  goodput.OnEvent(Kind::kWorkerFailed, At(151));
-  goodput.OnEvent(Kind::kRoundStopped, At(151));
-  goodput.OnEvent(Kind::kRoundAssigned, At(152));
+  goodput.OnEvent(event_kind::kWorkerFailed, At(151));
+  goodput.OnEvent(event_kind::kRoundStopped, At(151));
+  goodput.OnEvent(event_kind::kRoundAssigned, At(152));
   goodput.OnStep(7, At(155));  // three steps are made again
   goodput.OnStep(6, At(156));  // another rank
-  goodput.OnEvent(Kind::kJobFinished, At(175));
+  goodput.OnEvent(event_kind::kJobFinished, At(175));
   const std::string end = "waiting 10s starting 20s training 35s re-forming 4s lost 6s";
   EXPECT_EQ(Text(goodput.At(At(175))), end);
   EXPECT_EQ(Text(goodput.At(At(900))), end) << "an ended job takes no time";
@@ -39,24 +37,24 @@ TEST(GoodputTest, OneFailure_TimeIsDivided) {
 
 TEST(GoodputTest, JobWaitsAgain_ThenReForms) {
   Goodput goodput(At(0));
-  goodput.OnEvent(Kind::kRoundAssigned, At(1));
-  goodput.OnEvent(Kind::kRoundStopped, At(2));  // before anything was trained
-  goodput.OnEvent(Kind::kRoundAssigned, At(3));
+  goodput.OnEvent(event_kind::kRoundAssigned, At(1));
+  goodput.OnEvent(event_kind::kRoundStopped, At(2));  // before anything was trained
+  goodput.OnEvent(event_kind::kRoundAssigned, At(3));
   goodput.OnStep(0, At(4));
-  goodput.OnEvent(Kind::kRoundStopped, At(5));
+  goodput.OnEvent(event_kind::kRoundStopped, At(5));
   goodput.OnStep(1, At(6));  // late, of the round that was stopped: counts as the next one's, by a second
-  goodput.OnEvent(Kind::kRoundStopped, At(6));
-  goodput.OnEvent(Kind::kJobWaiting, At(6));
+  goodput.OnEvent(event_kind::kRoundStopped, At(6));
+  goodput.OnEvent(event_kind::kJobWaiting, At(6));
   goodput.OnStep(2, At(8));
-  goodput.OnEvent(Kind::kRoundAssigned, At(16));
+  goodput.OnEvent(event_kind::kRoundAssigned, At(16));
   EXPECT_EQ(Text(goodput.At(At(20))), "waiting 11s starting 3s training 1s re-forming 5s lost 0");
 }
 
 TEST(GoodputTest, ServerIsReplaced_TimeGoesOn) {
   Goodput before(At(0));
-  before.OnEvent(Kind::kRoundAssigned, At(10));
+  before.OnEvent(event_kind::kRoundAssigned, At(10));
   before.OnStep(0, At(20));
-  before.OnEvent(Kind::kRoundStopped, At(30));
+  before.OnEvent(event_kind::kRoundStopped, At(30));
   GoodputRecord record = before.Record(At(32));
   EXPECT_EQ(record.ago, absl::ZeroDuration());
   record.ago = absl::Seconds(8);
@@ -64,7 +62,7 @@ TEST(GoodputTest, ServerIsReplaced_TimeGoesOn) {
   EXPECT_EQ(Text(after.At(At(1005))), "waiting 10s starting 10s training 10s re-forming 15s lost 0");
   after.OnStep(0, At(1006));
   EXPECT_EQ(Text(after.At(At(1010))), "waiting 10s starting 10s training 14s re-forming 16s lost 0");
-  after.OnEvent(Kind::kJobFailed, At(1010));
+  after.OnEvent(event_kind::kJobFailed, At(1010));
   record = after.Record(At(1010));
   record.ago = absl::Hours(1);
   EXPECT_EQ(Text(Goodput(record, At(0)).At(At(50))), Text(after.At(At(1010)))) << "an ended job takes no time";
@@ -73,18 +71,18 @@ TEST(GoodputTest, ServerIsReplaced_TimeGoesOn) {
 // A record is made when a round begins, not when its first step is reported.
 TEST(GoodputTest, WorkersTrainedOnWithoutServer_ThatTimeIsTraining) {
   Goodput before(At(0));
-  before.OnEvent(Kind::kRoundAssigned, At(10));
+  before.OnEvent(event_kind::kRoundAssigned, At(10));
   GoodputRecord record = before.Record(At(10));
   before.OnStep(0, At(20));
   record.ago = absl::Seconds(100);
   Goodput after(record, At(1000));
-  after.OnEvent(Kind::kRoundAssigned, At(1001));  // the restored job's next round
+  after.OnEvent(event_kind::kRoundAssigned, At(1001));  // the restored job's next round
   EXPECT_EQ(Text(after.At(At(1002))), "waiting 10s starting 1m42s training 0 re-forming 0 lost 0");
   after.OnStep(50, At(1003));
   EXPECT_EQ(Text(after.At(At(1004))), "waiting 10s starting 0 training 1m44s re-forming 0 lost 0");
 
   Goodput failed(record, At(1000));  // before a step was reported
-  failed.OnEvent(Kind::kRoundStopped, At(1002));
+  failed.OnEvent(event_kind::kRoundStopped, At(1002));
   failed.OnStep(40, At(1007));
   EXPECT_EQ(Text(failed.At(At(1007))), "waiting 10s starting 5s training 1m42s re-forming 0 lost 0");
 
@@ -96,11 +94,11 @@ TEST(GoodputTest, WorkersTrainedOnWithoutServer_ThatTimeIsTraining) {
 // A worker may report any step, and a record has to hold what follows.
 TEST(GoodputTest, StepsThatNobodyMade_LoseNoMoreThanWasTrained) {
   Goodput goodput(At(0));
-  goodput.OnEvent(Event::Kind::kRoundAssigned, At(1));
+  goodput.OnEvent(event_kind::kRoundAssigned, At(1));
   goodput.OnStep(1, At(2));
   goodput.OnStep(2, At(3));
   goodput.OnStep(INT64_MAX, At(4));
-  goodput.OnEvent(Event::Kind::kRoundStopped, At(5));
+  goodput.OnEvent(event_kind::kRoundStopped, At(5));
   goodput.OnStep(0, At(6));
   EXPECT_EQ(goodput.Record(At(7)).times.lost, absl::Seconds(3));
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/secret.h"
 #include "gtest/gtest.h"
 
 namespace ddprun::rendezvous {
@@ -74,14 +75,14 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
       continue;
     }
     if (const auto* report = std::get_if<Report>(&effect)) {
-      check_job(report->event.job_id);
+      check_job(report->event.job_id());
       CheckEvent(report->event);
       continue;
     }
     const auto* tell = std::get_if<Tell>(&effect);
     const auto* close = std::get_if<Close>(&effect);
     if (ToldMessage<Welcome>(effect) != nullptr) {
-      EXPECT_FALSE(kicked_[tell->job_id].contains(tell->node_id)) << "3.10: a kicked node joined again";
+      EXPECT_FALSE(kicked_[tell->job_id].contains(ShownId(tell->node_id))) << "3.10: a kicked node joined again";
     }
     const Stream to = tell != nullptr ? Stream{tell->job_id, tell->node_id, tell->incarnation}
                                       : Stream{close->job_id, close->node_id, close->incarnation};
@@ -100,33 +101,34 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
 }
 
 void Invariants::CheckEvent(const Event& event) {
-  SCOPED_TRACE(absl::StrCat(Name(event.kind), " of ", event.job_id));
-  if (event.job_id.empty()) {
-    EXPECT_TRUE(event.kind == Event::Kind::kHostDrained || event.kind == Event::Kind::kHostUndrained);
-    EXPECT_FALSE(event.host.empty());
+  SCOPED_TRACE(absl::StrCat(event.kind(), " of ", event.job_id()));
+  EXPECT_EQ(event.node_id().size(), event.node_id().empty() ? 0 : ShownId("").size()) << "shows an id to join with";
+  if (event.job_id().empty()) {
+    EXPECT_TRUE(event.kind() == event_kind::kHostDrained || event.kind() == event_kind::kHostUndrained);
+    EXPECT_FALSE(event.host().empty());
     return;
   }
-  Reported& reported = reported_[event.job_id];
-  if (event.kind == Event::Kind::kJobCreated) {
+  Reported& reported = reported_[event.job_id()];
+  if (event.kind() == event_kind::kJobCreated) {
     EXPECT_FALSE(reported.lives.value_or(false)) << "created while it lives";
     reported = Reported{.lives = true, .assigned = reported.assigned};
-    kicked_.erase(event.job_id);
+    kicked_.erase(event.job_id());
     return;
   }
   EXPECT_TRUE(reported.lives.value_or(false)) << "reported of a job that has ended, or never began";
   const auto once = [&event](uint64_t* last) {
-    EXPECT_GT(event.round, std::exchange(*last, event.round)) << "reported twice, or of an older round";
+    EXPECT_GT(event.round(), std::exchange(*last, event.round())) << "reported twice, or of an older round";
   };
-  if (event.kind == Event::Kind::kRoundAssigned) once(&reported.assigned);
-  if (event.kind == Event::Kind::kRoundStopped) once(&reported.stopped);
+  if (event.kind() == event_kind::kRoundAssigned) once(&reported.assigned);
+  if (event.kind() == event_kind::kRoundStopped) once(&reported.stopped);
   // One that is not restartable ends the job, whatever came before it.
-  if (event.kind == Event::Kind::kWorkerFailed && event.failure.value().restartable()) once(&reported.failed);
-  EXPECT_GE(event.round, std::exchange(reported.latest, event.round)) << "of an older round";
-  EXPECT_EQ(event.exit_code.has_value(), IsEnd(event.kind));
-  if (IsEnd(event.kind)) reported.lives = false;
+  if (event.kind() == event_kind::kWorkerFailed && event.failure().restartable()) once(&reported.failed);
+  EXPECT_GE(event.round(), std::exchange(reported.latest, event.round())) << "of an older round";
+  EXPECT_EQ(event.has_exit_code(), IsEnd(event.kind()));
+  if (IsEnd(event.kind())) reported.lives = false;
   // Before a first round there is no record of it.
-  if (event.kind == Event::Kind::kNodeKicked && event.round > 0) kicked_[event.job_id].insert(event.node_id);
-  if (IsEnd(event.kind)) kicked_.erase(event.job_id);
+  if (event.kind() == event_kind::kNodeKicked && event.round() > 0) kicked_[event.job_id()].insert(event.node_id());
+  if (IsEnd(event.kind())) kicked_.erase(event.job_id());
 }
 
 void Invariants::CheckReported(const Registry& registry, const Effects& effects, SteadyTime now) {
@@ -141,11 +143,11 @@ void Invariants::CheckReported(const Registry& registry, const Effects& effects,
   }
   for (const Effect& effect : effects) {
     const auto* report = std::get_if<Report>(&effect);
-    if (report == nullptr || !IsEnd(report->event.kind)) continue;
-    const std::optional<JobView> view = registry.GetJob(report->event.job_id, now);
+    if (report == nullptr || !IsEnd(report->event.kind())) continue;
+    const std::optional<JobView> view = registry.GetJob(report->event.job_id(), now);
     if (!view.has_value() || !view->verdict.has_value()) continue;
-    EXPECT_EQ(report->event.exit_code, view->verdict->exit_code());
-    EXPECT_EQ(report->event.kind == Event::Kind::kJobFinished, view->verdict->succeeded());
+    EXPECT_EQ(report->event.exit_code(), view->verdict->exit_code());
+    EXPECT_EQ(report->event.kind() == event_kind::kJobFinished, view->verdict->succeeded());
   }
 }
 
@@ -226,10 +228,10 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
   if (newest == before || IsEnd(view.state)) return;  // told again, or over within the event
   const bool is_reported = std::any_of(effects.begin(), effects.end(), [&](const Effect& effect) {
     const auto* report = std::get_if<Report>(&effect);
-    return report != nullptr && report->event.kind == Event::Kind::kRoundAssigned &&
-           report->event.job_id == view.job_id && report->event.round == newest &&
-           report->event.nodes == static_cast<int>(assignments.size()) &&
-           report->event.workers == assignments[0].world_size();
+    return report != nullptr && report->event.kind() == event_kind::kRoundAssigned &&
+           report->event.job_id() == view.job_id && report->event.round() == newest &&
+           report->event.nodes() == static_cast<int>(assignments.size()) &&
+           report->event.workers() == assignments[0].world_size();
   });
   EXPECT_TRUE(is_reported) << "round " << newest << " was given out, but not reported so";
   for (const Assignment& a : assignments) {

@@ -198,7 +198,7 @@ TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
     ASSERT_EQ(registry.NextDeadline(), At(10 + i));
     const Effects effects = registry.Due(10 + i);
     ASSERT_EQ(effects.size(), 2u);
-    EXPECT_EQ(std::get<Report>(effects[0]).event.kind, Event::Kind::kJobFailed);
+    EXPECT_EQ(std::get<Report>(effects[0]).event.kind(), event_kind::kJobFailed);
     EXPECT_EQ(std::get<rendezvous::Tell>(effects[1]).job_id, absl::StrCat("job", i));
     EXPECT_NE(ToldMessage<Finish>(effects[1]), nullptr);
   }

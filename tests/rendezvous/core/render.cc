@@ -92,14 +92,14 @@ struct EffectRenderer {
   }
   std::string operator()(const Report& report) const {
     const Event& event = report.event;
-    return absl::StrCat(event.job_id.empty() || event.job_id == home ? "" : absl::StrCat(event.job_id, " "), "event ",
-                        Name(event.kind), event.round == 0 ? "" : absl::StrCat(" round=", event.round),
-                        event.host.empty() ? "" : absl::StrCat(" host=", event.host),
-                        event.actor.empty() ? "" : absl::StrCat(" by ", event.actor),
-                        event.nodes == 0 ? "" : absl::StrCat(" nodes=", event.nodes, " workers=", event.workers),
-                        event.max_nodes == 0 ? "" : absl::StrCat(" size=", event.min_nodes, ":", event.max_nodes),
-                        event.exit_code ? absl::StrCat(" exit=", *event.exit_code) : "", " (", event.detail, ")",
-                        event.failure ? " with cause" : "");
+    return absl::StrCat(event.job_id().empty() || event.job_id() == home ? "" : absl::StrCat(event.job_id(), " "),
+                        "event ", event.kind(), event.round() == 0 ? "" : absl::StrCat(" round=", event.round()),
+                        event.host().empty() ? "" : absl::StrCat(" host=", event.host()),
+                        event.actor().empty() ? "" : absl::StrCat(" by ", event.actor()),
+                        event.nodes() == 0 ? "" : absl::StrCat(" nodes=", event.nodes(), " workers=", event.workers()),
+                        event.max_nodes() == 0 ? "" : absl::StrCat(" size=", event.min_nodes(), ":", event.max_nodes()),
+                        event.has_exit_code() ? absl::StrCat(" exit=", event.exit_code()) : "", " (", event.detail(),
+                        ")", event.has_failure() ? " with cause" : "");
   }
 };
 

@@ -145,7 +145,7 @@ class SlowStore final : public StateStore {
 
 std::string Kinds(const EventLog& log) {
   std::string text;
-  for (const auto& event : log.Read(0, 100)) absl::StrAppend(&text, Name(event->event.kind), " ");
+  for (const auto& event : log.Read(0, 100)) absl::StrAppend(&text, event->kind(), " ");
   return text;
 }
 

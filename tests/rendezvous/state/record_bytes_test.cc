@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "proto/control.pb.h"
 #include "proto/state.pb.h"
 #include "tests/rendezvous/state/sample_records.h"
 #include "tests/testing/text_proto.h"
@@ -41,20 +40,6 @@ TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
   EXPECT_EQ(*back, older);
 }
 
-// An unknown event kind must not keep an older server from restoring its jobs.
-TEST(RecordBytesTest, EventOfANewerServer_IsLeftOut) {
-  v1::JobRecord proto;
-  ASSERT_TRUE(proto.ParseFromString(ToBytes(LiveRecord("a", 5))));
-  v1::Event event;
-  ASSERT_TRUE(event.ParseFromString(proto.events(1)));
-  event.set_kind("node.teleported");
-  proto.set_events(1, event.SerializeAsString());
-  const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
-  ASSERT_TRUE(back.ok()) << back.status();
-  ASSERT_EQ(back->events.size(), 2u);
-  EXPECT_EQ(back->events[1].kind, Event::Kind::kJobStopped);
-}
-
 TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
   JobRecord record = LiveRecord("a", 5);
   AddAge(absl::Seconds(10), &record);
@@ -82,7 +67,7 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   extreme.kicked[0].actor = extreme.owner = "\xff";
   extreme.settings_host.clear();
   extreme.round.master_host = std::string(1000, 'x');
-  for (WorkerFailure* failure : {&*extreme.round.leave_cause, &*extreme.events[1].failure}) {
+  for (WorkerFailure* failure : {&*extreme.round.leave_cause, extreme.events[1].mutable_failure()}) {
     *failure = TextProto("rank: -7 local_rank: 1073741824 pid: -1 signal: 99", NewFailure());
     failure->set_host(std::string(1000, 'x'));
     *failure->mutable_ran_for() = FromDuration(-absl::InfiniteDuration());

@@ -58,25 +58,15 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
                                  .trained = true,
                                  .highest_step = 1234,
                                  .step_time = absl::Milliseconds(250)};
-  record.events = {{.kind = Event::Kind::kJobCreated,
-                    .job_id = job_id,
-                    .detail = "first node: node-a",
-                    .min_nodes = 2,
-                    .max_nodes = 3,
-                    .time = absl::FromUnixMillis(1'700'000'000'123)},
-                   {.kind = Event::Kind::kWorkerFailed,
-                    .job_id = job_id,
-                    .round = round,
-                    .node_id = "id-3",
-                    .host = "node-c",
-                    .restart_count = 1,
-                    .failure = record.round.leave_cause,
-                    .time = absl::FromUnixMillis(1'700'000'001'000)},
-                   {.kind = Event::Kind::kJobStopped,
-                    .job_id = job_id,
-                    .actor = "somebody",
-                    .exit_code = 143,
-                    .time = absl::FromUnixMillis(1'700'000'002'000)}};
+  record.events = {
+      TextProto<Event>(R"(kind: "job.created" time { seconds: 1700000000 nanos: 123 } detail: "first node: node-a"
+                          min_nodes: 2 max_nodes: 3)"),
+      TextProto<Event>(R"(kind: "worker.failed" time { seconds: 1700000001 } node_id: "a1b2c3" host: "node-c"
+                          restart_count: 1)"),
+      TextProto<Event>(R"(kind: "job.stopped" time { seconds: 1700000002 } actor: "somebody" exit_code: 143)")};
+  for (Event& event : record.events) event.set_job_id(job_id);
+  record.events[1].set_round(round);
+  *record.events[1].mutable_failure() = *record.round.leave_cause;
   return record;
 }
 
