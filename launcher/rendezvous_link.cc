@@ -145,8 +145,8 @@ void RendezvousLink::Disconnect() {
 
 void RendezvousLink::LingerForOthers(SteadyTime deadline, SteadyTime leavers_deadline) {
   // Without a verdict the job continues, so there is nothing for the others to fetch.
-  const std::optional<rendezvous::JobView> job = driver_->GetJob(config_->job_id);
-  if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilLaunchersLeft(deadline);
+  const std::optional<v1::Job> job = driver_->GetJob(config_->job_id);
+  if (job && rendezvous::IsEnd(rendezvous::StateOf(*job))) driver_->WaitUntilLaunchersLeft(deadline);
   driver_->WaitUntilLeaversLeft(leavers_deadline);
 }
 

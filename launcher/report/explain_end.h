@@ -11,6 +11,8 @@
 // on a failure of NCCL's network.
 // Why a worker ended: ExplainEnd completes its failure with what stderr and the kernel tell, and NcclHint gives advice
 // on a failure of NCCL's network.
+// Why a worker ended: ExplainEnd completes its failure with what stderr and the kernel tell, and NcclHint gives advice
+// on a failure of NCCL's network.
 namespace ddprun::launcher {
 
 // The end of a worker's output as a person would read it on a terminal, safe to display and send.

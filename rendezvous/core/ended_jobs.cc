@@ -10,22 +10,23 @@
 
 namespace ddprun::rendezvous {
 
-EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
+EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began, absl::Time start) {
   EndedJob ended;
-  ended.view.job_id = std::move(record.job_id);
-  ended.view.owner = std::move(record.owner);
-  ended.view.state = record.verdict->succeeded() ? JobState::kFinished : JobState::kFailed;
-  ended.view.reason = record.verdict->reason();
-  ended.view.round = record.round.number;
-  ended.view.restart_count = record.restarts_charged;
-  ended.view.settings = record.settings;
-  ended.view.node_count = static_cast<int32_t>(record.told.size());
-  ended.view.world_size = record.round.world_size;
-  ended.view.verdict = std::move(record.verdict);
-  if (record.goodput) ended.view.goodput = Goodput(*record.goodput, began).At(began);
-  ended.view.began = began - record.age;
-  ended.view.ended = began - record.since_end;
-  ended.view.age = record.age - record.since_end;
+  v1::Job& view = ended.view;
+  view.set_job_id(std::move(record.job_id));
+  view.set_owner(std::move(record.owner));
+  view.set_state(record.verdict->succeeded() ? v1::Job::STATE_FINISHED : v1::Job::STATE_FAILED);
+  view.set_reason(record.verdict->reason());
+  view.set_round(record.round.number);
+  view.set_restart_count(record.restarts_charged);
+  *view.mutable_settings() = record.settings;
+  view.set_node_count(static_cast<int32_t>(record.told.size()));
+  view.set_world_size(record.round.world_size);
+  *view.mutable_verdict() = *std::move(record.verdict);
+  if (record.goodput) *view.mutable_goodput() = Goodput(*record.goodput, began).At(began);
+  *view.mutable_begin() = FromTime(start + (began - record.age).since_start());
+  *view.mutable_end() = FromTime(start + (began - record.since_end).since_start());
+  *view.mutable_age() = FromDuration(record.age - record.since_end);
   ended.last_round = record.highest_round;
   ended.gone_are_all = NamesAll(record.round, record.highest_round);
   ended.told = !record.told.empty();
@@ -68,7 +69,7 @@ bool EndedJob::IsTrueNode(const Join& join) const {
 
 void EndedJobs::Add(EndedJob job) {
   nodes_ += job.node_ids.size();
-  std::string id = job.view.job_id;
+  std::string id = job.view.job_id();
   order_.push_back(id);
   jobs_[id] = Entry{std::move(job), std::prev(order_.end())};
   while (jobs_.size() > 1 && (jobs_.size() > kMaxJobs || nodes_ > kMaxNodes)) {
@@ -96,7 +97,7 @@ bool EndedJobs::OnHeartbeat(absl::string_view job_id, const std::string& node_id
   const auto it = jobs_.find(job_id);
   if (it == jobs_.end()) return false;
   EndedJob& job = it->second.job;
-  const SteadyTime gone = now + FenceTime(LongestTimeout(job.view.settings));
+  const SteadyTime gone = now + FenceTime(LongestTimeout(job.view.settings()));
   return job.gone.StillThere(node_id, incarnation, gone) || job.Has(node_id);
 }
 
@@ -104,7 +105,7 @@ void EndedJobs::OnTold(const Join& join, SteadyTime now) {
   EndedJob& job = jobs_.find(join.job_id())->second.job;
   job.unheard.erase(join.node_id());
   if (job.gone.IsOvertaken(join.node_id(), join.incarnation()) || !job.IsTrueNode(join)) return;
-  Fence::AddTold(join, LongestTimeout(job.view.settings), now, &job.gone);
+  Fence::AddTold(join, LongestTimeout(job.view.settings()), now, &job.gone);
 }
 
 SteadyTime EndedJobs::UnheardUntil() const {

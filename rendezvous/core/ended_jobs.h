@@ -14,7 +14,6 @@
 #include "base/steady_time.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/job_view.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -22,7 +21,7 @@ namespace ddprun::rendezvous {
 // The server's memory of a job that has ended, which it keeps to send the verdict to launchers that come back for it,
 // and to begin the next job of the same id safely (protocol 5).
 struct EndedJob {
-  JobView view;                       // displayed data, including the verdict; without nodes
+  v1::Job view;                       // displayed data, including the verdict; without nodes
   uint64_t last_round = 0;            // highest round that was assigned or reported
   bool told = true;                   // false: no launcher received the verdict, so its nodes may resume the job
   std::vector<std::string> node_ids;  // sorted ids of the nodes that received the verdict, or will if they join again
@@ -33,8 +32,9 @@ struct EndedJob {
   // Nodes of the last round that have not received the verdict, and until when each may still join for it.
   std::map<std::string, SteadyTime> unheard;
 
-  // Rebuilds an ended job from the record of an earlier server. `began`: when this server began.
-  static EndedJob FromRecord(JobRecord record, SteadyTime began);
+  // Rebuilds an ended job from the record of an earlier server. `began`: when this server began. `start`: wall time at
+  // SteadyTime's start.
+  static EndedJob FromRecord(JobRecord record, SteadyTime began, absl::Time start);
 
   // True if the Join is from a node of this job, which must receive the verdict.
   bool Concerns(const Join& join) const;

@@ -7,21 +7,20 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "rendezvous/core/event.h"
-#include "rendezvous/core/job_record.h"
-#include "rendezvous/core/job_view.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/state.pb.h"
 
 namespace ddprun::rendezvous {
 
 // PURE: the goodput of one job: how much of its time was spent waiting, starting, training and re-forming, as its
-// events and the steps reported by its ranks show (GoodputView). A job whose workers report no steps counts as starting
+// events and the steps reported by its ranks show. A job whose workers report no steps counts as starting
 // until its end. `now` must never decrease. Thread-compatible.
 class Goodput {
  public:
-  explicit Goodput(SteadyTime created) : since_(created) {}
+  explicit Goodput(SteadyTime created);
   // Resumes from a record at `began`, when this server began. The first reported step decides how the time since the
   // record is counted (TakeUnheard).
-  Goodput(const GoodputRecord& record, SteadyTime began);
+  Goodput(v1::GoodputRecord record, SteadyTime began);
 
   // Reports an event of the job. Events of nodes have no effect.
   void OnEvent(absl::string_view kind, SteadyTime now);
@@ -29,29 +28,24 @@ class Goodput {
   void OnStep(int64_t step, SteadyTime now);
 
   // Returns the totals until `now`.
-  GoodputView At(SteadyTime now) const;
-  GoodputRecord Record(SteadyTime now) const;
+  v1::Goodput At(SteadyTime now) const;
+  v1::GoodputRecord Record(SteadyTime now) const;
 
  private:
-  using Phase = GoodputPhase;
+  using Phase = v1::GoodputRecord::Phase;
 
   void Enter(Phase phase, SteadyTime now);
   // Counts the time since the record as training if workers, which are now in `step`, have trained in the meantime.
   void TakeUnheard(int64_t step);
-  static absl::Duration* TimeOf(Phase phase, GoodputView* view);
 
-  Phase phase_ = Phase::kWaiting;
-  SteadyTime since_;  // when phase_ began
-  GoodputView past_;  // totals of the phases before phase_; `training` includes `lost`
+  v1::GoodputRecord record_;  // state at since_, when its phase began
+  SteadyTime since_;
   // Time between the record and the first event of this server, and the phase in which it is counted until TakeUnheard.
   bool resumed_ = false;  // true until that first event
   absl::Duration unheard_;
-  Phase unheard_phase_ = Phase::kWaiting;
-  bool trained_ = false;              // true if any rank has reported a step
-  int64_t highest_ = -1;              // highest step of all rounds; -1: none
+  Phase unheard_phase_ = v1::GoodputRecord::PHASE_WAITING;
   std::optional<int64_t> last_step_;  // highest step of the running round, reported at last_at_
   SteadyTime last_at_;
-  absl::Duration step_time_;  // smoothed duration of a step; zero: unknown
 };
 
 }  // namespace ddprun::rendezvous

@@ -32,7 +32,7 @@ v1::Node::State ShownState(const Node& node, JobState job) {
 
 v1::Node ViewOf(const Node& node, JobState job, const DrainedHosts& drained, SteadyTime now) {
   v1::Node view;
-  view.set_node_id(node.join.node_id());
+  view.set_node_id(ShownId(node.join.node_id()));
   view.set_host(node.join.host());
   view.set_address(node.join.address());
   view.set_slots(node.join.slots());
@@ -401,26 +401,31 @@ void Job::ReportCreated(const Turn& turn) {
   Report(std::move(event), turn);
 }
 
-JobView Job::View(SteadyTime now, bool with_nodes) const {
-  JobView view;
-  view.job_id = job_id_;
-  view.owner = owner_;
-  view.state = state_;
-  view.reason = ReasonAt(now);
-  view.round = round_.number();
-  view.restart_count = budget_.used();
-  view.settings = SettingsNow();
-  view.node_count = static_cast<int32_t>(members_.size());
-  view.world_size = round_.world_size();
-  view.began = created_;
-  view.age = now - created_;
-  view.verdict = verdict_;
-  view.goodput = goodput_.At(now);
-  if (with_nodes) {
-    view.nodes.reserve(members_.size());
-    for (const auto& node : members_.nodes()) view.nodes.push_back(ViewOf(*node, state_, *server_.drained, now));
+v1::Job Job::View(SteadyTime now, absl::Time start, bool with_nodes) const {
+  v1::Job view;
+  view.set_job_id(job_id_);
+  view.set_owner(FitText(owner_, kMaxNameBytes));
+  view.set_state(static_cast<v1::Job::State>(state_));
+  view.set_reason(FitText(ReasonAt(now), kMaxTextBytes));
+  view.set_round(round_.number());
+  view.set_restart_count(budget_.used());
+  *view.mutable_settings() = SettingsNow();
+  view.set_node_count(static_cast<int32_t>(members_.size()));
+  view.set_world_size(round_.world_size());
+  *view.mutable_begin() = FromTime(start + created_.since_start());
+  *view.mutable_age() = FromDuration(now - created_);
+  if (verdict_) *view.mutable_verdict() = Fitted(*verdict_);
+  *view.mutable_goodput() = goodput_.At(now);
+  if (auto training = progress_.Summarize(round_.number(), now, with_nodes)) {
+    if (ended()) training->clear_ago();
+    *view.mutable_training() = *std::move(training);
   }
-  progress_.Show(now, &view);
+  if (!with_nodes) return view;
+  for (const auto& node : members_.nodes()) {
+    v1::Node* const shown = view.add_nodes();
+    *shown = ViewOf(*node, state_, *server_.drained, now);
+    progress_.Show(*node, round_.number(), now, shown);
+  }
   return view;
 }
 
@@ -453,10 +458,10 @@ JobRecord Job::Record(SteadyTime now) const {
   return record;
 }
 
-EndedJob Job::Ended(SteadyTime now) const {
+EndedJob Job::Ended(SteadyTime now, absl::Time start) const {
   EndedJob ended;
-  ended.view = View(now, false);
-  ended.view.ended = now;
+  ended.view = View(now, start, false);
+  *ended.view.mutable_end() = FromTime(start + now.since_start());
   ended.last_round = round_.highest();
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();

@@ -22,7 +22,6 @@
 #include "rendezvous/core/job_progress.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_state.h"
-#include "rendezvous/core/job_view.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/node_cooldowns.h"
@@ -97,13 +96,14 @@ class Job {
   size_t nodes() const { return members_.size(); }
   bool HasHost(absl::string_view host) const { return members_.HasHost(host); }
   bool HasNode(absl::string_view node_id) const { return members_.Find(node_id) != nullptr; }
-  JobView View(SteadyTime now, bool with_nodes) const;
+  // Returns the job for display: node ids are replaced by ShownId. `start`: wall time at SteadyTime's start.
+  v1::Job View(SteadyTime now, absl::Time start, bool with_nodes) const;
   JobRecord Record(SteadyTime now) const;
   // Adds goodput and events to the record that was emitted during this event, if any. Call at the end of every event.
   void CompleteRecord(SteadyTime now);
 
   // Returns what the server remembers of this job after its end. REQUIRES: ended().
-  EndedJob Ended(SteadyTime now) const;
+  EndedJob Ended(SteadyTime now, absl::Time start) const;
 
  private:
   // job.cc

@@ -24,19 +24,22 @@ void JobProgress::AddLoss(int32_t rank, int64_t step, double loss) {
   if (loss_rank_.has_value() && *loss_rank_ < rank) return;
   loss_rank_ = rank;
   // After a restart, lost steps are repeated: their new losses replace the old ones.
-  while (!losses_.empty() && losses_.back().first >= step) losses_.pop_back();
-  if (!losses_.empty() && step - losses_.back().first < loss_stride_) return;
-  losses_.emplace_back(step, loss);
+  while (!losses_.empty() && losses_.back().step() >= step) losses_.pop_back();
+  if (!losses_.empty() && step - losses_.back().step() < loss_stride_) return;
+  v1::LossPoint& point = losses_.emplace_back();
+  point.set_step(step);
+  point.set_loss(loss);
   if (losses_.size() <= kMaxLosses) return;
   for (size_t i = 0; 2 * i + 1 < losses_.size(); ++i) losses_[i] = losses_[2 * i + 1];
   losses_.resize(losses_.size() / 2);
   loss_stride_ = std::max<int64_t>(
-      (losses_.back().first - losses_.front().first) / static_cast<int64_t>(losses_.size()), 2 * loss_stride_);
+      (losses_.back().step() - losses_.front().step()) / static_cast<int64_t>(losses_.size()), 2 * loss_stride_);
 }
 
-std::optional<TrainingView> JobProgress::Summarize(SteadyTime now) const {
-  TrainingView view;
-  view.ago = absl::InfiniteDuration();
+std::optional<v1::Training> JobProgress::Summarize(uint64_t round, SteadyTime now, bool with_losses) const {
+  if (round_ != round) return std::nullopt;
+  v1::Training training;
+  absl::Duration ago = absl::InfiniteDuration();
   int64_t slowest = std::numeric_limits<int64_t>::max();
   int32_t loss_rank = std::numeric_limits<int32_t>::max();
   int64_t samples = 0;
@@ -44,36 +47,32 @@ std::optional<TrainingView> JobProgress::Summarize(SteadyTime now) const {
   for (const auto& [id, node] : nodes_) {
     for (const auto& [local_rank, rank] : node.ranks) {
       const RankProgress& progress = rank.progress;
-      view.step = std::max(view.step, progress.step());
+      training.set_step(std::max(training.step(), progress.step()));
       slowest = std::min(slowest, progress.step());
-      view.ago = std::min(view.ago, now - rank.at);
+      ago = std::min(ago, now - rank.at);
       all_say_samples = all_say_samples && progress.has_samples();
       samples += progress.samples();
       if (progress.has_loss() && node.base_rank + local_rank < loss_rank) {
         loss_rank = node.base_rank + local_rank;
-        view.loss = progress.loss();
+        training.set_loss(progress.loss());
       }
     }
   }
   if (slowest == std::numeric_limits<int64_t>::max()) return std::nullopt;
-  view.behind = view.step - slowest;
-  if (all_say_samples) view.samples = samples;
-  return view;
+  training.set_steps_behind(training.step() - slowest);
+  if (all_say_samples) training.set_samples(samples);
+  *training.mutable_ago() = FromDuration(ago);
+  if (with_losses) training.mutable_losses()->Assign(losses_.begin(), losses_.end());
+  return training;
 }
 
-void JobProgress::Show(SteadyTime now, JobView* view) const {
-  if (round_ != view->round || round_ == 0) return;
-  view->training = Summarize(now);
-  if (view->nodes.empty()) return;
-  if (view->training.has_value()) view->training->losses = losses_;
-  for (v1::Node& node : view->nodes) {
-    const auto it = nodes_.find(node.node_id());
-    if (it == nodes_.end() || node.group_rank() < 0) continue;
-    for (const auto& [local_rank, rank] : it->second.ranks) {
-      RankProgress* progress = node.add_progress();
-      *progress = rank.progress;
-      *progress->mutable_ago() = FromDuration(now - rank.at);
-    }
+void JobProgress::Show(const Node& node, uint64_t round, SteadyTime now, v1::Node* shown) const {
+  const auto it = nodes_.find(node.join.node_id());
+  if (round_ != round || it == nodes_.end() || !node.in_round()) return;
+  for (const auto& [local_rank, rank] : it->second.ranks) {
+    RankProgress* progress = shown->add_progress();
+    *progress = rank.progress;
+    *progress->mutable_ago() = FromDuration(now - rank.at);
   }
 }
 

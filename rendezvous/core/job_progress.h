@@ -5,12 +5,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/steady_time.h"
-#include "rendezvous/core/job_view.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
 
@@ -25,8 +23,10 @@ class JobProgress {
   // Adds a report. REQUIRES: `node` belongs to round `progress.round`, the job's latest.
   void Add(const Node& node, const Progress& progress, SteadyTime now);
 
-  // Sets `view->training`, and the progress of each node of `view->nodes` that belongs to the latest round.
-  void Show(SteadyTime now, JobView* view) const;
+  // Summarizes the progress of `round`; nullopt: no rank of it has reported.
+  std::optional<v1::Training> Summarize(uint64_t round, SteadyTime now, bool with_losses) const;
+  // Adds the progress of the node's ranks in `round`.
+  void Show(const Node& node, uint64_t round, SteadyTime now, v1::Node* shown) const;
 
  private:
   struct Rank {
@@ -39,14 +39,12 @@ class JobProgress {
   };
 
   void AddLoss(int32_t rank, int64_t step, double loss);
-  // Returns the summary of all ranks; nullopt if none has reported.
-  std::optional<TrainingView> Summarize(SteadyTime now) const;
 
   uint64_t round_ = 0;
   absl::flat_hash_map<std::string, OfNode> nodes_;  // reports of round_ by node id
   // The rank whose losses are kept: the lowest rank of round_ that reports a loss. Its losses of all rounds follow.
   std::optional<int32_t> loss_rank_;
-  std::vector<std::pair<int64_t, double>> losses_;
+  std::vector<v1::LossPoint> losses_;
   int64_t loss_stride_ = 1;  // least distance, in steps, between two kept losses
 };
 

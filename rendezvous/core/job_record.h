@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/state.pb.h"
 #include "rendezvous/core/event.h"
-#include "rendezvous/core/job_view.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/messages.h"
 
@@ -95,21 +95,6 @@ struct KickedNodeRecord {
   friend bool operator==(const KickedNodeRecord&, const KickedNodeRecord&) = default;
 };
 
-// The use of a job's time at a moment; GoodputView has the totals.
-enum class GoodputPhase { kWaiting, kStarting, kTraining, kReForming, kEnded };
-
-// The state of a job's goodput (goodput.h) at the time of the record. For display only.
-struct GoodputRecord {
-  GoodputView times;  // totals; `training` includes `lost`
-  GoodputPhase phase = GoodputPhase::kWaiting;
-  absl::Duration ago;         // age of the record
-  bool trained = false;       // true if any rank has reported a step
-  int64_t highest_step = -1;  // highest step of all rounds; -1: none
-  absl::Duration step_time;   // smoothed duration of a step; zero: unknown
-
-  friend bool operator==(const GoodputRecord&, const GoodputRecord&) = default;
-};
-
 struct JobRecord {
   std::string job_id;
   JobSettings settings = DefaultSettings();
@@ -123,15 +108,15 @@ struct JobRecord {
   std::vector<std::string> drained_hosts;  // set only in the server's own record; sorted
   std::vector<FencedNodeRecord> fenced;    // nodes that may still have workers, sorted by node id
   RestartRecord restarts;
-  std::vector<CooldownRecord> cooldowns;   // in order of the nodes' first cooldowns
-  std::string failing_node;                // node of the latest first cause (protocol 3.9)
-  int32_t failing_rounds = 0;              // consecutive first causes on failing_node
-  std::vector<KickedNodeRecord> kicked;    // kicked nodes, oldest first
-  std::vector<std::string> others;         // ids of nodes outside the round: spares and lost nodes
-  uint64_t earlier_round = 0;              // last round of the previous job of this id; 0: unknown
-  std::optional<Verdict> earlier_verdict;  // verdict of the previous job of this id
-  std::optional<GoodputRecord> goodput;    // unset: unknown
-  std::vector<Event> events;               // newest events (JobHistory), for display only
+  std::vector<CooldownRecord> cooldowns;     // in the order in which their first ones began
+  std::string failing_node;                  // whose worker failed last as a first cause
+  int32_t failing_rounds = 0;                // in a row
+  std::vector<KickedNodeRecord> kicked;      // oldest first
+  std::vector<std::string> others;           // ids of nodes beside the round's: spares, and lost ones
+  uint64_t earlier_round = 0;                // the last one of the ended job of this id before; 0: none is known
+  std::optional<Verdict> earlier_verdict;    // of that job
+  std::optional<v1::GoodputRecord> goodput;  // unset: not known
+  std::vector<Event> events;                 // as JobHistory has them; for people
 
   // Set for an ended job.
   std::optional<Verdict> verdict;
@@ -148,7 +133,7 @@ inline void AddAge(absl::Duration by, JobRecord* record) {
   const auto take_off = [by](absl::Duration left) { return left > by ? left - by : absl::ZeroDuration(); };
   record->age += by;
   if (record->verdict) record->since_end += by;
-  if (record->goodput) record->goodput->ago += by;
+  if (record->goodput) *record->goodput->mutable_ago() = FromDuration(ToDuration(record->goodput->ago()) + by);
   for (absl::Duration& age : record->restarts.charge_ages) age += by;
   if (record->restarts.last_age) *record->restarts.last_age += by;
   record->restarts.wait = take_off(record->restarts.wait);

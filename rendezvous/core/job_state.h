@@ -3,6 +3,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "proto/rendezvous.pb.h"
 
 namespace ddprun::rendezvous {
 
@@ -19,13 +20,18 @@ namespace ddprun::rendezvous {
 //   kFailed can follow every state except kFinished: restart limit reached, non-restartable failure, timeout, or all
 //   launchers left.
 enum class JobState {
-  kWaiting,     // fewer than min nodes have joined
-  kLastCall,    // at least min nodes have joined; the job waits for more until the last call ends
-  kStopping,    // the next round is decided; it starts when all nodes have stopped their workers (protocol 3.3)
-  kRunning,     // a round is assigned; its nodes start, run or have finished their workers
-  kRecovering,  // nodes report a round of an earlier server; the job waits for the round's other nodes (protocol 4.4)
-  kFinished,
-  kFailed,
+  // Fewer than min nodes have joined.
+  kWaiting = v1::Job::STATE_WAITING,
+  // At least min nodes have joined; the job waits for more until the last call ends.
+  kLastCall = v1::Job::STATE_LAST_CALL,
+  // The next round is decided; it starts when all nodes have stopped their workers (protocol 3.3).
+  kStopping = v1::Job::STATE_STOPPING,
+  // A round is assigned; its nodes start, run or have finished their workers.
+  kRunning = v1::Job::STATE_RUNNING,
+  // Nodes report a round of an earlier server; the job waits for the round's other nodes (protocol 4.4).
+  kRecovering = v1::Job::STATE_RECOVERING,
+  kFinished = v1::Job::STATE_FINISHED,
+  kFailed = v1::Job::STATE_FAILED,
 };
 
 struct Transition {
@@ -42,6 +48,9 @@ bool IsTransition(JobState from, JobState to);
 
 // Returns the displayed name: "waiting", "last call", ...
 absl::string_view Name(JobState state);
+
+// Returns the state of a displayed job.
+inline JobState StateOf(const v1::Job& job) { return static_cast<JobState>(job.state()); }
 
 inline bool IsEnd(JobState state) { return state == JobState::kFinished || state == JobState::kFailed; }
 

@@ -27,8 +27,8 @@ struct PreviousJob {
 
   // Returns the memory of an ended job. If no launcher received its verdict, nodes of its last round resume it.
   static PreviousJob Of(const EndedJob& ended) {
-    if (ended.told) return {ended.last_round + 1, 0, ended.last_round, ended.view.verdict};
-    return {ended.last_round, ended.view.restart_count, 0, std::nullopt};
+    if (ended.told) return {ended.last_round + 1, 0, ended.last_round, ended.view.verdict()};
+    return {ended.last_round, ended.view.restart_count(), 0, std::nullopt};
   }
   // Returns the memory for a job that is resumed from its record.
   static PreviousJob Of(const JobRecord& record) {

@@ -33,7 +33,7 @@ void Registry::Restore(SavedState saved) {
   for (JobRecord& record : saved.jobs) {
     if (record.job_id == kServerRecordId) continue;
     if (record.verdict.has_value()) {
-      ended_.Add(EndedJob::FromRecord(std::move(record), began_));
+      ended_.Add(EndedJob::FromRecord(std::move(record), began_, start_));
     } else if (record.round.number == 0) {
       ended_.Forgotten(record.highest_round);  // no round had begun: the nodes begin the job anew
     } else {
@@ -75,7 +75,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
   if (is_new) {
     const EndedJob* ended = ended_.Find(join.job_id());
     if (ended != nullptr && ended->Concerns(join)) {
-      effects->emplace_back(Tell{join.job_id(), join.node_id(), join.incarnation(), NewFinish(*ended->view.verdict)});
+      effects->emplace_back(Tell{join.job_id(), join.node_id(), join.incarnation(), NewFinish(ended->view.verdict())});
       ended_.OnTold(join, now);
       return;
     }
@@ -156,7 +156,7 @@ absl::StatusOr<Registry::Live::iterator> Registry::FindLive(const std::string& j
   if (it != live_.end()) return it;
   const EndedJob* ended = ended_.Find(job_id);
   if (ended == nullptr) return absl::NotFoundError(absl::StrCat("no such job: ", job_id));
-  return absl::FailedPreconditionError(absl::StrCat("job ", job_id, " has ended: ", ended->view.reason));
+  return absl::FailedPreconditionError(absl::StrCat("job ", job_id, " has ended: ", ended->view.reason()));
 }
 
 absl::Status Registry::OnCommand(const Command& command, const Caller& caller, SteadyTime now, Effects* effects) {
@@ -208,7 +208,7 @@ void Registry::ReportDrained(bool drained, const std::string& host, const std::s
   Event event = NewEvent(drained ? event_kind::kHostDrained : event_kind::kHostUndrained, what);
   event.set_host(host);
   event.set_actor(actor);
-  *event.mutable_time() = FromTime(wall_time_);
+  *event.mutable_time() = FromTime(start_ + now.since_start());
   Check(&event, Fields::Fit());
   if (keeps_records_) {
     host_history_.Add(event);
@@ -264,30 +264,30 @@ void Registry::Settle(Live::iterator it, SteadyTime now) {
   const auto of_peer = of_peer_.find(live.peer);
   if (of_peer != of_peer_.end()) of_peer->second.nodes += nodes - std::exchange(live.nodes, nodes);
   if (!live.job->ended()) return;
-  ended_.Add(live.job->Ended(now));
+  ended_.Add(live.job->Ended(now, start_));
   if (of_peer != of_peer_.end() && --of_peer->second.jobs == 0) of_peer_.erase(of_peer);
   live_.erase(it);
 }
 
-std::vector<JobView> Registry::ListJobs(SteadyTime now, absl::string_view after, size_t limit) const {
-  std::vector<JobView> views;
+std::vector<v1::Job> Registry::ListJobs(SteadyTime now, absl::string_view after, size_t limit) const {
+  std::vector<v1::Job> views;
   auto live = live_.upper_bound(after);
   const EndedJob* ended = ended_.Next(after);
   while (views.size() < limit && (live != live_.end() || ended != nullptr)) {
-    const bool take_live = ended == nullptr || (live != live_.end() && live->first < ended->view.job_id);
+    const bool take_live = ended == nullptr || (live != live_.end() && live->first < ended->view.job_id());
     if (take_live) {
-      views.push_back(live->second.job->View(now, false));
+      views.push_back(live->second.job->View(now, start_, false));
       ++live;
     } else {
       views.push_back(ended->view);
-      ended = ended_.Next(ended->view.job_id);
+      ended = ended_.Next(ended->view.job_id());
     }
   }
   return views;
 }
 
-std::optional<JobView> Registry::GetJob(absl::string_view job_id, SteadyTime now) const {
-  if (const auto it = live_.find(job_id); it != live_.end()) return it->second.job->View(now, true);
+std::optional<v1::Job> Registry::GetJob(absl::string_view job_id, SteadyTime now) const {
+  if (const auto it = live_.find(job_id); it != live_.end()) return it->second.job->View(now, start_, true);
   const EndedJob* ended = ended_.Find(job_id);
   if (ended == nullptr) return std::nullopt;
   return ended->view;

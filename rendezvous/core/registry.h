@@ -24,7 +24,6 @@
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/job_history.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/job_view.h"
 #include "rendezvous/core/lateness.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/messages.h"
@@ -54,8 +53,8 @@ class Registry {
   // Restores the records of earlier servers. REQUIRES: keeps_records; no other function was called before.
   void Restore(SavedState saved);
 
-  // Sets the wall time for Event::time of later calls.
-  void SetWallTime(absl::Time now) { wall_time_ = now; }
+  // Sets the wall time at SteadyTime's start, for the displayed times of later calls.
+  void SetWallTimeAtStart(absl::Time start) { start_ = start; }
 
   // Handles a message of a node. A Join may name any job, and creates the job if there is none. Other messages are
   // ignored unless the node has joined with this incarnation, except heartbeats of nodes that are still stopping their
@@ -83,11 +82,11 @@ class Registry {
 
   // Returns at most `limit` live and ended jobs, without their nodes, in order of their ids, beginning with the first
   // id greater than `after`.
-  std::vector<JobView> ListJobs(SteadyTime now, absl::string_view after = "",
+  std::vector<v1::Job> ListJobs(SteadyTime now, absl::string_view after = "",
                                 size_t limit = std::numeric_limits<size_t>::max()) const;
 
   // Returns one job with its nodes in order of their joins (an ended job has no nodes); nullopt: no such job.
-  std::optional<JobView> GetJob(absl::string_view job_id, SteadyTime now) const;
+  std::optional<v1::Job> GetJob(absl::string_view job_id, SteadyTime now) const;
 
   // Returns until when launchers may still join for a verdict that they have not received. A server that is about to
   // exit waits until then.
@@ -130,14 +129,14 @@ class Registry {
   // deadlines_ and of_peer_. Call after every event of the job.
   void Settle(Live::iterator it, SteadyTime now);
   JobServer OwnServer() { return {began_, keeps_records_, &lateness_, &drained_}; }
-  Job::Turn MakeTurn(SteadyTime now, Effects* effects) const { return {now, effects, wall_time_}; }
+  Job::Turn MakeTurn(SteadyTime now, Effects* effects) const { return {now, effects, start_ + now.since_start()}; }
 
   const SteadyTime began_;
   const bool keeps_records_;
   const uint64_t max_reported_;
   absl::Duration longest_life_;  // see SavedState::longest_life
   Lateness lateness_;
-  absl::Time wall_time_;
+  absl::Time start_;  // wall time at SteadyTime's start
   DrainedHosts drained_;
   JobHistory host_history_;
   Live live_;

@@ -1,5 +1,6 @@
 #include "rendezvous/core/validate.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <variant>
@@ -225,6 +226,17 @@ void Check(Event* event, Fields fields) {
   fields.Line("actor", kMaxNameBytes, event->mutable_actor());
   fields.Time("time", event->mutable_time());
   if (event->has_failure()) Check(event->mutable_failure(), fields.Inside("failure"));
+}
+
+void Check(v1::GoodputRecord* goodput, Fields fields) {
+  for (const absl::string_view name : {"waiting", "starting", "training", "re_forming", "lost"}) {
+    fields.Duration(name, goodput->mutable_times());
+  }
+  if (!v1::GoodputRecord::Phase_IsValid(goodput->phase()) || goodput->phase() == v1::GoodputRecord::PHASE_UNSPECIFIED) {
+    goodput->set_phase(v1::GoodputRecord::PHASE_WAITING);
+  }
+  goodput->set_highest_step(std::max<int64_t>(goodput->highest_step(), -1));
+  fields.Duration("step_time", goodput);
 }
 
 absl::Status Validate(LauncherMessage* message) { return ValidateAny(message, kLauncherMessageNames); }

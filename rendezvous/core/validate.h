@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_VALIDATE_H_
 
 #include "absl/status/status.h"
+#include "proto/state.pb.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/fields.h"
 #include "rendezvous/core/messages.h"
@@ -25,6 +26,7 @@ void Check(WorkerFailure* failure, Fields fields);
 void Check(Verdict* verdict, Fields fields);
 void Check(RankProgress* rank, Fields fields);
 void Check(Event* event, Fields fields);
+void Check(v1::GoodputRecord* goodput, Fields fields);
 
 // Returns `part` with its displayed texts truncated to their bounds.
 template <typename Part>

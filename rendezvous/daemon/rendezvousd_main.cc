@@ -131,7 +131,7 @@ class HttpView {
     http::Sources sources;
     sources.list_jobs = [this](absl::string_view after, size_t limit) {
       const Driver* const driver = driver_;
-      return driver == nullptr ? std::vector<JobView>() : driver->ListJobs(after, limit);
+      return driver == nullptr ? std::vector<v1::Job>() : driver->ListJobs(after, limit);
     };
     sources.get_job = [this](absl::string_view job_id) {
       const Driver* const driver = driver_;

@@ -15,14 +15,12 @@
 #include "rendezvous/http/page.h"
 #include "rendezvous/http/process_numbers.h"
 #include "rendezvous/http/server_sent_events.h"
-#include "rendezvous/wire/job_wire.h"
 #include "rendezvous/wire/message_json.h"
 
 namespace ddprun::http {
 namespace {
 
 using nlohmann::json;
-using rendezvous::JobView;
 
 constexpr char kJobPath[] = "/api/v1/jobs/";
 // Allows only content from this server; no inline script or style.
@@ -109,10 +107,10 @@ Response HttpApi::Server() const {
 }
 
 Response HttpApi::Metrics() const {
-  std::vector<JobView> jobs;
+  std::vector<v1::Job> jobs;
   // In pages, so that each call blocks the driver only briefly.
   while (true) {
-    std::vector<JobView> page = sources_.list_jobs(jobs.empty() ? "" : jobs.back().job_id, kMaxJobsPerPage);
+    std::vector<v1::Job> page = sources_.list_jobs(jobs.empty() ? "" : jobs.back().job_id(), kMaxJobsPerPage);
     const bool last = page.size() < kMaxJobsPerPage;
     std::move(page.begin(), page.end(), std::back_inserter(jobs));
     if (last) break;
@@ -127,19 +125,19 @@ Response HttpApi::Jobs(const Target& target) const {
   if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &limit) || limit == 0 || limit > kMaxJobsPerPage)) {
     return Error(400, absl::StrCat("limit must be a number from 1 to ", kMaxJobsPerPage));
   }
-  std::vector<JobView> jobs = sources_.list_jobs(target.Query("after"), limit + 1);
+  std::vector<v1::Job> jobs = sources_.list_jobs(target.Query("after"), limit + 1);
   const bool more = jobs.size() > limit;
   if (more) jobs.resize(limit);
   json answer = {{"jobs", json::array()}};
-  for (const JobView& job : jobs) answer["jobs"].push_back(rendezvous::ToJson(ToProto(job, WallTimeAtStart())));
-  if (more) answer["next"] = jobs.back().job_id;
+  for (const v1::Job& job : jobs) answer["jobs"].push_back(rendezvous::ToJson(job));
+  if (more) answer["next"] = jobs.back().job_id();
   return Json(answer);
 }
 
 Response HttpApi::Job(const std::string& job_id) const {
-  const std::optional<JobView> job = sources_.get_job(job_id);
+  const std::optional<v1::Job> job = sources_.get_job(job_id);
   if (!job.has_value()) return Error(404, absl::StrCat("job ", job_id, " not found"));
-  return Json(rendezvous::ToJson(ToProto(*job, WallTimeAtStart())));
+  return Json(rendezvous::ToJson(*job));
 }
 
 Response HttpApi::Events(const Request& request, const Target& target) const {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "proto/rendezvous.pb.h"
 #include "rendezvous/core/credentials.h"
-#include "rendezvous/core/job_view.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/http/login.h"
 #include "rendezvous/http/server_view.h"
@@ -19,8 +19,8 @@ namespace ddprun::http {
 
 // Data shown by the API. Functions are called on the HTTP server's thread and return at once.
 struct Sources {
-  std::function<std::vector<rendezvous::JobView>(absl::string_view after, size_t limit)> list_jobs;
-  std::function<std::optional<rendezvous::JobView>(absl::string_view job_id)> get_job;
+  std::function<std::vector<v1::Job>(absl::string_view after, size_t limit)> list_jobs;
+  std::function<std::optional<v1::Job>(absl::string_view job_id)> get_job;
   std::function<ServerView()> server;
   std::function<EventCounts()> counts;
   const rendezvous::EventLog* events = nullptr;  // outlives the users of the sources

@@ -10,13 +10,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "base/version.h"
+#include "proto/time.h"
+#include "rendezvous/core/job_state.h"
 
 namespace ddprun::http {
 namespace {
 
 using rendezvous::JobState;
-using rendezvous::JobView;
-using rendezvous::TrainingView;
+using rendezvous::StateOf;
 using Labels = std::vector<std::pair<absl::string_view, std::string>>;
 
 constexpr JobState kStates[] = {JobState::kWaiting,    JobState::kLastCall, JobState::kStopping, JobState::kRunning,
@@ -106,26 +107,26 @@ void AddProcess(const ProcessNumbers& process, Text* text) {
 
 // Writes a sample for each job for which `value` returns one.
 template <typename Value>
-void PerJob(absl::string_view name, absl::string_view help, const std::vector<const JobView*>& jobs, Value value,
+void PerJob(absl::string_view name, absl::string_view help, const std::vector<const v1::Job*>& jobs, Value value,
             Text* text) {
   text->Family(name, absl::EndsWith(name, "_total") ? "counter" : "gauge", help);
-  for (const JobView* job : jobs) {
+  for (const v1::Job* job : jobs) {
     const std::optional<double> v = value(*job);
-    if (v.has_value()) text->Sample(*v, {{"job_id", job->job_id}});
+    if (v.has_value()) text->Sample(*v, {{"job_id", job->job_id()}});
   }
 }
 
-void AddJobs(const std::vector<JobView>& jobs, const std::vector<const JobView*>& shown, Text* text) {
+void AddJobs(const std::vector<v1::Job>& jobs, const std::vector<const v1::Job*>& shown, Text* text) {
   std::map<JobState, int> by_state;
   int64_t nodes = 0;
   int64_t workers = 0;
   int64_t live = 0;
-  for (const JobView& job : jobs) {
-    ++by_state[job.state];
-    if (rendezvous::IsEnd(job.state)) continue;
+  for (const v1::Job& job : jobs) {
+    ++by_state[StateOf(job)];
+    if (rendezvous::IsEnd(StateOf(job))) continue;
     ++live;
-    nodes += job.node_count;
-    if (job.state == JobState::kRunning) workers += job.world_size;
+    nodes += job.node_count();
+    if (StateOf(job) == JobState::kRunning) workers += job.world_size();
   }
   text->Family("ddprun_jobs", "gauge", "Jobs by state; ended jobs are kept for a while.");
   for (const JobState state : kStates) text->Sample(by_state[state], {{"state", StateLabel(state)}});
@@ -133,64 +134,66 @@ void AddJobs(const std::vector<JobView>& jobs, const std::vector<const JobView*>
   text->Gauge("ddprun_workers", "World sizes of running jobs, summed.", workers);
   text->Gauge("ddprun_jobs_without_series", "Jobs beyond the 200 for which ddprun_job_* are exported.",
               live - static_cast<int64_t>(shown.size()));
-  const auto plain = [](auto get) { return [get](const JobView& job) { return std::optional<double>(get(job)); }; };
+  const auto plain = [](auto get) { return [get](const v1::Job& job) { return std::optional<double>(get(job)); }; };
   PerJob("ddprun_job_running", "1 while a round of the job runs.", shown,
-         plain([](const JobView& job) { return job.state == JobState::kRunning; }), text);
-  PerJob("ddprun_job_nodes", "Nodes of the job.", shown, plain([](const JobView& job) { return job.node_count; }),
+         plain([](const v1::Job& job) { return StateOf(job) == JobState::kRunning; }), text);
+  PerJob("ddprun_job_nodes", "Nodes of the job.", shown, plain([](const v1::Job& job) { return job.node_count(); }),
          text);
   PerJob("ddprun_job_workers", "World size of the newest round.", shown,
-         plain([](const JobView& job) { return job.world_size; }), text);
-  PerJob("ddprun_job_round", "The newest round.", shown, plain([](const JobView& job) { return job.round; }), text);
+         plain([](const v1::Job& job) { return job.world_size(); }), text);
+  PerJob("ddprun_job_round", "The newest round.", shown, plain([](const v1::Job& job) { return job.round(); }), text);
   PerJob("ddprun_job_restarts_total", "Restarts charged to the job.", shown,
-         plain([](const JobView& job) { return job.restart_count; }), text);
+         plain([](const v1::Job& job) { return job.restart_count(); }), text);
   PerJob("ddprun_job_age_seconds", "Time since the first node joined.", shown,
-         plain([](const JobView& job) { return absl::ToDoubleSeconds(job.age); }), text);
+         plain([](const v1::Job& job) { return absl::ToDoubleSeconds(ToDuration(job.age())); }), text);
 }
 
 // Progress that ranks reported; nothing for jobs whose ranks report none.
-void AddTraining(const std::vector<const JobView*>& shown, Text* text) {
+void AddTraining(const std::vector<const v1::Job*>& shown, Text* text) {
   const auto of = [](auto get) {
-    return [get](const JobView& job) { return job.training.has_value() ? get(*job.training) : std::nullopt; };
+    return [get](const v1::Job& job) { return job.has_training() ? get(job.training()) : std::nullopt; };
   };
+  using Value = std::optional<double>;
   PerJob("ddprun_job_step", "Step of the most advanced rank.", shown,
-         of([](const TrainingView& view) { return std::optional<double>(view.step); }), text);
+         of([](const v1::Training& training) { return Value(training.step()); }), text);
   PerJob("ddprun_job_steps_behind", "Steps between the most and the least advanced rank.", shown,
-         of([](const TrainingView& view) { return std::optional<double>(view.behind); }), text);
+         of([](const v1::Training& training) { return Value(training.steps_behind()); }), text);
   PerJob("ddprun_job_loss", "Loss reported by the lowest rank.", shown,
-         of([](const TrainingView& view) { return view.loss; }), text);
+         of([](const v1::Training& training) { return training.has_loss() ? Value(training.loss()) : std::nullopt; }),
+         text);
   PerJob("ddprun_job_samples", "Samples on which all ranks of the round have trained.", shown,
-         of([](const TrainingView& view) {
-           return view.samples.has_value() ? std::optional<double>(*view.samples) : std::nullopt;
+         of([](const v1::Training& training) {
+           return training.has_samples() ? Value(training.samples()) : std::nullopt;
          }),
          text);
   PerJob("ddprun_job_seconds_since_progress", "Time since any rank reported anything.", shown,
-         of([](const TrainingView& view) { return std::optional<double>(absl::ToDoubleSeconds(view.ago)); }), text);
+         of([](const v1::Training& training) { return Value(absl::ToDoubleSeconds(ToDuration(training.ago()))); }),
+         text);
 }
 
 // A job's time by phase. Not counters, because repeated steps move from training to lost.
-void AddGoodput(const std::vector<const JobView*>& shown, Text* text) {
-  using rendezvous::GoodputView;
-  constexpr std::pair<absl::string_view, absl::Duration GoodputView::*> kPhases[] = {
-      {"waiting", &GoodputView::waiting},
-      {"starting", &GoodputView::starting},
-      {"training", &GoodputView::training},
-      {"re_forming", &GoodputView::re_forming},
-      {"lost", &GoodputView::lost}};
+void AddGoodput(const std::vector<const v1::Job*>& shown, Text* text) {
+  using Time = const google::protobuf::Duration& (v1::Goodput::*)() const;
+  constexpr std::pair<absl::string_view, Time> kPhases[] = {{"waiting", &v1::Goodput::waiting},
+                                                            {"starting", &v1::Goodput::starting},
+                                                            {"training", &v1::Goodput::training},
+                                                            {"re_forming", &v1::Goodput::re_forming},
+                                                            {"lost", &v1::Goodput::lost}};
   text->Family("ddprun_job_time_seconds", "gauge", "Time of the job by phase.");
-  for (const JobView* job : shown) {
-    if (!job->goodput.has_value()) continue;
+  for (const v1::Job* job : shown) {
+    if (!job->has_goodput()) continue;
     for (const auto& [phase, time] : kPhases) {
-      const double seconds = absl::ToDoubleSeconds((*job->goodput).*time);
-      text->Sample(seconds, {{"job_id", job->job_id}, {"phase", std::string(phase)}});
+      const double seconds = absl::ToDoubleSeconds(ToDuration((job->goodput().*time)()));
+      text->Sample(seconds, {{"job_id", job->job_id()}, {"phase", std::string(phase)}});
     }
   }
 }
 
 // The jobs that get series.
-std::vector<const JobView*> JobsWithSeries(const std::vector<JobView>& jobs) {
-  std::vector<const JobView*> shown;
-  for (const JobView& job : jobs) {
-    if (shown.size() < kMaxJobsWithSeries && !rendezvous::IsEnd(job.state)) shown.push_back(&job);
+std::vector<const v1::Job*> JobsWithSeries(const std::vector<v1::Job>& jobs) {
+  std::vector<const v1::Job*> shown;
+  for (const v1::Job& job : jobs) {
+    if (shown.size() < kMaxJobsWithSeries && !rendezvous::IsEnd(StateOf(job))) shown.push_back(&job);
   }
   return shown;
 }
@@ -198,10 +201,10 @@ std::vector<const JobView*> JobsWithSeries(const std::vector<JobView>& jobs) {
 }  // namespace
 
 std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
-                        const std::vector<JobView>& jobs) {
+                        const std::vector<v1::Job>& jobs) {
   Text text;
   AddServer(server, counts, &text);
-  const std::vector<const JobView*> shown = JobsWithSeries(jobs);
+  const std::vector<const v1::Job*> shown = JobsWithSeries(jobs);
   AddJobs(jobs, shown, &text);
   AddTraining(shown, &text);
   AddGoodput(shown, &text);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/job_view.h"
+#include "proto/rendezvous.pb.h"
 #include "rendezvous/http/server_view.h"
 
 namespace ddprun::http {
@@ -17,7 +17,7 @@ inline constexpr size_t kMaxJobsWithSeries = 200;
 // PURE: all metrics in Prometheus' text format (version 0.0.4). Names follow its conventions: base units, "_total" for
 // counters. A job's training metrics (step, loss) are omitted if no worker reported any.
 std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
-                        const std::vector<rendezvous::JobView>& jobs);
+                        const std::vector<v1::Job>& jobs);
 
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/socket_address.h"
-#include "rendezvous/core/job_view.h"
+#include "rendezvous/core/job_state.h"
 #include "rendezvous/server/event_stream.h"
 #include "rendezvous/server/peer_address.h"
 #include "rendezvous/server/unary_call.h"
@@ -25,13 +25,13 @@ v1::ListHostsResponse HostsOf(const Driver& driver) {
   for (const std::string& name : driver.DrainedHosts()) hosts[name].set_drained(true);
   std::string after;
   while (true) {
-    const std::vector<JobView> jobs = driver.ListJobs(after, kJobsAtOnce);
-    for (const JobView& listed : jobs) {
-      after = listed.job_id;
-      if (IsEnd(listed.state)) continue;
-      const std::optional<JobView> job = driver.GetJob(listed.job_id);
+    const std::vector<v1::Job> jobs = driver.ListJobs(after, kJobsAtOnce);
+    for (const v1::Job& listed : jobs) {
+      after = listed.job_id();
+      if (IsEnd(StateOf(listed))) continue;
+      const std::optional<v1::Job> job = driver.GetJob(listed.job_id());
       if (!job.has_value()) continue;
-      for (const v1::Node& node : job->nodes) {
+      for (const v1::Node& node : job->nodes()) {
         v1::Host& host = hosts[node.host()];
         host.set_nodes(host.nodes() + 1);
         if (node.group_rank() >= 0) host.set_ranked_nodes(host.ranked_nodes() + 1);

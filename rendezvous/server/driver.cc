@@ -58,6 +58,7 @@ Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
   {
     MutexLock lock(&mutex_);
     if (events != nullptr) events->Restore(Timeline(saved.jobs), saved.earlier_servers);
+    registry_.SetWallTimeAtStart(WallTimeAtStart());
     if (store != nullptr) registry_.Restore(std::move(saved));
   }
   if (store != nullptr) {
@@ -116,7 +117,7 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
 }
 
 SteadyTime Driver::NowLocked() {
-  registry_.SetWallTime(absl::Now());
+  registry_.SetWallTimeAtStart(WallTimeAtStart());
   return SteadyNow();
 }
 
@@ -327,31 +328,19 @@ void Driver::AnswerOutcomeUnknownLocked(const std::string& job_id, absl::string_
   }
 }
 
-void Driver::ShowStoreErrorLocked(JobView* job) const {
-  const auto held = held_.find(job->job_id);
-  const std::string trouble = held == held_.end() ? "" : StoreErrorLocked(job->job_id);
+void Driver::ShowStoreErrorLocked(v1::Job* job) const {
+  const std::string trouble = held_.contains(job->job_id()) ? StoreErrorLocked(job->job_id()) : "";
   if (trouble.empty()) return;
-  job->reason = absl::StrCat("waiting for the job's record to be written: the rendezvous server ", trouble);
-  // The launchers have not received the round or the verdict.
-  const bool begins = std::any_of(held->second.begin(), held->second.end(), [](const Action& action) {
-    return action.message.has_value() &&
-           (std::holds_alternative<Assign>(*action.message) || std::holds_alternative<Finish>(*action.message));
-  });
-  if (!begins) return;
-  job->state = JobState::kWaiting;
-  job->verdict.reset();
-  for (v1::Node& node : job->nodes) {
-    if (node.state() == v1::Node::STATE_RUNNING) node.set_state(v1::Node::STATE_IDLE);
-  }
+  job->set_reason(absl::StrCat("waiting for the job's record to be written: the rendezvous server ", trouble));
 }
 
 Waiting Driver::DescribeStoreErrorLocked(const std::string& job_id) const {
   Waiting waiting;
-  if (const std::optional<JobView> job = registry_.GetJob(job_id, SteadyNow())) {
-    waiting.set_nodes_joined(job->node_count);
-    waiting.set_min_nodes(job->settings.min_nodes());
-    waiting.set_max_nodes(job->settings.max_nodes());
-    waiting.set_reason(job->reason);
+  if (const std::optional<v1::Job> job = registry_.GetJob(job_id, SteadyNow())) {
+    waiting.set_nodes_joined(job->node_count());
+    waiting.set_min_nodes(job->settings().min_nodes());
+    waiting.set_max_nodes(job->settings().max_nodes());
+    waiting.set_reason(job->reason());
   }
   *waiting.mutable_remaining() = FromDuration(absl::InfiniteDuration());
   const std::string trouble = StoreErrorLocked(job_id);
@@ -461,16 +450,16 @@ std::vector<std::string> Driver::DrainedHosts() const {
   return {registry_.drained_hosts().begin(), registry_.drained_hosts().end()};
 }
 
-std::vector<JobView> Driver::ListJobs(absl::string_view after, size_t limit) const {
+std::vector<v1::Job> Driver::ListJobs(absl::string_view after, size_t limit) const {
   MutexLock lock(&mutex_);
-  std::vector<JobView> jobs = registry_.ListJobs(SteadyNow(), after, limit);
-  for (JobView& job : jobs) ShowStoreErrorLocked(&job);
+  std::vector<v1::Job> jobs = registry_.ListJobs(SteadyNow(), after, limit);
+  for (v1::Job& job : jobs) ShowStoreErrorLocked(&job);
   return jobs;
 }
 
-std::optional<JobView> Driver::GetJob(absl::string_view job_id) const {
+std::optional<v1::Job> Driver::GetJob(absl::string_view job_id) const {
   MutexLock lock(&mutex_);
-  std::optional<JobView> job = registry_.GetJob(job_id, SteadyNow());
+  std::optional<v1::Job> job = registry_.GetJob(job_id, SteadyNow());
   if (job.has_value()) ShowStoreErrorLocked(&*job);
   return job;
 }

@@ -83,9 +83,9 @@ class Driver {
   // Answers commands that wait for a record with DEADLINE_EXCEEDED, and refuses later ones.
   void StopCommands();
 
-  // As in Registry. A job that cannot continue because its record cannot be persisted is shown as waiting for that.
-  std::vector<JobView> ListJobs(absl::string_view after, size_t limit) const;
-  std::optional<JobView> GetJob(absl::string_view job_id) const;
+  // Return what Registry does. If a job cannot continue because its record cannot be persisted, its reason says so.
+  std::vector<v1::Job> ListJobs(absl::string_view after, size_t limit) const;
+  std::optional<v1::Job> GetJob(absl::string_view job_id) const;
 
   // Number of launchers in other processes that have joined and whose streams are open.
   int Launchers() const;
@@ -162,7 +162,7 @@ class Driver {
   // Answers the job's commands whose record is pending that it is unknown whether they take effect.
   void AnswerOutcomeUnknownLocked(const std::string& job_id, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ShowStoreErrorLocked(JobView* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowStoreErrorLocked(v1::Job* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Waiting DescribeStoreErrorLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "rendezvous/wire/job_wire.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -41,20 +40,19 @@ absl::Status ListJobs(const Driver& driver, const v1::ListJobsRequest& request, 
   }
   const size_t size = request.page_size() == 0 ? kDefaultJobsPerPage : std::min(request.page_size(), kMaxJobsPerPage);
   // Ask for one more job to find out whether there is another page.
-  std::vector<JobView> jobs = driver.ListJobs(after, size + 1);
+  std::vector<v1::Job> jobs = driver.ListJobs(after, size + 1);
   const bool more = jobs.size() > size;
   if (more) jobs.resize(size);
-  const absl::Time start = WallTimeAtStart();
-  for (const JobView& job : jobs) *response->add_jobs() = ToProto(job, start);
-  if (more) response->set_next_page_token(PageToken(jobs.back().job_id));
+  if (more) response->set_next_page_token(PageToken(jobs.back().job_id()));
+  for (v1::Job& job : jobs) *response->add_jobs() = std::move(job);
   return absl::OkStatus();
 }
 
 absl::Status GetJob(const Driver& driver, const v1::GetJobRequest& request, v1::Job* response) {
   if (request.job_id().empty()) return absl::InvalidArgumentError("job_id: must not be empty");
-  const std::optional<JobView> job = driver.GetJob(request.job_id());
+  std::optional<v1::Job> job = driver.GetJob(request.job_id());
   if (!job.has_value()) return absl::NotFoundError(absl::StrCat("job ", request.job_id(), " not found"));
-  *response = ToProto(*job, WallTimeAtStart());
+  *response = *std::move(job);
   return absl::OkStatus();
 }
 

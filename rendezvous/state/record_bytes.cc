@@ -10,7 +10,6 @@
 #include "proto/time.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
-#include "rendezvous/wire/job_wire.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -124,52 +123,6 @@ RestartRecord FromProto(const v1::RestartRecord& proto) {
   return restarts;
 }
 
-v1::GoodputRecord::Phase ToProto(GoodputPhase phase) {
-  switch (phase) {
-    case GoodputPhase::kWaiting: return v1::GoodputRecord::PHASE_WAITING;
-    case GoodputPhase::kStarting: return v1::GoodputRecord::PHASE_STARTING;
-    case GoodputPhase::kTraining: return v1::GoodputRecord::PHASE_TRAINING;
-    case GoodputPhase::kReForming: return v1::GoodputRecord::PHASE_RE_FORMING;
-    case GoodputPhase::kEnded: return v1::GoodputRecord::PHASE_ENDED;
-  }
-  return v1::GoodputRecord::PHASE_UNSPECIFIED;
-}
-
-GoodputPhase FromProto(v1::GoodputRecord::Phase phase) {
-  switch (phase) {
-    case v1::GoodputRecord::PHASE_STARTING: return GoodputPhase::kStarting;
-    case v1::GoodputRecord::PHASE_TRAINING: return GoodputPhase::kTraining;
-    case v1::GoodputRecord::PHASE_RE_FORMING: return GoodputPhase::kReForming;
-    case v1::GoodputRecord::PHASE_ENDED: return GoodputPhase::kEnded;
-    default: return GoodputPhase::kWaiting;
-  }
-}
-
-v1::GoodputRecord ToProto(const GoodputRecord& goodput) {
-  v1::GoodputRecord proto;
-  *proto.mutable_times() = ToProto(goodput.times);
-  proto.set_phase(ToProto(goodput.phase));
-  proto.set_trained(goodput.trained);
-  proto.set_highest_step(goodput.highest_step);
-  *proto.mutable_step_time() = FromDuration(goodput.step_time);
-  return proto;
-}
-
-GoodputRecord FromProto(const v1::GoodputRecord& proto) {
-  const v1::Goodput& times = proto.times();
-  GoodputRecord goodput;
-  goodput.times = GoodputView{.waiting = NearestDuration(times.waiting()),
-                              .starting = NearestDuration(times.starting()),
-                              .training = NearestDuration(times.training()),
-                              .re_forming = NearestDuration(times.re_forming()),
-                              .lost = NearestDuration(times.lost())};
-  goodput.phase = FromProto(proto.phase());
-  goodput.trained = proto.trained();
-  goodput.highest_step = std::max<int64_t>(proto.highest_step(), -1);
-  goodput.step_time = NearestDuration(proto.step_time());
-  return goodput;
-}
-
 JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
   Fields lenient = Fields::Lenient();
   JobRecord record;
@@ -213,7 +166,11 @@ JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
     record.earlier_round = proto.earlier_round();
     record.earlier_verdict = FromProto(*verdict);
   }
-  if (const auto goodput = Parsed<v1::GoodputRecord>(proto.goodput())) record.goodput = FromProto(*goodput);
+  record.goodput = Parsed<v1::GoodputRecord>(proto.goodput());
+  if (record.goodput) {
+    Check(&*record.goodput, lenient);
+    record.goodput->clear_ago();
+  }
   for (const std::string& saved : proto.events()) {
     auto event = Parsed<Event>(saved);
     if (!event.has_value()) continue;
@@ -267,7 +224,7 @@ std::string ToBytes(const JobRecord& record) {
   if (record.earlier_verdict.has_value()) {
     proto.set_earlier_verdict(ToProto(*record.earlier_verdict).SerializeAsString());
   }
-  if (record.goodput.has_value()) proto.set_goodput(ToProto(*record.goodput).SerializeAsString());
+  if (record.goodput.has_value()) proto.set_goodput(record.goodput->SerializeAsString());
   for (const Event& event : record.events) proto.add_events(Fitted(event).SerializeAsString());
   return proto.SerializeAsString();
 }

@@ -205,8 +205,8 @@ class WorldDigest {
   }
   void AddEnded(const rendezvous::EndedJob& ended) {
     Round(ended.last_round);
-    Add(ended.told, ended.gone_are_all, ended.unreported, ended.view.restart_count);
-    AddVerdict(*ended.view.verdict);
+    Add(ended.told, ended.gone_are_all, ended.unreported, ended.view.restart_count());
+    AddVerdict(ended.view.verdict());
     for (const std::string& node_id : ended.node_ids) Add(NodeOf(node_id));
     Add(ended.node_ids.size());
     AddFenced(ended.gone);

@@ -140,7 +140,7 @@ class RolesTest : public ::testing::Test {
 
 TEST_F(RolesTest, Calls_EachRole_FollowTable) {
   RunningJob running(ClientWith(TokenOf("launcher:alice")));
-  EXPECT_EQ(driver_.GetJob("job")->owner, "alice");
+  EXPECT_EQ(driver_.GetJob("job")->owner(), "alice");
   const struct {
     std::string token;
     bool joins, owns, drains;
@@ -197,7 +197,7 @@ TEST_F(RolesTest, Role_HostingLauncher_OwnsItsJob) {
   TestLauncher launcher([&](Client::Handler handler) { return NewLocalClient(&driver_, std::move(handler), own); },
                         "job", "node1", PatientSettings(1));
   BeginRound({&launcher});
-  EXPECT_EQ(driver_.GetJob("job")->owner, "page");
+  EXPECT_EQ(driver_.GetJob("job")->owner(), "page");
 }
 
 class TlsTest : public ::testing::Test {

@@ -215,8 +215,8 @@ bool Server::HasLaunchers() const {
 }
 
 bool Server::JobsEnded() const {
-  const std::vector<rendezvous::JobView> jobs = registry_.ListJobs(timeline_->now());
-  const auto ended = [](const rendezvous::JobView& job) { return rendezvous::IsEnd(job.state); };
+  const std::vector<v1::Job> jobs = registry_.ListJobs(timeline_->now());
+  const auto ended = [](const v1::Job& job) { return rendezvous::IsEnd(rendezvous::StateOf(job)); };
   return !jobs.empty() && std::all_of(jobs.begin(), jobs.end(), ended);
 }
 

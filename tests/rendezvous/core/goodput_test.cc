@@ -5,16 +5,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "proto/time.h"
+#include "rendezvous/core/event.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
 
-std::string Text(const GoodputView& view) {
-  return absl::StrCat("waiting ", absl::FormatDuration(view.waiting), " starting ", absl::FormatDuration(view.starting),
-                      " training ", absl::FormatDuration(view.training), " re-forming ",
-                      absl::FormatDuration(view.re_forming), " lost ", absl::FormatDuration(view.lost));
+std::string Text(const v1::Goodput& times) {
+  const auto text = [](const google::protobuf::Duration& time) { return absl::FormatDuration(ToDuration(time)); };
+  return absl::StrCat("waiting ", text(times.waiting()), " starting ", text(times.starting()), " training ",
+                      text(times.training()), " re-forming ", text(times.re_forming()), " lost ", text(times.lost()));
 }
 
 TEST(GoodputTest, OneFailure_TimeIsDivided) {
@@ -55,16 +57,16 @@ TEST(GoodputTest, ServerIsReplaced_TimeGoesOn) {
   before.OnEvent(event_kind::kRoundAssigned, At(10));
   before.OnStep(0, At(20));
   before.OnEvent(event_kind::kRoundStopped, At(30));
-  GoodputRecord record = before.Record(At(32));
-  EXPECT_EQ(record.ago, absl::ZeroDuration());
-  record.ago = absl::Seconds(8);
+  v1::GoodputRecord record = before.Record(At(32));
+  EXPECT_FALSE(record.has_ago());
+  *record.mutable_ago() = FromDuration(absl::Seconds(8));
   Goodput after(record, At(1000));  // of another clock
   EXPECT_EQ(Text(after.At(At(1005))), "waiting 10s starting 10s training 10s re-forming 15s lost 0");
   after.OnStep(0, At(1006));
   EXPECT_EQ(Text(after.At(At(1010))), "waiting 10s starting 10s training 14s re-forming 16s lost 0");
   after.OnEvent(event_kind::kJobFailed, At(1010));
   record = after.Record(At(1010));
-  record.ago = absl::Hours(1);
+  *record.mutable_ago() = FromDuration(absl::Hours(1));
   EXPECT_EQ(Text(Goodput(record, At(0)).At(At(50))), Text(after.At(At(1010)))) << "an ended job takes no time";
 }
 
@@ -72,9 +74,9 @@ TEST(GoodputTest, ServerIsReplaced_TimeGoesOn) {
 TEST(GoodputTest, WorkersTrainedOnWithoutServer_ThatTimeIsTraining) {
   Goodput before(At(0));
   before.OnEvent(event_kind::kRoundAssigned, At(10));
-  GoodputRecord record = before.Record(At(10));
+  v1::GoodputRecord record = before.Record(At(10));
   before.OnStep(0, At(20));
-  record.ago = absl::Seconds(100);
+  *record.mutable_ago() = FromDuration(absl::Seconds(100));
   Goodput after(record, At(1000));
   after.OnEvent(event_kind::kRoundAssigned, At(1001));  // the restored job's next round
   EXPECT_EQ(Text(after.At(At(1002))), "waiting 10s starting 1m42s training 0 re-forming 0 lost 0");
@@ -100,7 +102,7 @@ TEST(GoodputTest, StepsThatNobodyMade_LoseNoMoreThanWasTrained) {
   goodput.OnStep(INT64_MAX, At(4));
   goodput.OnEvent(event_kind::kRoundStopped, At(5));
   goodput.OnStep(0, At(6));
-  EXPECT_EQ(goodput.Record(At(7)).times.lost, absl::Seconds(3));
+  EXPECT_EQ(goodput.Record(At(7)).times().lost().seconds(), 3);
 }
 
 }  // namespace

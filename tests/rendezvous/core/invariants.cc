@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/secret.h"
 #include "gtest/gtest.h"
+#include "rendezvous/core/job_state.h"
 
 namespace ddprun::rendezvous {
 
@@ -51,12 +52,12 @@ void Invariants::Check(const Registry& registry, bool keeps_records, const std::
   CheckEffects(job_id, effects, open);
   if (keeps_records) CheckKept(effects);
   bool somebody_waits = false;
-  for (const JobView& listed : registry.ListJobs(now)) {
-    const std::optional<JobView> view = registry.GetJob(listed.job_id, now);
+  for (const v1::Job& listed : registry.ListJobs(now)) {
+    const std::optional<v1::Job> view = registry.GetJob(listed.job_id(), now);
     ASSERT_TRUE(view.has_value());
-    EXPECT_EQ(view->state, listed.state);
+    EXPECT_EQ(view->state(), listed.state());
     CheckJob(*view, effects);
-    if (!IsEnd(view->state) && view->state != JobState::kRunning) somebody_waits = true;
+    if (!IsEnd(StateOf(*view)) && StateOf(*view) != JobState::kRunning) somebody_waits = true;
   }
   CheckReported(registry, effects, now);
   if (somebody_waits) {
@@ -133,10 +134,10 @@ void Invariants::CheckEvent(const Event& event) {
 
 void Invariants::CheckReported(const Registry& registry, const Effects& effects, SteadyTime now) {
   std::set<std::string> live;
-  for (const JobView& view : registry.ListJobs(now)) {
-    if (!IsEnd(view.state)) live.insert(view.job_id);
-    std::optional<bool>& lives = reported_[view.job_id].lives;
-    if (!lives.has_value()) lives = !IsEnd(view.state);  // as the server before has kept it
+  for (const v1::Job& view : registry.ListJobs(now)) {
+    if (!IsEnd(StateOf(view))) live.insert(view.job_id());
+    std::optional<bool>& lives = reported_[view.job_id()].lives;
+    if (!lives.has_value()) lives = !IsEnd(StateOf(view));  // as the server before has kept it
   }
   for (const auto& [job_id, reported] : reported_) {
     EXPECT_EQ(reported.lives.value_or(false), live.contains(job_id)) << job_id << ": its begin or end was not reported";
@@ -144,41 +145,41 @@ void Invariants::CheckReported(const Registry& registry, const Effects& effects,
   for (const Effect& effect : effects) {
     const auto* report = std::get_if<Report>(&effect);
     if (report == nullptr || !IsEnd(report->event.kind())) continue;
-    const std::optional<JobView> view = registry.GetJob(report->event.job_id(), now);
-    if (!view.has_value() || !view->verdict.has_value()) continue;
-    EXPECT_EQ(report->event.exit_code(), view->verdict->exit_code());
-    EXPECT_EQ(report->event.kind() == event_kind::kJobFinished, view->verdict->succeeded());
+    const std::optional<v1::Job> view = registry.GetJob(report->event.job_id(), now);
+    if (!view.has_value() || !view->has_verdict()) continue;
+    EXPECT_EQ(report->event.exit_code(), view->verdict().exit_code());
+    EXPECT_EQ(report->event.kind() == event_kind::kJobFinished, view->verdict().succeeded());
   }
 }
 
-void Invariants::CheckJob(const JobView& view, const Effects& effects) {
-  auto [it, fresh] = seen_.try_emplace(view.job_id);
+void Invariants::CheckJob(const v1::Job& view, const Effects& effects) {
+  auto [it, fresh] = seen_.try_emplace(view.job_id());
   Seen& seen = it->second;
-  EXPECT_GE(view.restart_count, 0);
-  if (ToDuration(view.settings.restart_window()) == absl::ZeroDuration()) {
-    EXPECT_LE(view.restart_count, view.settings.max_restarts()) << "more restarts than allowed";
+  EXPECT_GE(view.restart_count(), 0);
+  if (ToDuration(view.settings().restart_window()) == absl::ZeroDuration()) {
+    EXPECT_LE(view.restart_count(), view.settings().max_restarts()) << "more restarts than allowed";
   }
-  if (view.round != 0) {
-    EXPECT_GE(view.round, seen.round) << "3: rounds went back";
+  if (view.round() != 0) {
+    EXPECT_GE(view.round(), seen.round) << "3: rounds went back";
   }
   // After an end it may be another job of that id, with a budget of its own.
   if (!IsEnd(seen.state)) {
-    EXPECT_GE(view.restart_count, seen.restarts);
+    EXPECT_GE(view.restart_count(), seen.restarts);
   }
   CheckRound(view, effects);
-  if (IsEnd(view.state)) {
-    ASSERT_TRUE(view.verdict.has_value());
-    EXPECT_EQ(view.verdict->succeeded(), view.verdict->exit_code() == 0);
-    EXPECT_EQ(view.verdict->succeeded(), view.state == JobState::kFinished);
-    EXPECT_FALSE(view.verdict->reason().empty());
+  if (IsEnd(StateOf(view))) {
+    ASSERT_TRUE(view.has_verdict());
+    EXPECT_EQ(view.verdict().succeeded(), view.verdict().exit_code() == 0);
+    EXPECT_EQ(view.verdict().succeeded(), StateOf(view) == JobState::kFinished);
+    EXPECT_FALSE(view.verdict().reason().empty());
   }
-  if (IsEnd(view.state) && !IsEnd(seen.state) && !fresh) {
+  if (IsEnd(StateOf(view)) && !IsEnd(seen.state) && !fresh) {
     std::set<std::string> told, gone;
     for (const Effect& effect : effects) {
       const auto* close = std::get_if<Close>(&effect);
-      if (close != nullptr && close->job_id == view.job_id) gone.insert(close->node_id);
-      if (ToldMessage<Finish>(effect) == nullptr || std::get<Tell>(effect).job_id != view.job_id) continue;
-      EXPECT_TRUE(told.insert(std::get<Tell>(effect).node_id).second) << "told twice";
+      if (close != nullptr && close->job_id == view.job_id()) gone.insert(ShownId(close->node_id));
+      if (ToldMessage<Finish>(effect) == nullptr || std::get<Tell>(effect).job_id != view.job_id()) continue;
+      EXPECT_TRUE(told.insert(ShownId(std::get<Tell>(effect).node_id)).second) << "told twice";
     }
     // A node may be missing from `told` only if this very event took it away: at most the one that left.
     size_t missing = 0;
@@ -187,49 +188,49 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
     }
     EXPECT_LE(missing, 1u) << "4: somebody was not told the end";
   }
-  seen.state = view.state;
-  seen.round = std::max(seen.round, view.round);
-  seen.restarts = view.restart_count;
+  seen.state = StateOf(view);
+  seen.round = std::max(seen.round, view.round());
+  seen.restarts = view.restart_count();
   seen.connected.clear();
-  if (IsEnd(view.state)) return;
+  if (IsEnd(StateOf(view))) return;
   size_t workers_of_round = 0;
-  for (const v1::Node& node : view.nodes) {
+  for (const v1::Node& node : view.nodes()) {
     if (node.connected()) seen.connected.insert(node.node_id());
     if (node.state() != v1::Node::STATE_RUNNING && node.state() != v1::Node::STATE_SUCCEEDED) continue;
     ++workers_of_round;
     EXPECT_GE(node.group_rank(), 0) << "works without a rank";
   }
   if (workers_of_round > 0) {
-    EXPECT_TRUE(view.state == JobState::kRunning || view.state == JobState::kRecovering)
-        << "1: workers of a round that was left: " << Name(view.state);
+    EXPECT_TRUE(StateOf(view) == JobState::kRunning || StateOf(view) == JobState::kRecovering)
+        << "1: workers of a round that was left: " << Name(StateOf(view));
   }
-  EXPECT_EQ(view.node_count, view.nodes.size());
+  EXPECT_EQ(view.node_count(), view.nodes_size());
 }
 
 // A new round comes to all of its nodes in one event, with ranks that are a permutation.
-void Invariants::CheckRound(const JobView& view, const Effects& effects) {
+void Invariants::CheckRound(const v1::Job& view, const Effects& effects) {
   std::vector<std::tuple<int, int, int>> places;  // group rank, base rank, slots
   std::vector<Assignment> assignments;
   uint64_t newest = 0;
   for (const Effect& effect : effects) {
     const auto* assign = ToldMessage<Assign>(effect);
-    if (assign == nullptr || std::get<Tell>(effect).job_id != view.job_id) continue;
+    if (assign == nullptr || std::get<Tell>(effect).job_id != view.job_id()) continue;
     const Assignment& a = assign->assignment();
     newest = std::max(newest, a.round());
-    for (const v1::Node& node : view.nodes) {
-      if (node.node_id() == std::get<Tell>(effect).node_id)
+    for (const v1::Node& node : view.nodes()) {
+      if (node.node_id() == ShownId(std::get<Tell>(effect).node_id))
         places.push_back({a.group_rank(), a.base_rank(), node.slots()});
     }
     assignments.push_back(a);
   }
-  const uint64_t before = seen_[view.job_id].round;
+  const uint64_t before = seen_[view.job_id()].round;
   if (newest == 0) return;
   EXPECT_GE(newest, before) << "3: an old round was given out";
-  if (newest == before || IsEnd(view.state)) return;  // told again, or over within the event
+  if (newest == before || IsEnd(StateOf(view))) return;  // told again, or over within the event
   const bool is_reported = std::any_of(effects.begin(), effects.end(), [&](const Effect& effect) {
     const auto* report = std::get_if<Report>(&effect);
     return report != nullptr && report->event.kind() == event_kind::kRoundAssigned &&
-           report->event.job_id() == view.job_id && report->event.round() == newest &&
+           report->event.job_id() == view.job_id() && report->event.round() == newest &&
            report->event.nodes() == static_cast<int>(assignments.size()) &&
            report->event.workers() == assignments[0].world_size();
   });
@@ -239,13 +240,13 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
     EXPECT_EQ(a.group_world_size(), assignments.size());
     EXPECT_EQ(a.master_addr(), assignments[0].master_addr());
     EXPECT_EQ(a.master_port(), assignments[0].master_port());
-    EXPECT_EQ(a.restart_count(), view.restart_count);
+    EXPECT_EQ(a.restart_count(), view.restart_count());
   }
-  for (const v1::Node& node : view.nodes) {
+  for (const v1::Node& node : view.nodes()) {
     EXPECT_NE(node.state(), v1::Node::STATE_STOPPING) << "1: " << node.node_id() << " has workers of an older round";
   }
-  EXPECT_GE(static_cast<int>(assignments.size()), view.settings.min_nodes());
-  EXPECT_LE(static_cast<int>(assignments.size()), view.settings.max_nodes());
+  EXPECT_GE(static_cast<int>(assignments.size()), view.settings().min_nodes());
+  EXPECT_LE(static_cast<int>(assignments.size()), view.settings().max_nodes());
   std::sort(places.begin(), places.end());
   int next_rank = 0, next_base = 0;
   for (const auto& [group_rank, base_rank, slots] : places) {

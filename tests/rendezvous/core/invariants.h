@@ -54,8 +54,8 @@ class Invariants {
   void CheckEvent(const Event& event);
   // The reported events match the changes of the jobs.
   void CheckReported(const Registry& registry, const Effects& effects, SteadyTime now);
-  void CheckRound(const JobView& view, const Effects& effects);
-  void CheckJob(const JobView& view, const Effects& effects);
+  void CheckRound(const v1::Job& view, const Effects& effects);
+  void CheckJob(const v1::Job& view, const Effects& effects);
 
   std::map<std::string, Seen> seen_;
   std::map<std::string, JobRecord> kept_;

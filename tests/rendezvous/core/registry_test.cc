@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
+#include "base/secret.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/limits.h"
@@ -51,7 +52,7 @@ class TestRegistry : public Registry {
     OnDeadline(At(seconds), &effects);
     return effects;
   }
-  std::optional<JobView> Get(const std::string& job_id, int seconds) const { return GetJob(job_id, At(seconds)); }
+  std::optional<v1::Job> Get(const std::string& job_id, int seconds) const { return GetJob(job_id, At(seconds)); }
 };
 
 const Assignment* FindAssign(const Effects& effects) {
@@ -98,7 +99,7 @@ TEST(RegistryTest, StoreSecret_OfARoundThatIsTakenUp_IsKept) {
   b.set_phase(Join::PHASE_RUNNING);
   a.set_phase(Join::PHASE_RUNNING);
   registry.Join({a, b}, 0);
-  ASSERT_EQ(registry.Get("x", 0)->state, JobState::kRunning);
+  ASSERT_EQ(StateOf(*registry.Get("x", 0)), JobState::kRunning);
   // It never got its Assign.
   b.set_incarnation(3);
   b.set_phase(Join::PHASE_IDLE);
@@ -116,7 +117,7 @@ TEST(RegistryTest, StrangersMessages_AreIgnored) {
   EXPECT_TRUE(registry.Tell(other, NewGroupSucceeded(1), 0).empty());
   EXPECT_TRUE(registry.Tell(Of("x", "b"), Leave{}, 0).empty());
   EXPECT_TRUE(registry.Tell(Of("y", "a"), Heartbeat{}, 0).empty());
-  EXPECT_EQ(registry.Get("x", 0)->state, JobState::kRunning);
+  EXPECT_EQ(StateOf(*registry.Get("x", 0)), JobState::kRunning);
 }
 
 // Protocol 5: a server that ends by itself stays for those who may still come for the verdict.
@@ -128,7 +129,7 @@ TEST(RegistryTest, UnheardUntil_LostAfterItSucceeded_UntilItHasHeard) {
   registry.Tell(b, NewGroupSucceeded(1), 1);
   registry.Close(b, 2);
   registry.Due(3);
-  EXPECT_EQ(registry.Get("x", 3)->node_count, 1);
+  EXPECT_EQ(registry.Get("x", 3)->node_count(), 1);
   EXPECT_EQ(registry.UnheardUntil(), SteadyTime::InfinitePast()) << "the job has not ended";
   registry.Tell(a, NewGroupSucceeded(1), 3);
   EXPECT_EQ(registry.UnheardUntil(), At(2) + absl::Milliseconds(3500));
@@ -163,7 +164,7 @@ TEST(RegistryTest, ServerStopsForAWhile_NobodyIsLostBeforeItHasReadWhatArrived) 
   registry.Tell(a, Heartbeat{}, 11);
   EXPECT_EQ(registry.NextDeadline(), At(17)) << "as long again as it was late";
   registry.Due(17);
-  EXPECT_EQ(registry.Get("x", 17)->node_count, 0) << "a was silent for six seconds since, b for 17";
+  EXPECT_EQ(registry.Get("x", 17)->node_count(), 0) << "a was silent for six seconds since, b for 17";
 }
 
 // Protocol 4.5: a node that receives the notice that a round was assigned without it is no longer in touch.
@@ -207,21 +208,23 @@ TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
 
 TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
   TestRegistry registry;
+  registry.SetWallTimeAtStart(absl::FromUnixSeconds(1000));
   for (const char* id : {"a", "b", "c", "d", "e"}) {
     const Join join = Of(id, "n");
     registry.Join({join}, 0);
     if (*id == 'b' || *id == 'e') registry.Tell(join, NewGroupSucceeded(1), 1);
   }
   std::string seen;
-  for (std::vector<JobView> page = registry.ListJobs(At(3), "", 2); !page.empty();
-       page = registry.ListJobs(At(3), page.back().job_id, 2)) {
+  for (std::vector<v1::Job> page = registry.ListJobs(At(3), "", 2); !page.empty();
+       page = registry.ListJobs(At(3), page.back().job_id(), 2)) {
     EXPECT_LE(page.size(), 2u);
-    for (const JobView& view : page) {
-      absl::StrAppend(&seen, view.job_id, IsEnd(view.state) ? "! " : " ");
-      EXPECT_EQ(view.age, absl::Seconds(IsEnd(view.state) ? 1 : 3));
-      EXPECT_EQ(view.began, At(0));
-      EXPECT_EQ(view.ended, IsEnd(view.state) ? std::make_optional(At(1)) : std::nullopt);
-      EXPECT_TRUE(view.nodes.empty());
+    for (const v1::Job& view : page) {
+      const bool ended = IsEnd(StateOf(view));
+      absl::StrAppend(&seen, view.job_id(), ended ? "! " : " ");
+      EXPECT_EQ(view.age().seconds(), ended ? 1 : 3);
+      EXPECT_EQ(view.begin().seconds(), 1000);
+      EXPECT_EQ(view.end().seconds(), ended ? 1001 : 0);
+      EXPECT_TRUE(view.nodes().empty());
     }
   }
   EXPECT_EQ(seen, "a b! c d e! ");
@@ -237,14 +240,15 @@ TEST(RegistryTest, GetJob_ShowsNodes) {
   registry.Join({spare}, 12);
   const auto view = registry.Get("x", 15);
   ASSERT_TRUE(view.has_value());
-  EXPECT_EQ(view->world_size, 3);
-  EXPECT_EQ(view->round, 1u);
-  ASSERT_EQ(view->nodes.size(), 2u);
-  EXPECT_EQ(view->nodes[0].state(), v1::Node::STATE_RUNNING);
-  EXPECT_EQ(view->nodes[0].role(), "trainer");
-  EXPECT_EQ(ToDuration(view->nodes[0].last_heard()), absl::Seconds(5));
-  EXPECT_EQ(view->nodes[1].state(), v1::Node::STATE_SPARE);
-  EXPECT_EQ(view->nodes[1].group_rank(), -1);
+  EXPECT_EQ(view->world_size(), 3);
+  EXPECT_EQ(view->round(), 1u);
+  ASSERT_EQ(view->nodes_size(), 2);
+  EXPECT_EQ(view->nodes(0).state(), v1::Node::STATE_RUNNING);
+  EXPECT_EQ(view->nodes(0).role(), "trainer");
+  EXPECT_EQ(view->nodes(0).node_id(), ShownId("a")) << "an id to join with is a secret";
+  EXPECT_EQ(ToDuration(view->nodes(0).last_heard()), absl::Seconds(5));
+  EXPECT_EQ(view->nodes(1).state(), v1::Node::STATE_SPARE);
+  EXPECT_EQ(view->nodes(1).group_rank(), -1);
 }
 
 // Protocol 6: all hosts of a job of moderate size are named, few of many.
@@ -274,7 +278,7 @@ TEST(RegistryTest, ThousandJoins_AreAnsweredByTwoMessagesEach) {
     for (const Effect& effect : registry.Join({join}, 0)) said += std::holds_alternative<Report>(effect) ? 0 : 1;
   }
   EXPECT_EQ(said, 2u * kNodes);
-  EXPECT_EQ(registry.Get("x", 0)->state, JobState::kRunning);
+  EXPECT_EQ(StateOf(*registry.Get("x", 0)), JobState::kRunning);
 }
 
 Join WithSecret(Join join, char c) {
@@ -332,7 +336,7 @@ TEST(RegistryTest, Restored_StrangerComesFirstWithANodesId_IsRejected) {
     stranger.set_incarnation(uint64_t{1} << 40);
     EXPECT_NE(FindRejected(after.Join({stranger}, 20)), nullptr);
   }
-  EXPECT_EQ(after.Get("x", 20)->node_count, 0);
+  EXPECT_EQ(after.Get("x", 20)->node_count(), 0);
   Join again = a;
   again.set_incarnation(2);
   EXPECT_EQ(FindRejected(after.Join({again}, 21)), nullptr);
@@ -380,7 +384,7 @@ TEST(RegistryTest, EndedJobRunsAgain_IsForgottenByItsLastEnd) {
   // Another launcher, so that x begins again.
   const Join again = Of("x", "again");
   ASSERT_NE(FindAssign(registry.Join({again}, 100)), nullptr);
-  registry.Tell(again, NewWorkerFailed(registry.Get("x", 100)->round, TextProto("rank: 0", NewFailure())), 101);
+  registry.Tell(again, NewWorkerFailed(registry.Get("x", 100)->round(), TextProto("rank: 0", NewFailure())), 101);
   for (size_t i = 2; i <= EndedJobs::kMaxJobs; ++i) run(absl::StrCat("job", i));
   EXPECT_TRUE(registry.Get("x", 102).has_value());
   EXPECT_FALSE(registry.Get("y", 102).has_value());
@@ -391,9 +395,9 @@ TEST(RegistryTest, GetJob_ShowsWhereItsTimeWent) {
   const Join a = Of("x", "a", 2), b = Of("x", "b", 2);
   registry.Join({a}, 0);
   registry.Join({b}, 3);
-  const std::optional<JobView> view = registry.Get("x", 8);
-  EXPECT_EQ(view->goodput->waiting, absl::Seconds(3));
-  EXPECT_EQ(view->goodput->starting, absl::Seconds(5));
+  const std::optional<v1::Job> view = registry.Get("x", 8);
+  EXPECT_EQ(view->goodput().waiting().seconds(), 3);
+  EXPECT_EQ(view->goodput().starting().seconds(), 5);
 }
 
 // Protocol 4.5: any node may have workers of the last round of a job that ended, if its record does not name them.
@@ -432,7 +436,7 @@ TEST(RegistryTest, FencedNode_StrangerWithItsId_IsRejected) {
   registry.Tell(b, NewLeave("", false), 1);
   // It is also refused after the job's end, when the id is used again.
   EXPECT_NE(FindRejected(registry.Join({stranger}, 2)), nullptr);
-  EXPECT_EQ(registry.Get("x", 2)->state, JobState::kFailed);
+  EXPECT_EQ(StateOf(*registry.Get("x", 2)), JobState::kFailed);
 }
 
 Join Reporting(Join join, uint64_t round) {
@@ -455,7 +459,7 @@ TEST(RegistryTest, Join_ReportsImpossibleRound_IsRejectedAndChangesNothing) {
     const Join stranger = Reporting(Of("x", "s", 2), reported);
     EXPECT_NE(FindRejected(registry.Join({stranger}, 1)), nullptr) << reported;
   }
-  EXPECT_EQ(registry.Get("x", 1)->node_count, 2);
+  EXPECT_EQ(registry.Get("x", 1)->node_count(), 2);
 }
 
 // A forged report about a job without a previous one does not prevent its real nodes from joining the next server.

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "rendezvous/core/job_state.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -126,15 +127,15 @@ bool EqualButRanks(const Tell& a, const Tell& b) {
   return text(a) == text(b);
 }
 
-std::string Render(const JobView& view) {
-  std::string text = absl::StrCat("job ", view.job_id, ": ", Name(view.state), ", round ", view.round, ", restarts ",
-                                  view.restart_count, ", nodes ", view.node_count, ", world ", view.world_size,
-                                  ", age ", absl::FormatDuration(view.age));
-  if (!view.owner.empty()) absl::StrAppend(&text, ", owner ", view.owner);
-  if (view.verdict) absl::StrAppend(&text, ", exit ", view.verdict->exit_code());
-  if (!view.reason.empty()) absl::StrAppend(&text, " (", view.reason, ")");
-  for (const v1::Node& node : view.nodes) {
-    absl::StrAppend(&text, "\n  ", node.node_id(), ": ", Name(node.state()), ", group rank ", node.group_rank(), ", ",
+std::string Render(const v1::Job& job) {
+  std::string text = absl::StrCat("job ", job.job_id(), ": ", Name(StateOf(job)), ", round ", job.round(),
+                                  ", restarts ", job.restart_count(), ", nodes ", job.node_count(), ", world ",
+                                  job.world_size(), ", age ", absl::FormatDuration(ToDuration(job.age())));
+  if (!job.owner().empty()) absl::StrAppend(&text, ", owner ", job.owner());
+  if (job.has_verdict()) absl::StrAppend(&text, ", exit ", job.verdict().exit_code());
+  if (!job.reason().empty()) absl::StrAppend(&text, " (", job.reason(), ")");
+  for (const v1::Node& node : job.nodes()) {
+    absl::StrAppend(&text, "\n  ", node.address(), ": ", Name(node.state()), ", group rank ", node.group_rank(), ", ",
                     node.slots(), " slots", node.drained() ? ", drained" : "",
                     node.connected() ? "" : ", not connected");
   }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/rendezvous.pb.h"
 #include "rendezvous/core/effect.h"
-#include "rendezvous/core/job_view.h"
 
 namespace ddprun::rendezvous {
 
@@ -16,8 +16,8 @@ std::string Render(const Effect& effect, const std::string& home);
 std::string Render(const std::vector<Tell>& tells, const std::string& home);
 bool EqualButRanks(const Tell& a, const Tell& b);
 
-// A line for the job and one for each node.
-std::string Render(const JobView& view);
+// A line for the job and one for each node, which is named by its address.
+std::string Render(const v1::Job& job);
 
 }  // namespace ddprun::rendezvous
 

@@ -167,7 +167,7 @@ void Script::Command(const Words& words) {
     return;
   }
   if (command == "list") {
-    for (const JobView& view : registry_->ListJobs(now_)) absl::StrAppend(&output_, Render(view), "\n");
+    for (const v1::Job& view : registry_->ListJobs(now_)) absl::StrAppend(&output_, Render(view), "\n");
     return;
   }
   if (command == "stop") return Do(StopJob{name});
@@ -404,10 +404,10 @@ void Script::Flush() {
     std::visit([this](const auto& e) { Take(e); }, effect);
   }
   effects_.clear();
-  for (const JobView& view : registry_->ListJobs(now_)) {
+  for (const v1::Job& view : registry_->ListJobs(now_)) {
     std::string state =
-        absl::StrCat(view.job_id == kHome ? "" : absl::StrCat(view.job_id, " "), "is ", Name(view.state));
-    std::string& shown = shown_[view.job_id];
+        absl::StrCat(view.job_id() == kHome ? "" : absl::StrCat(view.job_id(), " "), "is ", Name(StateOf(view)));
+    std::string& shown = shown_[view.job_id()];
     if (state == shown) continue;
     WriteTells();
     absl::StrAppend(&output_, when, state, "\n");

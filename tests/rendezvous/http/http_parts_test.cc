@@ -29,24 +29,15 @@ using nlohmann::json;
 using rendezvous::CheckRendezvousdOptions;
 using rendezvous::Event;
 namespace event_kind = rendezvous::event_kind;
-using rendezvous::JobState;
-using rendezvous::JobView;
 
 constexpr char kToken[] = "0123456789abcdef+%";
 
-JobView SampleJob(const std::string& id, JobState state = JobState::kRunning) {
-  JobView job;
-  job.job_id = id;
-  job.state = state;
-  job.round = 3;
-  job.restart_count = 1;
-  job.node_count = 2;
-  job.world_size = 8;
-  job.age = absl::Seconds(90);
-  job.began = SteadyTime::FromStart(absl::Seconds(7));
-  *job.settings.mutable_join_timeout() = FromDuration(absl::InfiniteDuration());
-  job.nodes.push_back(TextProto<v1::Node>(
-      "node_id: 'secret-id' host: 'node-a' slots: 4 state: STATE_RUNNING group_rank: -1 last_heard {}"));
+v1::Job SampleJob(const std::string& id, v1::Job::State state = v1::Job::STATE_RUNNING) {
+  auto job = TextProto<v1::Job>(R"(
+      round: 3 restart_count: 1 node_count: 2 world_size: 8 age { seconds: 90 }
+      nodes { host: 'node-a' slots: 4 state: STATE_RUNNING group_rank: -1 last_heard {} })");
+  job.set_job_id(id);
+  job.set_state(state);
   return job;
 }
 
@@ -80,11 +71,11 @@ TEST(HttpMessageTest, Cookie_IsFoundAmongOthers) {
 }
 
 TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
-  std::vector<JobView> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", JobState::kLastCall),
-                               SampleJob("done", JobState::kFinished)};
-  jobs[1].training = rendezvous::TrainingView{.step = 12, .behind = 2, .loss = 0.5, .ago = absl::Seconds(1)};
-  jobs[1].goodput = rendezvous::GoodputView{
-      .waiting = absl::Seconds(1), .training = absl::Milliseconds(2500), .re_forming = absl::Seconds(3)};
+  std::vector<v1::Job> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", v1::Job::STATE_LAST_CALL),
+                               SampleJob("done", v1::Job::STATE_FINISHED)};
+  *jobs[1].mutable_training() = TextProto<v1::Training>("step: 12 steps_behind: 2 loss: 0.5 ago { seconds: 1 }");
+  *jobs[1].mutable_goodput() = TextProto<v1::Goodput>(
+      "waiting { seconds: 1 } training { seconds: 2 nanos: 500000000 } re_forming { seconds: 3 }");
   const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
   const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
   for (const char* line : {"\nddprun_leader 1\n",
@@ -117,7 +108,7 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
 }
 
 TEST(MetricsTextTest, SeriesAreBounded) {
-  std::vector<JobView> jobs;
+  std::vector<v1::Job> jobs;
   for (int i = 0; i < 1000; ++i) jobs.push_back(SampleJob(absl::StrCat("job", i)));
   const std::string text = MetricsText({}, {}, {}, jobs);
   EXPECT_TRUE(absl::StrContains(text, "\nddprun_jobs_without_series 800\n"));
@@ -246,14 +237,14 @@ class HttpApiTest : public ::testing::Test {
   HttpApi ApiWith(const rendezvous::Credentials& credentials, bool any_host = false) {
     Sources sources;
     sources.list_jobs = [](absl::string_view after, size_t limit) {
-      std::vector<JobView> jobs;
+      std::vector<v1::Job> jobs;
       for (const char* id : {"a", "b", "c"}) {
         if (id > after && jobs.size() < limit) jobs.push_back(SampleJob(id));
       }
       return jobs;
     };
     sources.get_job = [](absl::string_view id) {
-      return id == "a/b" ? std::optional<JobView>(SampleJob("a/b")) : std::nullopt;
+      return id == "a/b" ? std::optional<v1::Job>(SampleJob("a/b")) : std::nullopt;
     };
     sources.server = [this] { return server_; };
     sources.counts = [] { return EventCounts(); };

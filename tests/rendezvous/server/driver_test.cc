@@ -342,35 +342,16 @@ TEST_F(CommandTest, Refusal_WaitsForTheRecordThatItIsFrom) {
   EXPECT_EQ(answers_, (Codes{absl::StatusCode::kNotFound, kOk, absl::StatusCode::kFailedPrecondition}));
 }
 
-TEST_F(CommandTest, EndWhoseRecordCannotBeKept_IsShownAsWaiting) {
+TEST_F(CommandTest, EndWhoseRecordCannotBePersisted_ReasonSaysSo) {
+  constexpr char kWhy[] = "waiting for the job's record to be written: the rendezvous server can't write: disk full";
   Command(StopJob{"job"});
-  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kFailed);
+  EXPECT_EQ(driver_.GetJob("job")->reason(), "stopped by root");
   store_.SayTrouble("can't write: disk full");
-  const JobView job = *driver_.GetJob("job");
-  EXPECT_EQ(job.state, JobState::kWaiting);
-  EXPECT_FALSE(job.verdict.has_value());
+  EXPECT_EQ(driver_.GetJob("job")->reason(), kWhy);
+  EXPECT_EQ(driver_.ListJobs("", 1).at(0).reason(), kWhy);
   store_.SayTrouble("");
   MakeAllSafe();
-  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kFailed);
-}
-
-TEST_F(StateStoreTest, RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
-  const auto a = JoinTo(&driver_, "node1", PatientSettings(1));
-  store_.SayTrouble("can't write: disk full");
-  const JobView job = *driver_.GetJob("job");
-  EXPECT_EQ(job.state, JobState::kWaiting);
-  EXPECT_EQ(job.nodes.at(0).state(), v1::Node::STATE_IDLE);
-  EXPECT_EQ(job.reason, "waiting for the job's record to be written: the rendezvous server can't write: disk full");
-  EXPECT_EQ(driver_.ListJobs("", 1).at(0).state, JobState::kWaiting);
-  store_.SayTrouble("");
-  store_.MakeOneSafe();
-  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kRunning);
-  // The running round does not wait for the record of a joining spare.
-  const auto spare = JoinTo(&driver_, "node2", PatientSettings(1));
-  store_.SayTrouble("can't write: disk full");
-  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kRunning);
-  driver_.OnClosed(a);
-  driver_.OnClosed(spare);
+  EXPECT_EQ(driver_.GetJob("job")->reason(), "stopped by root");
 }
 
 TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
@@ -384,10 +365,10 @@ TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
   record.round.group_world_size = 2;
   SlowStore store;
   Driver driver(Driver::Host::kDaemon, SavedState{{record}, 0}, &store);
-  const std::optional<JobView> job = driver.GetJob("job");
+  const std::optional<v1::Job> job = driver.GetJob("job");
   ASSERT_TRUE(job.has_value());
-  EXPECT_EQ(job->state, JobState::kRecovering);
-  EXPECT_EQ(job->round, 7);
+  EXPECT_EQ(job->state(), v1::Job::STATE_RECOVERING);
+  EXPECT_EQ(job->round(), 7);
 }
 
 TEST(DriverTest, Timer_LastCallEnds_RoundBegins) {

@@ -100,8 +100,8 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   proxy.Cut();
   b.Await<Disconnected>();
   const auto connected = [&] {
-    const std::optional<JobView> job = server.driver().GetJob("job");
-    for (const v1::Node& node : job->nodes) {
+    const std::optional<v1::Job> job = server.driver().GetJob("job");
+    for (const v1::Node& node : job->nodes()) {
       if (node.host() == "node2") return node.connected();
     }
     return false;

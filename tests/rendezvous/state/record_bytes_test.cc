@@ -44,7 +44,7 @@ TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
   JobRecord record = LiveRecord("a", 5);
   AddAge(absl::Seconds(10), &record);
   EXPECT_EQ(record.age, absl::Seconds(100));
-  EXPECT_EQ(record.goodput->ago, absl::Seconds(10));
+  EXPECT_EQ(ToDuration(record.goodput->ago()), absl::Seconds(10));
   EXPECT_EQ(record.restarts.charge_ages[1], absl::Milliseconds(10'500));
   EXPECT_EQ(record.restarts.last_age, absl::Milliseconds(10'500));
   EXPECT_EQ(record.restarts.wait, absl::ZeroDuration());
@@ -61,8 +61,8 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   extreme.restarts.series = extreme.restarts.failures_at_step = -1;
   extreme.restarts.last_rank = -2;
   extreme.cooldowns[0].times = extreme.failing_rounds = -1;
-  extreme.goodput->times.lost = absl::Seconds(1'750'284'837);
-  extreme.goodput->highest_step = INT64_MIN;
+  extreme.goodput->mutable_times()->mutable_lost()->set_seconds(1'750'284'837);
+  extreme.goodput->set_highest_step(INT64_MIN);
   extreme.verdict->set_exit_code(-1);
   extreme.kicked[0].actor = extreme.owner = "\xff";
   extreme.settings_host.clear();
@@ -76,8 +76,8 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   const absl::StatusOr<JobRecord> back = RecordFromBytes(ToBytes(extreme));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->restarts.charge_ages, (std::vector<absl::Duration>{absl::ZeroDuration(), kMaxDuration}));
-  EXPECT_EQ(back->goodput->times.lost, kMaxDuration);
-  EXPECT_EQ(back->goodput->highest_step, -1);
+  EXPECT_EQ(ToDuration(back->goodput->times().lost()), kMaxDuration);
+  EXPECT_EQ(back->goodput->highest_step(), -1);
   EXPECT_EQ(back->restarts_charged, 0);
   EXPECT_EQ(back->round.nodes, extreme.round.nodes);
   EXPECT_EQ(ToBytes(*back), ToBytes(*RecordFromBytes(ToBytes(*back))));

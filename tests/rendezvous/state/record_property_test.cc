@@ -29,7 +29,7 @@ class ExtremeServer {
   void Do() {
     RandomEvent event = launchers_.Next();
     Effects effects;
-    registry_->SetWallTime(AnyTime());
+    registry_->SetWallTimeAtStart(AnyTime());
     if (auto* said = std::get_if<Said>(&event)) {
       Exaggerate(&said->message);
       LauncherMessage checked = said->message;

@@ -49,15 +49,9 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
   record.others = {"id-8", "id-4"};
   record.earlier_round = round - 1;
   record.earlier_verdict = NewVerdict(true, "all 24 workers succeeded", std::nullopt, 0);
-  record.goodput = GoodputRecord{.times = {.waiting = absl::Seconds(1),
-                                           .starting = absl::Seconds(2),
-                                           .training = absl::Milliseconds(3500),
-                                           .re_forming = absl::Seconds(4),
-                                           .lost = absl::Seconds(1)},
-                                 .phase = GoodputPhase::kReForming,
-                                 .trained = true,
-                                 .highest_step = 1234,
-                                 .step_time = absl::Milliseconds(250)};
+  record.goodput = TextProto<v1::GoodputRecord>(R"(
+      times { waiting { seconds: 1 } starting { seconds: 2 } training { seconds: 3 } re_forming {} lost { seconds: 1 } }
+      phase: PHASE_RE_FORMING trained: true highest_step: 1234 step_time { nanos: 250000000 })");
   record.events = {
       TextProto<Event>(R"(kind: "job.created" time { seconds: 1700000000 nanos: 123 } detail: "first node: node-a"
                           min_nodes: 2 max_nodes: 3)"),

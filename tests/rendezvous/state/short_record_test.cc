@@ -72,7 +72,7 @@ TEST(ShortRecordTest, EndedJob_IsSmallerThanItsRoundWas) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->told, ended.told);
   EXPECT_EQ(back->verdict->reason(), ended.verdict->reason());
-  EXPECT_TRUE(EndedJob::FromRecord(*back, SteadyTime::InfinitePast()).unreported);
+  EXPECT_TRUE(EndedJob::FromRecord(*back, SteadyTime::InfinitePast(), absl::UnixEpoch()).unreported);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
 #include "rendezvous/wire/envelope.h"
-#include "rendezvous/wire/job_wire.h"
 #include "tests/rendezvous/server/samples.h"
 #include "tests/testing/text_proto.h"
 
@@ -296,56 +295,6 @@ TEST(LauncherWireTest, FromProto_BytesFlipped_NeverCrashes) {
     ASSERT_EQ(OverTheWire(*read), *read);
   }
   EXPECT_GT(accepted, 0);
-}
-
-TEST(JobWireTest, ToProto_EveryField_IsThere) {
-  JobView view;
-  view.job_id = "job-1";
-  view.state = JobState::kRunning;
-  view.reason = "all nodes are ready";
-  view.round = 3;
-  view.restart_count = 1;
-  view.settings = SampleSettings();
-  view.node_count = 1;
-  view.world_size = 8;
-  view.age = absl::Seconds(90);
-  view.began = SteadyTime::FromStart(absl::Seconds(7));
-  view.ended = SteadyTime::FromStart(absl::Seconds(97));
-  view.verdict = SampleVerdict();
-  view.nodes.push_back(TextProto<v1::Node>(
-      "node_id: '00ff' host: 'node7' address: '10.0.0.7' slots: 8 role: 'trainer' state: STATE_SPARE group_rank: -1 "
-      "connected: true last_heard { seconds: 1 nanos: 500000000 }"));
-  const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
-  EXPECT_EQ(job.job_id(), "job-1");
-  EXPECT_EQ(job.state(), v1::Job::STATE_RUNNING);
-  EXPECT_EQ(job.reason(), "all nodes are ready");
-  EXPECT_EQ(job.round(), 3);
-  EXPECT_EQ(job.restart_count(), 1);
-  EXPECT_EQ(job.settings().max_nodes(), 4);
-  EXPECT_EQ(job.node_count(), 1);
-  EXPECT_EQ(job.world_size(), 8);
-  EXPECT_EQ(job.age().seconds(), 90);
-  EXPECT_EQ(job.begin().seconds(), 1007);
-  EXPECT_EQ(job.end().seconds(), 1097);
-  EXPECT_EQ(job.verdict().exit_code(), 137);
-  ASSERT_EQ(job.nodes_size(), 1);
-  EXPECT_EQ(job.nodes(0).state(), v1::Node::STATE_SPARE);
-  EXPECT_EQ(job.nodes(0).group_rank(), -1);
-  EXPECT_TRUE(job.nodes(0).connected());
-  EXPECT_EQ(job.nodes(0).last_heard().nanos(), 500'000'000);
-}
-
-// A client that knows a node's id could try to join as that node.
-TEST(JobWireTest, ToProto_ShowsNoNodeIds) {
-  JobView view;
-  view.nodes.resize(2);
-  view.nodes[0].set_node_id("the-id-of-a");
-  view.nodes[1].set_node_id("the-id-of-b");
-  const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
-  ASSERT_EQ(job.nodes_size(), 2);
-  EXPECT_EQ(job.nodes(0).node_id().find("the-id"), std::string::npos);
-  EXPECT_NE(job.nodes(0).node_id(), job.nodes(1).node_id());
-  EXPECT_EQ(job.nodes(0).node_id(), ToProto(view, absl::FromUnixSeconds(1000)).nodes(0).node_id());
 }
 
 }  // namespace
