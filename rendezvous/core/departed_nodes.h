@@ -2,11 +2,9 @@
 #define DDPRUN_RENDEZVOUS_CORE_DEPARTED_NODES_H_
 
 #include <algorithm>
-#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
@@ -22,30 +20,35 @@ namespace ddprun::rendezvous {
 class DepartedNodes {
  public:
   // Maximum numbers of nodes; the oldest are forgotten. A record can hold kMaxLost spares in addition.
-  static constexpr size_t kMaxKicked = 1000;
-  static constexpr size_t kMaxLost = 256;
+  static constexpr int kMaxKicked = 1000;
+  static constexpr int kMaxLost = 256;
 
   // Restores what Record wrote. `unreported`: see EndedJob::unreported, for the previous job of this id.
   DepartedNodes(const JobRecord& record, bool unreported)
-      : kicked_(record.kicked), lost_(record.others), unreported_(unreported) {}
+      : kicked_(record.kicked()), lost_(record.others()), unreported_(unreported) {}
 
   void AddLost(const std::string& node_id) {
     if (lost_.size() >= kMaxLost) lost_.erase(lost_.begin());
-    lost_.push_back(node_id);
+    *lost_.Add() = node_id;
   }
   void AddKicked(const std::string& node_id, const std::string& actor) {
     if (kicked_.size() == kMaxKicked) kicked_.erase(kicked_.begin());
-    kicked_.push_back(KickedNodeRecord{node_id, actor});
+    KickedNodeRecord* const node = kicked_.Add();
+    node->set_node_id(node_id);
+    node->set_actor(actor);
   }
   // Reports that a node joined. Returns true if it was lost before, or was a spare in the record.
   bool OnJoin(const std::string& node_id) {
     unheard_.erase(node_id);
-    return std::erase(lost_, node_id) > 0;
+    const auto it = std::find(lost_.begin(), lost_.end(), node_id);
+    if (it == lost_.end()) return false;
+    lost_.erase(it);
+    return true;
   }
   // Returns the user who kicked the node; nullptr if it was not kicked.
   const std::string* KickedBy(absl::string_view node_id) const {
-    const auto it = std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == node_id; });
-    return it == kicked_.end() ? nullptr : &it->actor;
+    const auto it = std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id() == node_id; });
+    return it == kicked_.end() ? nullptr : &it->actor();
   }
 
   // Expects a disconnected or lost node to rejoin for the verdict, because its workers have succeeded or the job ends.
@@ -60,8 +63,8 @@ class DepartedNodes {
 
   // Fill in the fields of the record, or of the ended job, that name absent nodes.
   void Record(JobRecord* record) const {
-    record->kicked = kicked_;
-    record->others = lost_;
+    *record->mutable_kicked() = kicked_;
+    *record->mutable_others() = lost_;
   }
   void FillIn(EndedJob* ended) const {
     ended->unreported = unreported_;
@@ -70,10 +73,10 @@ class DepartedNodes {
   }
 
  private:
-  std::vector<KickedNodeRecord> kicked_;       // oldest first
-  std::vector<std::string> lost_;              // node ids, oldest first; restored ids may be those of spares
-  std::map<std::string, SteadyTime> unheard_;  // see EndedJob::unheard
-  bool unreported_ = false;                    // see EndedJob::unreported
+  google::protobuf::RepeatedPtrField<KickedNodeRecord> kicked_;  // oldest first
+  google::protobuf::RepeatedPtrField<std::string> lost_;  // node ids, oldest first; restored ids may be those of spares
+  std::map<std::string, SteadyTime> unheard_;             // see EndedJob::unheard
+  bool unreported_ = false;                               // see EndedJob::unreported
 };
 
 }  // namespace ddprun::rendezvous

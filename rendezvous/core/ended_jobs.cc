@@ -10,34 +10,35 @@
 
 namespace ddprun::rendezvous {
 
-EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began, absl::Time start) {
+EndedJob EndedJob::FromRecord(const JobRecord& record, SteadyTime began, absl::Time start) {
   EndedJob ended;
   v1::Job& view = ended.view;
-  view.set_job_id(std::move(record.job_id));
-  view.set_owner(std::move(record.owner));
-  view.set_state(record.verdict->succeeded() ? v1::Job::STATE_FINISHED : v1::Job::STATE_FAILED);
-  view.set_reason(record.verdict->reason());
-  view.set_round(record.round.number);
-  view.set_restart_count(record.restarts_charged);
-  *view.mutable_settings() = record.settings;
-  view.set_node_count(static_cast<int32_t>(record.told.size()));
-  view.set_world_size(record.round.world_size);
-  *view.mutable_verdict() = *std::move(record.verdict);
-  if (record.goodput) *view.mutable_goodput() = Goodput(*record.goodput, began).At(began);
-  *view.mutable_begin() = FromTime(start + (began - record.age).since_start());
-  *view.mutable_end() = FromTime(start + (began - record.since_end).since_start());
-  *view.mutable_age() = FromDuration(record.age - record.since_end);
-  ended.last_round = record.highest_round;
-  ended.gone_are_all = NamesAll(record.round, record.highest_round);
-  ended.told = !record.told.empty();
-  ended.node_ids = std::move(record.told);
-  ended.unreported = record.round.number > 0 && record.round.nodes.empty();
-  for (const RoundNodeRecord& node : record.round.nodes) {
-    if (!node.gone && !ended.Has(node.node_id)) ended.unreported = true;
+  view.set_job_id(record.job_id());
+  view.set_owner(record.owner());
+  view.set_state(record.verdict().succeeded() ? v1::Job::STATE_FINISHED : v1::Job::STATE_FAILED);
+  view.set_reason(record.verdict().reason());
+  view.set_round(record.round().number());
+  view.set_restart_count(record.restarts_charged());
+  *view.mutable_settings() = record.settings();
+  view.set_node_count(record.told_size());
+  view.set_world_size(record.round().world_size());
+  *view.mutable_verdict() = record.verdict();
+  if (record.has_goodput()) *view.mutable_goodput() = Goodput(record.goodput(), began).At(began);
+  const absl::Duration age = ToDuration(record.age()), since_end = ToDuration(record.since_end());
+  *view.mutable_begin() = FromTime(start + (began - age).since_start());
+  *view.mutable_end() = FromTime(start + (began - since_end).since_start());
+  *view.mutable_age() = FromDuration(age - since_end);
+  ended.last_round = record.highest_round();
+  ended.gone_are_all = NamesAll(record.round(), record.highest_round());
+  ended.told = !record.told().empty();
+  ended.node_ids.assign(record.told().begin(), record.told().end());
+  ended.unreported = record.round().number() > 0 && record.round().nodes().empty();
+  for (const RoundNodeRecord& node : record.round().nodes()) {
+    if (!node.gone() && !ended.Has(node.node_id())) ended.unreported = true;
   }
-  ended.AddAbsent(record.kicked, record.others);
-  for (const FencedNodeRecord& node : record.fenced) {
-    ended.gone.Add(node.node_id, node.incarnation, Fence::UnknownGone(record.settings, began), node.session);
+  ended.AddAbsent(record.kicked(), record.others());
+  for (const FencedNodeRecord& node : record.fenced()) {
+    ended.gone.Add(node.node_id(), node.incarnation(), Fence::UnknownGone(record.settings(), began), node.session());
   }
   return ended;
 }
@@ -48,8 +49,9 @@ bool EndedJob::Has(absl::string_view node_id) const {
   return it != node_ids.end() && *it == node_id;
 }
 
-void EndedJob::AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std::vector<std::string>& lost) {
-  for (const KickedNodeRecord& node : kicked) node_ids.push_back(node.node_id);
+void EndedJob::AddAbsent(const google::protobuf::RepeatedPtrField<KickedNodeRecord>& kicked,
+                         const google::protobuf::RepeatedPtrField<std::string>& lost) {
+  for (const KickedNodeRecord& node : kicked) node_ids.push_back(node.node_id());
   node_ids.insert(node_ids.end(), lost.begin(), lost.end());
   std::sort(node_ids.begin(), node_ids.end());
   node_ids.erase(std::unique(node_ids.begin(), node_ids.end()), node_ids.end());

@@ -34,13 +34,14 @@ struct EndedJob {
 
   // Rebuilds an ended job from the record of an earlier server. `began`: when this server began. `start`: wall time at
   // SteadyTime's start.
-  static EndedJob FromRecord(JobRecord record, SteadyTime began, absl::Time start);
+  static EndedJob FromRecord(const JobRecord& record, SteadyTime began, absl::Time start);
 
   // True if the Join is from a node of this job, which must receive the verdict.
   bool Concerns(const Join& join) const;
   bool Has(absl::string_view node_id) const;
   // Adds nodes to node_ids that were not connected when the job ended.
-  void AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std::vector<std::string>& lost);
+  void AddAbsent(const google::protobuf::RepeatedPtrField<KickedNodeRecord>& kicked,
+                 const google::protobuf::RepeatedPtrField<std::string>& lost);
   // False if the Join's node id belongs to another launcher process: its session secret differs (protocol 2.4).
   bool IsTrueNode(const Join& join) const;
 };

@@ -45,10 +45,14 @@ void FencedNodes::CameBack(absl::string_view node_id) {
 std::vector<FencedNodeRecord> FencedNodes::Record(SteadyTime now) const {
   std::vector<FencedNodeRecord> records;
   for (const auto& [node_id, entry] : nodes_) {
-    if (entry.gone > now) records.push_back(FencedNodeRecord{node_id, entry.incarnation, entry.session});
+    if (entry.gone <= now) continue;
+    FencedNodeRecord& record = records.emplace_back();
+    record.set_node_id(node_id);
+    record.set_incarnation(entry.incarnation);
+    record.set_session(entry.session);
   }
   std::sort(records.begin(), records.end(),
-            [](const FencedNodeRecord& a, const FencedNodeRecord& b) { return a.node_id < b.node_id; });
+            [](const FencedNodeRecord& a, const FencedNodeRecord& b) { return a.node_id() < b.node_id(); });
   return records;
 }
 

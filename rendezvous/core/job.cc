@@ -46,56 +46,61 @@ v1::Node ViewOf(const Node& node, JobState job, const DrainedHosts& drained, Ste
   return view;
 }
 
+JobRecord RecordOf(const Join& first) {
+  JobRecord record = NewRecord(first.job_id(), first.settings());
+  record.set_settings_host(first.host());
+  record.set_owner(first.origin().user());
+  return record;
+}
+
 }  // namespace
 
 Job::Job(const Join& first, JobOrigin origin, const JobServer& server, SteadyTime now)
-    : Job(JobRecord{.job_id = first.job_id(),
-                    .settings = first.settings(),
-                    .settings_host = first.host(),
-                    .owner = first.origin().user()},
-          std::move(origin), server, now) {}
+    : Job(RecordOf(first), std::move(origin), server, now) {}
 
-Job::Job(JobRecord record, const JobServer& server)
+Job::Job(const JobRecord& record, const JobServer& server)
     : Job(record, JobOrigin::Of(record, server.began), server, server.began) {
   state_ = JobState::kRecovering;
   state_reason_ = std::string(kRecoveringReason);
   fence_.OnRestored();
-  budget_.LearnUsed(record.restarts_charged);
-  budget_.Restore(record.restarts, server.began);
-  if (record.restarts.wait > absl::ZeroDuration()) restart_at_ = server.began + record.restarts.wait;
+  budget_.LearnUsed(record.restarts_charged());
+  if (record.has_restarts()) budget_.Restore(record.restarts(), server.began);
+  const absl::Duration wait = ToDuration(record.restarts().wait());
+  if (wait > absl::ZeroDuration()) restart_at_ = server.began + wait;
   recovery_.Begin(settings_, server.began);
   if (!round_.leave_reason().empty()) {
     recovery_.BeginLeft();
     reported_stopped_ = round_.number();
   }
-  const std::vector<RoundNodeRecord>& nodes = round_.record().nodes;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (!nodes[i].gone) continue;
-    recovery_.Gone(static_cast<int32_t>(i));
-    if (departed_.KickedBy(nodes[i].node_id) != nullptr) departures_.AddCommand();
+  for (int i = 0; i < round_.record().nodes_size(); ++i) {
+    const RoundNodeRecord& node = round_.record().nodes(i);
+    if (!node.gone()) continue;
+    recovery_.Gone(i);
+    if (departed_.KickedBy(node.node_id()) != nullptr) departures_.AddCommand();
   }
 }
 
 Job::Job(const JobRecord& record, JobOrigin origin, const JobServer& server, SteadyTime now)
-    : job_id_(record.job_id),
-      settings_(record.settings),
-      settings_host_(record.settings_host),
-      owner_(record.owner),
-      created_(now - record.age),
+    : job_id_(record.job_id()),
+      settings_(record.settings()),
+      settings_host_(record.settings_host()),
+      owner_(record.owner()),
+      created_(now - ToDuration(record.age())),
       previous_(std::move(origin.previous)),
       server_(server),
-      size_(record.resized.value_or(JobSize{settings_.min_nodes(), settings_.max_nodes()})),
-      resized_(record.resized.has_value()),
+      size_{settings_.min_nodes(), settings_.max_nodes()},
+      resized_(record.resized_max_nodes() > 0),
       members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), server.lateness),
       fence_(settings_, server.began, std::move(origin.gone), origin.gone_are_all),
       budget_(settings_),
-      round_(record.round.number > 0 ? Round(record.round, record.highest_round)
-                                     : Round(origin.round_floor, origin.max_reported)),
+      round_(record.round().number() > 0 ? Round(record.round(), record.highest_round())
+                                         : Round(origin.round_floor, origin.max_reported)),
       cooldowns_(ToDuration(settings_.node_cooldown()), record, now),
-      goodput_(record.goodput ? Goodput(*record.goodput, now) : Goodput(now)),
-      history_(record.events),
+      goodput_(record.has_goodput() ? Goodput(record.goodput(), now) : Goodput(now)),
+      history_({record.events().begin(), record.events().end()}),
       departed_(record, origin.unreported),
       waiting_since_(now) {
+  if (resized_) size_ = JobSize{record.resized_min_nodes(), record.resized_max_nodes()};
   if (origin.unreported) fence_.OnRestored();
 }
 
@@ -369,8 +374,8 @@ void Job::Persist(std::string event, const Turn& turn) {
 void Job::CompleteRecord(SteadyTime now) {
   const std::shared_ptr<JobRecord> record = std::exchange(kept_, nullptr);
   if (record == nullptr) return;
-  record->goodput = goodput_.Record(now);
-  record->events = history_.events();
+  *record->mutable_goodput() = goodput_.Record(now);
+  record->mutable_events()->Assign(history_.events().begin(), history_.events().end());
 }
 
 void Job::Report(Event event, const Turn& turn) {
@@ -430,31 +435,33 @@ v1::Job Job::View(SteadyTime now, absl::Time start, bool with_nodes) const {
 }
 
 JobRecord Job::Record(SteadyTime now) const {
-  JobRecord record;
-  record.job_id = job_id_;
-  record.settings = settings_;
-  record.settings_host = settings_host_;
-  record.owner = owner_;
-  record.age = now - created_;
-  record.restarts_charged = budget_.used();
-  record.highest_round = round_.highest();
-  record.round = round_.record();
-  if (resized_) record.resized = size_;
-  record.fenced = fence_.nodes().Record(now);
-  record.restarts = budget_.Record(now);
-  record.restarts.wait = std::max(absl::ZeroDuration(), restart_at_ - now);
+  JobRecord record = NewRecord(job_id_, settings_);
+  record.set_settings_host(settings_host_);
+  record.set_owner(owner_);
+  *record.mutable_age() = FromDuration(now - created_);
+  record.set_restarts_charged(budget_.used());
+  record.set_highest_round(round_.highest());
+  *record.mutable_round() = round_.record();
+  if (resized_) {
+    record.set_resized_min_nodes(size_.min_nodes);
+    record.set_resized_max_nodes(size_.max_nodes);
+  }
+  const std::vector<FencedNodeRecord> fenced = fence_.nodes().Record(now);
+  record.mutable_fenced()->Assign(fenced.begin(), fenced.end());
+  *record.mutable_restarts() = budget_.Record(now);
+  *record.mutable_restarts()->mutable_wait() = FromDuration(std::max(absl::ZeroDuration(), restart_at_ - now));
   cooldowns_.Record(now, &record);
   departed_.Record(&record);
   previous_.Record(&record);
   if (!ended()) {
     for (const auto& node : members_.nodes()) {
-      if (!node->in_round() && record.others.size() < 2 * DepartedNodes::kMaxLost)
-        record.others.push_back(node->join.node_id());
+      if (!node->in_round() && record.others_size() < 2 * DepartedNodes::kMaxLost)
+        record.add_others(node->join.node_id());
     }
     return record;
   }
-  record.verdict = verdict_;
-  record.told = members_.SortedIds();
+  *record.mutable_verdict() = *verdict_;
+  for (std::string& node_id : members_.SortedIds()) record.add_told(std::move(node_id));
   return record;
 }
 

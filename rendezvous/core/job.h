@@ -34,6 +34,12 @@
 
 namespace ddprun::rendezvous {
 
+// Bounds on the number of nodes of a job.
+struct JobSize {
+  int32_t min_nodes = 1;
+  int32_t max_nodes = 1;
+};
+
 // One job, from the Join of its first node to its verdict: the state machine of rounds, whose diagram is in
 // job_state.h. Registry passes it the events of its nodes, and it answers each with effects (effect.h). Job combines
 // its parts, each of which keeps one piece of knowledge:
@@ -60,7 +66,7 @@ class Job {
   Job(const Join& first, JobOrigin origin, const JobServer& server, SteadyTime now);
   // Resumes a job of an earlier server from its record, in state kRecovering (protocol 4.4). REQUIRES:
   // server.keeps_records; the record has a round and no verdict.
-  Job(JobRecord record, const JobServer& server);
+  Job(const JobRecord& record, const JobServer& server);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 

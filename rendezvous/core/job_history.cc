@@ -48,7 +48,7 @@ std::vector<Event> Timeline(const std::vector<JobRecord>& records) {
   std::vector<Placed> placed;
   for (const JobRecord& record : records) {
     absl::Time at = absl::InfinitePast();
-    for (const Event& event : record.events) {
+    for (const Event& event : record.events()) {
       at = std::max(at, ToTime(event.time()));
       placed.push_back({at, &event});
     }

@@ -56,7 +56,7 @@ void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, con
 void Job::ReportStopped(const Turn& turn) {
   if (std::exchange(reported_stopped_, round_.number()) == round_.number()) return;
   Event event = NewEvent(event_kind::kRoundStopped, round_.leave_reason());
-  if (round_.leave_cause()) *event.mutable_failure() = *round_.leave_cause();
+  if (auto cause = round_.leave_cause()) *event.mutable_failure() = *std::move(cause);
   Report(std::move(event), turn);
 }
 
@@ -179,10 +179,12 @@ void Job::Assign(const Turn& turn) {
   const LeftOutNodes left_out = LeftOutNow();
   const std::vector<Node*> nodes = Participants(members_, size_.max_nodes, left_out);
   const RankTable table = RanksOf(nodes);
-  std::vector<RoundNodeRecord> recorded;
-  if (server_.keeps_records) {
-    recorded.reserve(nodes.size());
-    for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->join.node_id(), nodes[i]->session});
+  google::protobuf::RepeatedPtrField<RoundNodeRecord> recorded;
+  for (const size_t i : table.order) {
+    if (!server_.keeps_records) break;
+    RoundNodeRecord* const node = recorded.Add();
+    node->set_node_id(nodes[i]->join.node_id());
+    node->set_session(nodes[i]->session);
   }
   round_.Assign(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
                 std::move(recorded), StateSourceOf(nodes, table));

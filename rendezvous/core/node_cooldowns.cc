@@ -6,11 +6,11 @@
 namespace ddprun::rendezvous {
 
 NodeCooldowns::NodeCooldowns(absl::Duration first, const JobRecord& record, SteadyTime now)
-    : first_(first), failing_node_(record.failing_node), in_a_row_(record.failing_rounds) {
-  for (const CooldownRecord& node : record.cooldowns) {
-    Entry& entry = entries_.emplace_back(Entry{node.node_id, node.times});
-    if (!node.remaining) continue;
-    entry.until = now + *node.remaining;
+    : first_(first), failing_node_(record.failing_node()), in_a_row_(record.failing_rounds()) {
+  for (const CooldownRecord& node : record.cooldowns()) {
+    Entry& entry = entries_.emplace_back(Entry{node.node_id(), node.times()});
+    if (!node.has_remaining()) continue;
+    entry.until = now + ToDuration(node.remaining());
     ++active_;
   }
 }
@@ -90,11 +90,13 @@ std::vector<std::string> NodeCooldowns::Nodes() const {
 
 void NodeCooldowns::Record(SteadyTime now, JobRecord* record) const {
   for (const Entry& entry : entries_) {
-    CooldownRecord& node = record->cooldowns.emplace_back(CooldownRecord{entry.node_id, entry.times});
-    if (entry.until) node.remaining = std::max(absl::ZeroDuration(), *entry.until - now);
+    CooldownRecord* const node = record->add_cooldowns();
+    node->set_node_id(entry.node_id);
+    node->set_times(entry.times);
+    if (entry.until) *node->mutable_remaining() = FromDuration(std::max(absl::ZeroDuration(), *entry.until - now));
   }
-  record->failing_node = failing_node_;
-  record->failing_rounds = in_a_row_;
+  record->set_failing_node(failing_node_);
+  record->set_failing_rounds(in_a_row_);
 }
 
 }  // namespace ddprun::rendezvous

@@ -32,12 +32,14 @@ struct PreviousJob {
   }
   // Returns the memory for a job that is resumed from its record.
   static PreviousJob Of(const JobRecord& record) {
-    return {record.round.number, record.restarts_charged, record.earlier_round, record.earlier_verdict};
+    PreviousJob previous{record.round().number(), record.restarts_charged(), record.earlier_round()};
+    if (record.has_earlier_verdict()) previous.verdict = record.earlier_verdict();
+    return previous;
   }
   // Fills in the fields of the record that name the previous job.
   void Record(JobRecord* record) const {
-    record->earlier_round = last_round;
-    record->earlier_verdict = verdict;
+    record->set_earlier_round(last_round);
+    if (verdict) *record->mutable_earlier_verdict() = *verdict;
   }
 
   // True if a node that reports this round must receive the previous job's verdict.
@@ -55,9 +57,10 @@ struct JobOrigin {
 
   // Returns the origin of a job that is resumed from its record.
   static JobOrigin Of(const JobRecord& record, SteadyTime server_began) {
-    JobOrigin origin{.gone_are_all = NamesAll(record.round, record.highest_round), .previous = PreviousJob::Of(record)};
-    const SteadyTime gone = Fence::UnknownGone(record.settings, server_began);
-    for (const auto& node : record.fenced) origin.gone.Add(node.node_id, node.incarnation, gone, node.session);
+    JobOrigin origin{.gone_are_all = NamesAll(record.round(), record.highest_round()),
+                     .previous = PreviousJob::Of(record)};
+    const SteadyTime gone = Fence::UnknownGone(record.settings(), server_began);
+    for (const auto& node : record.fenced()) origin.gone.Add(node.node_id(), node.incarnation(), gone, node.session());
     return origin;
   }
 };

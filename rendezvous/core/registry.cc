@@ -22,23 +22,23 @@ Registry::Registry(SteadyTime began, bool keeps_records, uint64_t max_reported)
     : began_(began), keeps_records_(keeps_records), max_reported_(max_reported) {}
 Registry::~Registry() = default;
 
-void Registry::Restore(SavedState saved) {
+void Registry::Restore(const SavedState& saved) {
   ended_.Forgotten(saved.forgotten_round);
   longest_life_ = saved.longest_life;
-  for (JobRecord& record : saved.jobs) {
-    if (record.job_id != kServerRecordId) continue;
-    drained_.insert(record.drained_hosts.begin(), record.drained_hosts.end());
-    host_history_ = JobHistory(std::move(record.events));
+  for (const JobRecord& record : saved.jobs) {
+    if (record.job_id() != kServerRecordId) continue;
+    drained_.insert(record.drained_hosts().begin(), record.drained_hosts().end());
+    host_history_ = JobHistory({record.events().begin(), record.events().end()});
   }
-  for (JobRecord& record : saved.jobs) {
-    if (record.job_id == kServerRecordId) continue;
-    if (record.verdict.has_value()) {
-      ended_.Add(EndedJob::FromRecord(std::move(record), began_, start_));
-    } else if (record.round.number == 0) {
-      ended_.Forgotten(record.highest_round);  // no round had begun: the nodes begin the job anew
+  for (const JobRecord& record : saved.jobs) {
+    if (record.job_id() == kServerRecordId) continue;
+    if (record.has_verdict()) {
+      ended_.Add(EndedJob::FromRecord(record, began_, start_));
+    } else if (record.round().number() == 0) {
+      ended_.Forgotten(record.highest_round());  // no round had begun: the nodes begin the job anew
     } else {
-      const auto it = live_.emplace(record.job_id, LiveJob{}).first;
-      it->second.job = std::make_unique<Job>(std::move(record), OwnServer());
+      const auto it = live_.emplace(record.job_id(), LiveJob{}).first;
+      it->second.job = std::make_unique<Job>(record, OwnServer());
       Settle(it, began_);
     }
   }
@@ -212,10 +212,9 @@ void Registry::ReportDrained(bool drained, const std::string& host, const std::s
   Check(&event, Fields::Fit());
   if (keeps_records_) {
     host_history_.Add(event);
-    auto record = std::make_shared<JobRecord>();
-    record->job_id = kServerRecordId;
-    record->drained_hosts.assign(drained_.begin(), drained_.end());
-    record->events = host_history_.events();
+    auto record = std::make_shared<JobRecord>(NewRecord(kServerRecordId, DefaultSettings()));
+    for (const std::string& drained_host : drained_) record->add_drained_hosts(drained_host);
+    record->mutable_events()->Assign(host_history_.events().begin(), host_history_.events().end());
     effects->emplace_back(Persist{std::move(record), what});
   }
   effects->emplace_back(Report{std::move(event)});

@@ -51,7 +51,7 @@ class Registry {
   Registry& operator=(const Registry&) = delete;
 
   // Restores the records of earlier servers. REQUIRES: keeps_records; no other function was called before.
-  void Restore(SavedState saved);
+  void Restore(const SavedState& saved);
 
   // Sets the wall time at SteadyTime's start, for the displayed times of later calls.
   void SetWallTimeAtStart(absl::Time start) { start_ = start; }

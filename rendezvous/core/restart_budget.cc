@@ -49,23 +49,23 @@ absl::Duration RestartBudget::Backoff() const {
 RestartRecord RestartBudget::Record(SteadyTime now) const {
   RestartRecord record;
   const size_t skipped = in_window_.size() - std::min(in_window_.size(), kMaxRecorded);
-  for (size_t i = skipped; i < in_window_.size(); ++i) record.charge_ages.push_back(now - in_window_[i]);
-  if (last_ > SteadyTime::InfinitePast()) record.last_age = now - last_;
-  record.series = series_;
-  record.last_rank = rank_;
-  record.last_step = step_;
-  record.failures_at_step = at_step_;
+  for (size_t i = skipped; i < in_window_.size(); ++i) *record.add_charge_ages() = FromDuration(now - in_window_[i]);
+  if (last_ > SteadyTime::InfinitePast()) *record.mutable_last_age() = FromDuration(now - last_);
+  record.set_series(series_);
+  record.set_last_rank(rank_);
+  record.set_last_step(step_);
+  record.set_failures_at_step(at_step_);
   return record;
 }
 
 void RestartBudget::Restore(const RestartRecord& record, SteadyTime now) {
   in_window_.clear();
-  for (const absl::Duration age : record.charge_ages) in_window_.push_back(now - age);
-  last_ = record.last_age ? now - *record.last_age : SteadyTime::InfinitePast();
-  series_ = record.series;
-  rank_ = record.last_rank;
-  step_ = record.last_step;
-  at_step_ = record.failures_at_step;
+  for (const auto& age : record.charge_ages()) in_window_.push_back(now - ToDuration(age));
+  last_ = record.has_last_age() ? now - ToDuration(record.last_age()) : SteadyTime::InfinitePast();
+  series_ = record.series();
+  rank_ = record.last_rank();
+  step_ = record.last_step();
+  at_step_ = record.failures_at_step();
 }
 
 bool RestartBudget::LearnUsed(int32_t used) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
@@ -37,7 +36,8 @@ class Round {
   // Begins the next round with `group_world_size` nodes. `master`: node with the store. `nodes`: for the record, by
   // group rank; empty without records. `source`: rank whose training state all workers take (protocol 3.8).
   void Assign(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
-              std::vector<RoundNodeRecord> nodes = {}, std::optional<StateSource> source = std::nullopt);
+              google::protobuf::RepeatedPtrField<RoundNodeRecord> nodes = {},
+              std::optional<StateSource> source = std::nullopt);
 
   // Sets the group rank of the node that is in the server's process.
   void SetServerNode(int32_t group_rank) { server_node_ = group_rank; }
@@ -70,20 +70,22 @@ class Round {
   void AddSuccess() { ++succeeded_; }
   void TakeBackSuccess() { --succeeded_; }
   bool any_succeeded() const { return succeeded_ > 0; }
-  bool all_succeeded() const { return succeeded_ == facts_.group_world_size; }
+  bool all_succeeded() const { return succeeded_ == facts_.group_world_size(); }
 
-  uint64_t number() const { return facts_.number; }  // number of this round; 0: none yet
+  uint64_t number() const { return facts_.number(); }  // number of this round; 0: none yet
   uint64_t highest() const { return highest_; }
   // Returns the last round that this server or its records assigned; 0: none.
   uint64_t last_assigned() const { return last_assigned_; }
-  int32_t group_world_size() const { return facts_.group_world_size; }
-  int32_t world_size() const { return facts_.world_size; }
-  const std::string& reason() const { return facts_.reason; }
-  const std::string& leave_reason() const { return facts_.leave_reason; }  // empty: not stopped
-  const std::optional<WorkerFailure>& leave_cause() const { return facts_.leave_cause; }
+  int32_t group_world_size() const { return facts_.group_world_size(); }
+  int32_t world_size() const { return facts_.world_size(); }
+  const std::string& reason() const { return facts_.reason(); }
+  const std::string& leave_reason() const { return facts_.leave_reason(); }  // empty: not stopped
+  std::optional<WorkerFailure> leave_cause() const {
+    return facts_.has_leave_cause() ? std::make_optional(facts_.leave_cause()) : std::nullopt;
+  }
   // True if the round's store is at this address.
   bool HasStoreAt(const std::string& address, int32_t port) const {
-    return facts_.master_addr == address && facts_.master_port == port;
+    return facts_.master_addr() == address && facts_.master_port() == port;
   }
   const RoundRecord& record() const { return facts_; }
   bool names_all() const { return NamesAll(facts_, highest_); }

@@ -115,7 +115,7 @@ void NoteEnd(int signal_number) {
 // The server's own record is not a job.
 std::string CountedJobs(const SavedState& saved) {
   const auto jobs = std::count_if(saved.jobs.begin(), saved.jobs.end(),
-                                  [](const JobRecord& record) { return record.job_id != kServerRecordId; });
+                                  [](const JobRecord& record) { return record.job_id() != kServerRecordId; });
   return Counted(jobs, "job");
 }
 

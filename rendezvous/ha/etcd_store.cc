@@ -11,8 +11,7 @@
 #include "base/log.h"
 #include "proto/state.pb.h"
 #include "rendezvous/core/ended_jobs.h"
-#include "rendezvous/core/short_record.h"
-#include "rendezvous/state/record_bytes.h"
+#include "rendezvous/core/job_record.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -107,9 +106,10 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
       if (stored.ended() == 0) {
         live.push_back(*std::move(record));
       } else {
-        ended_[stored.ended()] = Ended{record->job_id, record->highest_round, record->told.size()};
-        ended_at_[record->job_id] = stored.ended();
-        ended_nodes_ += record->told.size();
+        ended_[stored.ended()] =
+            Ended{record->job_id(), record->highest_round(), static_cast<size_t>(record->told_size())};
+        ended_at_[record->job_id()] = stored.ended();
+        ended_nodes_ += static_cast<size_t>(record->told_size());
         ended[stored.ended()] = *std::move(record);
       }
     }
@@ -186,9 +186,9 @@ bool EtcdStore::WriteSome(std::vector<Encoded> records, SteadyTime taken) {
 
 void EtcdStore::CallSafe(const std::vector<Encoded>& records) {
   for (const auto& [item, bytes] : records) {
-    if (const auto waiting = too_large_.find(item.record->job_id); waiting != too_large_.end()) {
-      Log(LogLevel::kWarning, absl::StrCat("job ", item.record->job_id, " can be persisted in etcd again"));
-      report_job_(item.record->job_id, "");
+    if (const auto waiting = too_large_.find(item.record->job_id()); waiting != too_large_.end()) {
+      Log(LogLevel::kWarning, absl::StrCat("job ", item.record->job_id(), " can be persisted in etcd again"));
+      report_job_(item.record->job_id(), "");
       for (const std::function<void()>& safe : waiting->second) safe();
       too_large_.erase(waiting);
     }
@@ -197,7 +197,7 @@ void EtcdStore::CallSafe(const std::vector<Encoded>& records) {
 }
 
 void EtcdStore::OnTooLarge(Encoded record) {
-  const std::string& job_id = record.item.record->job_id;
+  const std::string& job_id = record.item.record->job_id();
   const std::string trouble = absl::StrCat("can't persist this job in etcd: its record of ", record.bytes.size(),
                                            " bytes is too large; raise etcd's --max-request-bytes, or use fewer nodes");
   std::vector<std::function<void()>>& waiting = too_large_[job_id];
@@ -218,9 +218,9 @@ etcdserverpb::TxnRequest EtcdStore::NewTxn() const {
 etcdserverpb::TxnRequest EtcdStore::MakeTxn(const std::vector<Encoded>& records, SteadyTime taken) {
   etcdserverpb::TxnRequest txn = NewTxn();
   std::map<std::string, const JobRecord*> newest;  // etcd refuses a transaction that puts one key twice
-  for (const auto& [item, bytes] : records) newest[item.record->job_id] = item.record.get();
+  for (const auto& [item, bytes] : records) newest[item.record->job_id()] = item.record.get();
   for (const auto& [item, bytes] : records) {
-    if (newest[item.record->job_id] == item.record.get()) AddRecord(*item.record, bytes, &txn);
+    if (newest[item.record->job_id()] == item.record.get()) AddRecord(*item.record, bytes, &txn);
   }
   ForgetOldest(&txn);
   longest_life_ = std::max(longest_life_, taken - opened_);
@@ -229,8 +229,8 @@ etcdserverpb::TxnRequest EtcdStore::MakeTxn(const std::vector<Encoded>& records,
 }
 
 void EtcdStore::AddRecord(const JobRecord& record, const std::string& bytes, etcdserverpb::TxnRequest* txn) {
-  std::erase(forgotten_, record.job_id);
-  if (const auto at = ended_at_.find(record.job_id); at != ended_at_.end()) {
+  std::erase(forgotten_, record.job_id());
+  if (const auto at = ended_at_.find(record.job_id()); at != ended_at_.end()) {
     ended_nodes_ -= ended_[at->second].nodes;
     ended_.erase(at->second);
     ended_at_.erase(at);
@@ -238,13 +238,13 @@ void EtcdStore::AddRecord(const JobRecord& record, const std::string& bytes, etc
   v1::StoredRecord stored;
   stored.set_saved_at_ms(absl::ToUnixMillis(absl::Now()));
   stored.set_record(bytes);
-  if (record.verdict.has_value()) {
+  if (record.has_verdict()) {
     stored.set_ended(++last_ended_);
-    ended_[last_ended_] = Ended{record.job_id, record.highest_round, record.told.size()};
-    ended_at_[record.job_id] = last_ended_;
-    ended_nodes_ += record.told.size();
+    ended_[last_ended_] = Ended{record.job_id(), record.highest_round(), static_cast<size_t>(record.told_size())};
+    ended_at_[record.job_id()] = last_ended_;
+    ended_nodes_ += static_cast<size_t>(record.told_size());
   }
-  AddPut(keys_.Job(record.job_id), stored.SerializeAsString(), txn);
+  AddPut(keys_.Job(record.job_id()), stored.SerializeAsString(), txn);
 }
 
 void EtcdStore::ForgetOldest(etcdserverpb::TxnRequest* txn) {

@@ -59,7 +59,7 @@ Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
     MutexLock lock(&mutex_);
     if (events != nullptr) events->Restore(Timeline(saved.jobs), saved.earlier_servers);
     registry_.SetWallTimeAtStart(WallTimeAtStart());
-    if (store != nullptr) registry_.Restore(std::move(saved));
+    if (store != nullptr) registry_.Restore(saved);
   }
   if (store != nullptr) {
     store->SetErrorHandler([this](const std::string& trouble) { OnStoreError(trouble); });
@@ -249,7 +249,7 @@ void Driver::QueueLocked(Report report) {
 }
 
 void Driver::QueueLocked(Persist persist) {
-  const std::string job_id = persist.record->job_id;
+  const std::string job_id = persist.record->job_id();
   held_[job_id].push_back(Action{.wait = true});
   store_->SaveRecord(std::move(persist.record), std::move(persist.event),
                      [this, job_id] { OnRecordPersisted(job_id); });

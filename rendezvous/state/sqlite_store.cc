@@ -15,7 +15,6 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "rendezvous/core/ended_jobs.h"
-#include "rendezvous/state/record_bytes.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -197,9 +196,9 @@ absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
   std::map<std::string, const JobRecord*> newest;
   SqliteStatement event(db_->get(), "INSERT INTO events(at, job_id, event) VALUES(?, ?, ?)");
   for (const RecordQueue::Item& item : batch) {
-    newest[item.record->job_id] = item.record.get();
+    newest[item.record->job_id()] = item.record.get();
     if (item.event.empty()) continue;
-    event.Bind(now).BindText(item.record->job_id).BindText(item.event);
+    event.Bind(now).BindText(item.record->job_id()).BindText(item.event);
     if (absl::Status status = event.Run(); !status.ok()) return status;
   }
   SqliteStatement forget(db_->get(), "DELETE FROM ended_jobs WHERE job_id = ?");
@@ -214,12 +213,12 @@ absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
     }
     const std::string bytes = ToBytes(*record);
     absl::Status status;
-    if (record->verdict.has_value()) {
+    if (record->has_verdict()) {
       any_ended = true;
       status = ended.BindText(job_id)
                    .Bind(now)
-                   .Bind(static_cast<int64_t>(record->highest_round))
-                   .Bind(static_cast<int64_t>(record->told.size()))
+                   .Bind(static_cast<int64_t>(record->highest_round()))
+                   .Bind(static_cast<int64_t>(record->told_size()))
                    .BindBlob(bytes)
                    .Run();
     } else {

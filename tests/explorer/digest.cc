@@ -197,11 +197,11 @@ class WorldDigest {
     Add(nodes.size());
   }
   void AddRound(const rendezvous::RoundRecord& round) {
-    Round(round.number);
-    Add(round.group_world_size, round.leave_reason.empty(), round.leave_cause.has_value());
-    Port(round.master_addr, round.master_port);
-    for (const rendezvous::RoundNodeRecord& node : round.nodes) Add(NodeOf(node.node_id), node.gone);
-    Add(round.nodes.size());
+    Round(round.number());
+    Add(round.group_world_size(), round.leave_reason().empty(), round.has_leave_cause());
+    Port(round.master_addr(), round.master_port());
+    for (const rendezvous::RoundNodeRecord& node : round.nodes()) Add(NodeOf(node.node_id()), node.gone());
+    Add(round.nodes_size());
   }
   void AddEnded(const rendezvous::EndedJob& ended) {
     Round(ended.last_round);
@@ -212,15 +212,15 @@ class WorldDigest {
     AddFenced(ended.gone);
   }
   void AddRecord(const JobRecord& record) {
-    Add(record.restarts_charged, record.verdict.has_value(), record.earlier_verdict.has_value());
-    Round(record.highest_round);
-    Round(record.earlier_round);
-    AddRound(record.round);
-    for (const rendezvous::FencedNodeRecord& node : record.fenced) Incarnation(node.node_id, node.incarnation);
-    for (const std::string& node_id : record.others) Add(NodeOf(node_id));
-    for (const std::string& node_id : record.told) Add(NodeOf(node_id));
-    Add(record.fenced.size(), record.others.size(), record.told.size());
-    if (record.verdict) AddVerdict(*record.verdict);
+    Add(record.restarts_charged(), record.has_verdict(), record.has_earlier_verdict());
+    Round(record.highest_round());
+    Round(record.earlier_round());
+    AddRound(record.round());
+    for (const rendezvous::FencedNodeRecord& node : record.fenced()) Incarnation(node.node_id(), node.incarnation());
+    for (const std::string& node_id : record.others()) Add(NodeOf(node_id));
+    for (const std::string& node_id : record.told()) Add(NodeOf(node_id));
+    Add(record.fenced_size(), record.others_size(), record.told_size());
+    if (record.has_verdict()) AddVerdict(record.verdict());
   }
 
   // ---- the launchers

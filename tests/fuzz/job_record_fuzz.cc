@@ -1,7 +1,7 @@
 // Job records that a rendezvous server reads from its state directory or from etcd.
 
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/registry.h"
-#include "rendezvous/state/record_bytes.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Registry registry(began, true);
   SavedState saved;
   saved.jobs.push_back(*std::move(record));
-  registry.Restore(std::move(saved));
+  registry.Restore(saved);
   Effects effects;
   registry.OnDeadline(began + 2 * kMaxDuration, &effects);
   registry.ListJobs(began + 2 * kMaxDuration);

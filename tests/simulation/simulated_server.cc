@@ -167,7 +167,7 @@ void Server::CheckRound(Places places) {
 // Appends the record, so that ended jobs stand in the order in which they ended.
 void Server::Keep(const rendezvous::JobRecord& record) {
   std::vector<rendezvous::JobRecord>& jobs = records_->jobs;
-  const auto same = [&](const rendezvous::JobRecord& job) { return job.job_id == record.job_id; };
+  const auto same = [&](const rendezvous::JobRecord& job) { return job.job_id() == record.job_id(); };
   jobs.erase(std::remove_if(jobs.begin(), jobs.end(), same), jobs.end());
   jobs.push_back(record);
 }

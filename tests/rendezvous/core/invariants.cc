@@ -26,18 +26,18 @@ void Invariants::ServerRestarted(bool with_records) {
 void Invariants::CheckKept(const Effects& effects) {
   for (const Effect& effect : effects) {
     if (const auto* persist = std::get_if<Persist>(&effect)) {
-      JobRecord& kept = kept_[persist->record->job_id];
-      EXPECT_GE(persist->record->highest_round, kept.highest_round);
-      EXPECT_GE(persist->record->highest_round, persist->record->round.number);
+      JobRecord& kept = kept_[persist->record->job_id()];
+      EXPECT_GE(persist->record->highest_round(), kept.highest_round());
+      EXPECT_GE(persist->record->highest_round(), persist->record->round().number());
       kept = *persist->record;
-      if (kept.verdict) kept_verdicts_[kept.job_id] = *kept.verdict;
+      if (kept.has_verdict()) kept_verdicts_[kept.job_id()] = kept.verdict();
       continue;
     }
     const auto* tell = std::get_if<Tell>(&effect);
     if (tell == nullptr) continue;
     if (const auto* assign = std::get_if<Assign>(&tell->message)) {
-      EXPECT_EQ(kept_[tell->job_id].round.number, assign->assignment().round());
-      EXPECT_EQ(kept_[tell->job_id].restarts_charged, assign->assignment().restart_count());
+      EXPECT_EQ(kept_[tell->job_id].round().number(), assign->assignment().round());
+      EXPECT_EQ(kept_[tell->job_id].restarts_charged(), assign->assignment().restart_count());
     }
     if (const auto* finish = std::get_if<Finish>(&tell->message)) {
       if (absl::StartsWith(finish->verdict().reason(), "kicked by ")) continue;  // the node's end, not the job's
@@ -72,7 +72,7 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
   std::set<Stream> closed, rejected;
   for (const Effect& effect : effects) {
     if (const auto* persist = std::get_if<Persist>(&effect)) {
-      check_job(persist->record->job_id);
+      check_job(persist->record->job_id());
       continue;
     }
     if (const auto* report = std::get_if<Report>(&effect)) {

@@ -59,9 +59,15 @@ TEST(JobHistoryTest, LongTexts_AreCut) {
 }
 
 TEST(JobHistoryTest, Timeline_IsByTimeButKeepsEachJobsOrder) {
-  JobRecord a, b;
-  a.events = {At(1, event_kind::kJobCreated), At(9, event_kind::kRoundAssigned), At(5, event_kind::kRoundStopped)};
-  b.events = {At(2, event_kind::kJobCreated), At(8, event_kind::kRoundAssigned), At(10, event_kind::kJobFinished)};
+  const auto with = [](const std::vector<Event>& events) {
+    JobRecord record;
+    record.mutable_events()->Assign(events.begin(), events.end());
+    return record;
+  };
+  const JobRecord a =
+      with({At(1, event_kind::kJobCreated), At(9, event_kind::kRoundAssigned), At(5, event_kind::kRoundStopped)});
+  const JobRecord b =
+      with({At(2, event_kind::kJobCreated), At(8, event_kind::kRoundAssigned), At(10, event_kind::kJobFinished)});
   EXPECT_EQ(Times(Timeline({a, b})), "1 2 8 9 5 10 ");
 }
 

@@ -142,7 +142,7 @@ class RandomRun {
   }
 
   void Save(const JobRecord& record) {
-    std::erase_if(saved_.jobs, [&](const JobRecord& old) { return old.job_id == record.job_id; });
+    std::erase_if(saved_.jobs, [&](const JobRecord& old) { return old.job_id() == record.job_id(); });
     saved_.jobs.push_back(record);
   }
 

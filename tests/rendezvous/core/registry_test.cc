@@ -9,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/limits.h"
-#include "rendezvous/core/short_record.h"
 #include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
@@ -349,8 +348,8 @@ TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
   a.mutable_settings()->set_max_restarts(1);
   SavedState saved = Kept(before.Join({a}, 10));
   ASSERT_EQ(saved.jobs.size(), 1u);
-  std::vector<std::string>& others = saved.jobs[0].others;
-  for (size_t i = 0; i < 2 * DepartedNodes::kMaxLost; ++i) others.push_back(absl::StrCat("lost", i));
+  const int others = 2 * DepartedNodes::kMaxLost;
+  for (int i = 0; i < others; ++i) saved.jobs[0].add_others(absl::StrCat("lost", i));
   TestRegistry after(At(20), true);
   after.Restore(saved);
   a.set_incarnation(2);
@@ -366,8 +365,8 @@ TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
   const WorkerFailed failed = NewWorkerFailed(FindAssign(start)->round(), TextProto("rank: 0", NewFailure()));
   const SavedState kept = Kept(after.Tell(a, failed, 60));
   ASSERT_EQ(kept.jobs.size(), 1u);
-  EXPECT_EQ(kept.jobs[0].others.size(), others.size());
-  EXPECT_EQ(kept.jobs[0].others.back(), "spare9");
+  EXPECT_EQ(kept.jobs[0].others_size(), others);
+  EXPECT_EQ(*kept.jobs[0].others().rbegin(), "spare9");
 }
 
 TEST(RegistryTest, EndedJobRunsAgain_IsForgottenByItsLastEnd) {
@@ -407,7 +406,7 @@ TEST(RegistryTest, Restored_EndedJobWithoutItsNodes_NextRoundWaitsForAll) {
   before.Join({a}, 10);
   SavedState saved = Kept(before.Tell(a, NewWorkerFailed(1, TextProto("host: 'a' rank: 0", NewFailure())), 11));
   ASSERT_EQ(saved.jobs.size(), 1u);
-  ASSERT_TRUE(saved.jobs[0].verdict.has_value());
+  ASSERT_TRUE(saved.jobs[0].has_verdict());
   saved.jobs[0] = Shortened(saved.jobs[0]);
   saved.longest_life = absl::Hours(1);
   TestRegistry after(At(20), true);

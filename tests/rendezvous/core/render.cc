@@ -87,9 +87,9 @@ struct EffectRenderer {
   }
   std::string operator()(const Persist& persist) const {
     const JobRecord& record = *persist.record;
-    return absl::StrCat(record.job_id == home ? "" : absl::StrCat(record.job_id, " "), "kept: round ",
-                        record.round.number, record.round.leave_reason.empty() ? "" : " left", ", restarts ",
-                        record.restarts_charged, record.verdict ? ", ended" : "");
+    return absl::StrCat(record.job_id() == home ? "" : absl::StrCat(record.job_id(), " "), "kept: round ",
+                        record.round().number(), record.round().leave_reason().empty() ? "" : " left", ", restarts ",
+                        record.restarts_charged(), record.has_verdict() ? ", ended" : "");
   }
   std::string operator()(const Report& report) const {
     const Event& event = report.event;

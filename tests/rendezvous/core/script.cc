@@ -387,7 +387,7 @@ void Script::Take(const Close& close) {
 
 void Script::Take(const Report&) {}
 
-void Script::Take(const Persist& persist) { records_[persist.record->job_id] = *persist.record; }
+void Script::Take(const Persist& persist) { records_[persist.record->job_id()] = *persist.record; }
 
 void Script::Flush() {
   const std::string when = now_ == line_began_ ? "" : absl::StrCat("+", absl::FormatDuration(now_ - line_began_), " ");

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/ha/leadership.h"
+#include "tests/rendezvous/core/sample_records.h"
 #include "tests/rendezvous/ha/etcd_cluster.h"
-#include "tests/rendezvous/state/sample_records.h"
 #include "tests/security/certificates.h"
 #include "tests/testing/process.h"
 
@@ -185,10 +185,10 @@ TEST_F(EtcdStoreTest, NewLeader_FindsWhatTheLastOneKept) {
   EXPECT_EQ(safe_, 5);
   const SavedState saved = Open(Elect())->TakeSaved();
   ASSERT_EQ(saved.jobs.size(), 3u);
-  EXPECT_EQ(saved.jobs[0].job_id, "zz first") << "in the order in which they ended";
-  EXPECT_EQ(saved.jobs[1].job_id, "aa second");
+  EXPECT_EQ(saved.jobs[0].job_id(), "zz first") << "in the order in which they ended";
+  EXPECT_EQ(saved.jobs[1].job_id(), "aa second");
   JobRecord live = LiveRecord("live", 3);
-  const absl::Duration passed = saved.jobs[2].age - live.age;
+  const absl::Duration passed = ToDuration(saved.jobs[2].age()) - ToDuration(live.age());
   EXPECT_LT(passed, absl::Minutes(1));
   AddAge(passed, &live);
   EXPECT_EQ(saved.jobs[2], live);
@@ -226,7 +226,7 @@ TEST_F(EtcdStoreTest, RecordThatCannotBeRead_IsSetAsideAlone) {
   auto store = Open(Elect());
   const SteadyTime opened = SteadyNow();
   JobRecord odd = LiveRecord("odd", 1);
-  odd.round.master_port = 70'000;
+  odd.mutable_round()->set_master_port(70'000);
   SaveRecord(store.get(), odd);
   ASSERT_TRUE(Eventually([&] { return safe_ == 1 && SteadyNow() > opened + absl::Milliseconds(20); }));
   SaveRecord(store.get(), LiveRecord("job", 1));
@@ -239,7 +239,7 @@ TEST_F(EtcdStoreTest, RecordThatCannotBeRead_IsSetAsideAlone) {
     store = Open(Elect());
     const SavedState saved = store->TakeSaved();
     ASSERT_EQ(saved.jobs.size(), i == 0 ? 1u : 2u);
-    EXPECT_EQ(saved.jobs[0].job_id, "job");
+    EXPECT_EQ(saved.jobs[0].job_id(), "job");
     EXPECT_EQ(saved.earlier_servers, static_cast<uint64_t>(i + 1));
     if (i == 0) {
       EXPECT_EQ(saved.longest_life, absl::ZeroDuration()) << "jobs without a record may have one";
@@ -265,7 +265,7 @@ TEST_F(EtcdStoreTest, AnotherLeads_NothingIsWrittenAndNothingIsSafe) {
   old->Stop();
   store->Stop();
   EXPECT_EQ(safe_, 2);
-  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round().number(), 2u);
   const auto late = EtcdStore::Open(client_.get(), keys_, {epoch, [] { return true; }, [] {}});
   EXPECT_TRUE(absl::IsFailedPrecondition(late.status())) << late.status();
 }
@@ -283,7 +283,7 @@ TEST_F(EtcdStoreTest, WriteThatEtcdAppliesLate_ChangesNothing) {
   store->Stop();
   EXPECT_EQ(safe_, 3);
   EXPECT_EQ(fenced_, 0);
-  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round().number(), 2u);
 }
 
 TEST_F(EtcdStoreTest, WriteWhoseAnswerIsLost_IsSafeWhenItIsSentAgain) {
@@ -296,7 +296,7 @@ TEST_F(EtcdStoreTest, WriteWhoseAnswerIsLost_IsSafeWhenItIsSentAgain) {
   }
   store->Stop();
   EXPECT_EQ(fenced_, 0);
-  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round().number(), 2u);
 }
 
 TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
@@ -310,7 +310,7 @@ TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
   const SavedState saved = Open(Elect())->TakeSaved();
   EXPECT_EQ(saved.forgotten_round, 1'000'001u);
   EXPECT_EQ(saved.jobs.size(), EndedJobs::kMaxJobs + 1);
-  EXPECT_EQ(saved.jobs.back().job_id, "job1");
+  EXPECT_EQ(saved.jobs.back().job_id(), "job1");
 }
 
 TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
@@ -319,8 +319,7 @@ TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
   store->SetErrorHandler([&](const std::string& text) { ADD_FAILURE() << "it is of one job: " << text; });
   store->SetJobErrorHandler([&](const std::string& job_id, const std::string& text) { troubles[job_id] = text; });
   JobRecord large = LiveRecord("large", 1);
-  large.round.nodes.assign(30'000, RoundNodeRecord{std::string(32, 'n'), std::string(32, 's')});
-  large.round.group_world_size = 30'000;
+  FillRound(30'000, &large);
   SaveRecord(store.get(), large);
   SaveSafely(store.get(), LiveRecord("small", 1), 1);
   SaveRecord(store.get(), large);
@@ -340,28 +339,19 @@ TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
 TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
   auto store = Open(Elect());
   store->SetJobErrorHandler([&](const std::string&, const std::string& text) { ADD_FAILURE() << text; });
-  constexpr int kNodes = 15'000;
   JobRecord record = LiveRecord("large", 1);
-  record.round.nodes.clear();
-  for (int i = 0; i < kNodes; ++i) {
-    record.round.nodes.push_back({absl::StrCat("0123456789abcdef0123456789a", 10'000 + i), std::string(32, 's')});
-  }
-  record.round.group_world_size = kNodes;
+  FillRound(15'000, &record);
   SaveSafely(store.get(), record, 1);
-  record.verdict = NewVerdict(false, "rank 3 exited with code 7", record.round.leave_cause, 7);
-  record.verdict->mutable_first_cause()->set_traceback(std::string(kMaxTracebackBytes, 't'));
-  for (const RoundNodeRecord& node : record.round.nodes) {
-    record.told.push_back(node.node_id);
-    record.fenced.push_back({node.node_id, 1, node.session});
-  }
+  WorkerFailure failure = record.round().leave_cause();
+  failure.set_traceback(std::string(kMaxTracebackBytes, 't'));
+  EndWith(failure, &record);
   SaveRecord(store.get(), record);
   store->Stop();
   EXPECT_EQ(safe_, 2);
   const SavedState saved = Open(Elect())->TakeSaved();
   ASSERT_EQ(saved.jobs.size(), 1u);
-  EXPECT_EQ(saved.jobs[0].told, record.told);
-  ASSERT_TRUE(saved.jobs[0].verdict.has_value());
-  EXPECT_EQ(saved.jobs[0].verdict->reason(), record.verdict->reason());
+  EXPECT_EQ(saved.jobs[0].told_size(), record.told_size());
+  EXPECT_EQ(saved.jobs[0].verdict().reason(), record.verdict().reason());
 }
 
 TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
@@ -381,7 +371,7 @@ TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
   ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
   EXPECT_FALSE(troubled);
   store->Stop();
-  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round().number(), 2u);
 }
 
 TEST_F(EtcdStoreTest, AskForLeader_KnowsTheLatestEvenWhenNobodyLeads) {

@@ -165,7 +165,7 @@ TEST_F(StateStoreTest, WhatFollowsARecordWaitsForIt) {
   EXPECT_EQ(store_.unsafe(), 0) << "there is nothing to keep yet";
   driver_.OnMessage(b, NodeJoin("node2", settings));
   ASSERT_EQ(store_.unsafe(), 1);
-  EXPECT_EQ(store_.newest().round.number, 1);
+  EXPECT_EQ(store_.newest().round().number(), 1);
   EXPECT_EQ(a->count(), 1) << "only the Welcome, from before";
   driver_.OnMessage(a, Heartbeat{});
   EXPECT_EQ(a->count(), 2) << "its answer depends on no record";
@@ -181,7 +181,7 @@ TEST_F(StateStoreTest, WhatFollowsARecordWaitsForIt) {
   driver_.OnMessage(a, NewReady(1, 40'001));
   driver_.OnMessage(b, NewReady(1, 40'002));
   ASSERT_EQ(store_.unsafe(), 2) << "the end of round 1, and round 2";
-  EXPECT_EQ(store_.newest().restarts_charged, 1);
+  EXPECT_EQ(store_.newest().restarts_charged(), 1);
   EXPECT_EQ(b->count(), 2);
   store_.MakeOneSafe();
   b->Await<StopRound>();
@@ -355,14 +355,11 @@ TEST_F(CommandTest, EndWhoseRecordCannotBePersisted_ReasonSaysSo) {
 }
 
 TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
-  JobRecord record;
-  record.job_id = "job";
-  record.settings = PatientSettings(2);
-  record.settings_host = "node1";
-  record.highest_round = 7;
-  record.restarts_charged = 1;
-  record.round.number = 7;
-  record.round.group_world_size = 2;
+  JobRecord record = NewRecord("job", PatientSettings(2));
+  record.set_settings_host("node1");
+  record.set_highest_round(7);
+  record.mutable_round()->set_number(7);
+  record.mutable_round()->set_group_world_size(2);
   SlowStore store;
   Driver driver(Driver::Host::kDaemon, SavedState{{record}, 0}, &store);
   const std::optional<v1::Job> job = driver.GetJob("job");

@@ -22,7 +22,7 @@ class RecordQueueTest : public Test {
   static bool Write(RecordQueue* queue, Collected<std::string>* diary, const RecordQueue::Batch& batch,
                     absl::FunctionRef<absl::Status()> attempt) {
     diary->Add(absl::StrCat("write ", absl::StrJoin(batch, "+", [](std::string* out, const RecordQueue::Item& item) {
-                              absl::StrAppend(out, item.record->job_id);
+                              absl::StrAppend(out, item.record->job_id());
                             })));
     if (!queue->Try(attempt)) return false;
     for (const RecordQueue::Item& item : batch) item.safe();
@@ -38,7 +38,7 @@ class RecordQueueTest : public Test {
 
   RecordQueue::Item Item(const std::string& job) {
     auto record = std::make_shared<JobRecord>();
-    record->job_id = job;
+    record->set_job_id(job);
     return {std::move(record), "", [this, job] { diary_.Add("safe " + job); }};
   }
 

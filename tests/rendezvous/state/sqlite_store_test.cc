@@ -20,8 +20,8 @@
 #include "gtest/gtest.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/state/sqlite_db.h"
+#include "tests/rendezvous/core/sample_records.h"
 #include "tests/rendezvous/state/collected.h"
-#include "tests/rendezvous/state/sample_records.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -49,17 +49,19 @@ class SqliteStoreTest : public testing::Test {
   std::map<std::string, JobRecord> Reopened() {
     std::map<std::string, JobRecord> records;
     for (JobRecord& record : Open()->TakeSaved().jobs) {
-      EXPECT_GE(record.age, absl::Seconds(90));
-      JobRecord kept = LiveRecord("", 1);
-      AddAge(record.age - kept.age, &kept);
-      EXPECT_EQ(record.restarts, kept.restarts);
-      EXPECT_EQ(record.since_end, record.verdict ? record.age - absl::Seconds(90) : absl::ZeroDuration());
-      record.since_end = absl::ZeroDuration();
-      record.age = absl::Seconds(90);
-      record.restarts = LiveRecord("", 1).restarts;
-      record.goodput = LiveRecord("", 1).goodput;
-      record.cooldowns = LiveRecord("", 1).cooldowns;
-      records[record.job_id] = record;
+      const absl::Duration passed = ToDuration(record.age()) - absl::Seconds(90);
+      EXPECT_GE(passed, absl::ZeroDuration());
+      const JobRecord written = LiveRecord("", 1);
+      JobRecord kept = written;
+      AddAge(passed, &kept);
+      EXPECT_EQ(record.restarts(), kept.restarts());
+      EXPECT_EQ(ToDuration(record.since_end()), record.has_verdict() ? passed : absl::ZeroDuration());
+      record.clear_since_end();
+      *record.mutable_age() = written.age();
+      *record.mutable_restarts() = written.restarts();
+      *record.mutable_goodput() = written.goodput();
+      *record.mutable_cooldowns() = written.cooldowns();
+      records[record.job_id()] = record;
     }
     return records;
   }
@@ -136,7 +138,7 @@ TEST_F(SqliteStoreTest, EndedJobs_ComeBackInOrderAndAreBounded) {
   }
   const SavedState saved = Open()->TakeSaved();
   ASSERT_EQ(saved.jobs.size(), size_t{EndedJobs::kMaxJobs});
-  EXPECT_EQ(saved.jobs.back().job_id, absl::StrCat("job", kEnded - 1));
+  EXPECT_EQ(saved.jobs.back().job_id(), absl::StrCat("job", kEnded - 1));
   EXPECT_EQ(saved.forgotten_round, 10001u) << "the highest round of those that are forgotten";
 }
 
@@ -184,7 +186,8 @@ TEST_F(SqliteStoreTest, APageInTheMiddleIsDamaged_TheFileIsSetAside) {
 // This version rejects the port 70000; a newer version might write such a record.
 TEST_F(SqliteStoreTest, ARecordThatCannotBeRead_IsSetAsideAlone) {
   JobRecord live = LiveRecord("odd", 5), ended = EndedRecord("old", 5);
-  live.round.master_port = ended.round.master_port = 70'000;
+  live.mutable_round()->set_master_port(70'000);
+  ended.mutable_round()->set_master_port(70'000);
   {
     const std::unique_ptr<SqliteStore> store = Open();
     const SteadyTime opened = SteadyNow();
@@ -195,8 +198,8 @@ TEST_F(SqliteStoreTest, ARecordThatCannotBeRead_IsSetAsideAlone) {
     const std::unique_ptr<SqliteStore> store = Open();
     const SavedState saved = store->TakeSaved();
     ASSERT_EQ(saved.jobs.size(), 2u);
-    EXPECT_EQ(saved.jobs[0].job_id, "b");
-    EXPECT_EQ(saved.jobs[1].job_id, "a");
+    EXPECT_EQ(saved.jobs[0].job_id(), "b");
+    EXPECT_EQ(saved.jobs[1].job_id(), "a");
     EXPECT_EQ(saved.longest_life, absl::ZeroDuration()) << "jobs without a record may have one that was set aside";
     KeepOne(store.get(), LiveRecord("odd", 6));
   }
@@ -241,7 +244,7 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
       const std::unique_ptr<SqliteStore> store = Open();
       std::map<std::string, uint64_t> rounds;
       Collected<bool> all;
-      for (const JobRecord& record : store->TakeSaved().jobs) rounds[record.job_id] = record.round.number;
+      for (const JobRecord& record : store->TakeSaved().jobs) rounds[record.job_id()] = record.round().number();
       for (int i = 0; true; ++i) {
         const std::string job(1, static_cast<char>('a' + i % 4));
         const uint64_t round = ++rounds[job];
@@ -268,7 +271,7 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     std::map<std::string, JobRecord> records = Reopened();
     for (const auto& [job, round] : safe) {
-      EXPECT_GE(records[job].round.number, round) << job << " after kill " << kill_number;
+      EXPECT_GE(records[job].round().number(), round) << job << " after kill " << kill_number;
     }
     EXPECT_EQ(CountSetAside(), 0);
   }
