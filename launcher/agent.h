@@ -111,7 +111,7 @@ class Agent {
   OrphanSweep sweep_;
   std::optional<effect::Exit> exit_;
   bool staying_ = false;   // see LingerForOthers
-  bool signaled_ = false;  // by `ddprun --hosts`
+  bool signaled_ = false;  // `ddprun --hosts` has sent a signal
 };
 
 }  // namespace ddprun::launcher

@@ -29,9 +29,9 @@ class ServerProcess {
   // Time that HasEnded waits for a process whose connections the kernel has already closed.
   static constexpr absl::Duration kExitTime = absl::Milliseconds(50);
 
-  // The server runs in the process of this name (process_name.h). Empty: unknown, or not in a launcher.
+  // Call with the name of the process in which the server runs (ProcessName). Empty: unknown, or not in a launcher.
   void OnServer(const std::string& process_name);
-  // That server has assigned this round.
+  // Call when the server has assigned this round.
   void OnRound(uint64_t round);
 
   // True if the process that assigned this round has certainly ended. May wait for kExitTime.
@@ -96,10 +96,10 @@ class RendezvousLink {
   EventLoop* const loop_;
   const Handler handler_;
   bool hosting_ = false;
-  ServerProcess server_process_;  // of the lost server, if this launcher took over
+  ServerProcess server_process_;  // process of the lost server, if this launcher took over
   std::string serving_;
-  uint64_t generation_ = 0;      // of client_; events of older clients are dropped
-  rendezvous::EventLog events_;  // of the hosted server
+  uint64_t generation_ = 0;      // generation of client_; events of older clients are dropped
+  rendezvous::EventLog events_;  // events of the hosted server
   std::unique_ptr<rendezvous::Driver> driver_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<rendezvous::Client> client_;

@@ -172,7 +172,7 @@ void Release(void* context, void* memory) {
 }
 
 int OnAuditEvent(const char* event, Object arguments, void*) {
-  static bool ended = false;  // what follows is about this end
+  static bool ended = false;  // the exception that ends the process was reported
   if (strcmp(event, kForkServerEvent) == 0) {
     Report(arguments, 0);
     ended = true;

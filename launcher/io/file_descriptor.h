@@ -11,8 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-// What all code that uses file descriptors needs: their owner, the status of a failed system call, and the three
-// standard streams.
+// File descriptors: their owner, the status of a failed system call, and the three standard streams.
 namespace ddprun::launcher {
 
 // Owns one file descriptor and closes it. Thread-compatible value type.

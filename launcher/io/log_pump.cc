@@ -170,7 +170,7 @@ class LogFile {
     while (!bytes.empty()) {
       const ssize_t written = write(file_.fd.get(), bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0 && errno == EAGAIN) {  // another process has made the launcher's own stream non-blocking
+      if (written < 0 && errno == EAGAIN) {  // the launcher's own stream was made non-blocking by another process
         pollfd writable = {file_.fd.get(), POLLOUT, 0};
         poll(&writable, 1, -1);
         continue;
@@ -231,7 +231,7 @@ struct Stream {
 }  // namespace
 
 struct LogPump::Shared {
-  std::map<int, std::unique_ptr<StreamWriter>> consoles;  // by descriptor; the launcher's thread adds entries
+  std::map<int, std::unique_ptr<StreamWriter>> consoles;  // keyed by descriptor; the launcher's thread adds entries
   UniqueFd wake;                                          // eventfd: the members below have changed
   UniqueFd give_up;                                       // eventfd, never reset: finish without waiting
   Mutex mutex;

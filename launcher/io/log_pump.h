@@ -65,9 +65,9 @@ class PipeTail {
   // `pipe` is the read end, non-blocking; it must stay open until End.
   explicit PipeTail(int pipe) : pipe_(pipe) {}
 
-  // As read(2); keeps the bytes.
+  // Like read(2), but also keeps the bytes.
   ssize_t Read(char* buffer, size_t size);
-  // The pipe will be closed.
+  // Call before the pipe is closed.
   void End();
 
   // Returns the last bytes that were written, including those that have not been read yet.

@@ -31,7 +31,7 @@ class SegmentedLogWriter {
 
 struct LogPiece {
   std::string bytes;     // empty: nothing is there yet
-  int64_t position = 0;  // of the byte after them
+  int64_t position = 0;  // position of the byte after them
   int64_t lost = 0;      // bytes before them that are no longer there
 };
 // Reads some bytes from `position` on. Thread-safe.

@@ -199,8 +199,8 @@ void AgentMachine::Confirm(const rendezvous::Assignment& assignment, SteadyTime 
 void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
   if (exit_ || (current_ && assignment.round() <= current_->round())) return;
   if (state_ == State::kStopping) {
-    // A Ready that was told again crossed the StopRound for which survivors are being stopped. As if the workers of
-    // this round had ended at once: its Ready follows.
+    // A repeated Ready crossed the StopRound for which survivors are being stopped. The round counts as left at once:
+    // its Ready follows.
     current_ = assignment;
     reported_.reset();
     return;
@@ -222,8 +222,8 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   effects->push_back(effect::ShowStatus{""});
   effects->push_back(effect::Print{assignment.group_world_size() > 1 ? LogLevel::kWarning : LogLevel::kInfo,
                                    DescribeRound(assignment)});
-  // Survivors of any node: this one's workers run the same program, though they may not have connected yet when the
-  // round ends. Otherwise a node that has just joined would make the server restart all.
+  // If any node has survivors, this node's workers can re-form too, since they run the same program; they may not have
+  // connected yet when the round ends. Otherwise a node that has just joined would make the server restart all.
   if (assignment.keeps_workers() || assignment.has_state_source()) workers_.AssumeAware();
   workers_.Resume(kept);
   const LocalRanks newcomers = workers_.NotAlive();
@@ -245,7 +245,7 @@ std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment
 }
 
 void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects) {
-  // An Assign that was to be confirmed is over: as if its workers had ended at once.
+  // A round whose Assign waited for confirmation counts as left at once.
   for (std::optional<rendezvous::Assignment>* early : {&unconfirmed_, &deferred_}) {
     if (*early && stop.round() >= (*early)->round()) current_ = std::exchange(*early, std::nullopt);
   }
@@ -281,12 +281,12 @@ void AgentMachine::OnExcludedFromRound(const rendezvous::ExcludedFromRound& with
   left_out_ = true;
   line_.OnMissedRound();
   effects->push_back(effect::Print{LogLevel::kWarning, without.reason()});
-  // Unless a suspended worker has to end first: then the Ready that follows says it.
+  // If a suspended worker has to end first, the Ready that follows reports it.
   if (state_ == State::kIdle && workers_.Quiet() && store_) SendReady(current_->round(), effects);
 }
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
-  // A node that has not yet reported that it leaves ends as the job does.
+  // The verdict overrides a Leave that was not sent yet.
   if (exit_ && !leave_.running()) return;
   leave_.Clear();
   // Another node received a stop signal, as this one did: no worker failed.
@@ -303,7 +303,7 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
 // The workers: their ends and their worker links (docs/worker_protocol.md, section 5), and what they do in the store.
 
 void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects) {
-  if (CutOffAt() <= now) StopBecauseCutOff(now, effects);  // that is why they ended, if this launcher slept
+  if (CutOffAt() <= now) StopBecauseCutOff(now, effects);  // explains their ends if this launcher slept
   ReportLostSurvivors(ends, effects);
   const LocalRanks before = workers_.Alive();
   const std::vector<FailureEvidence> failed = TakeEnds(ends);
@@ -543,7 +543,7 @@ void AgentMachine::OnFewerWorkers(SteadyTime now, Effects* effects) {
   if (line_.up()) {
     SendReady(current_->round(), effects);
   } else {
-    // Had it been joining, the Join would have told of a worker more.
+    // A Join sent before this counted one more worker.
     joined_as_ = rendezvous::Join::PHASE_STOPPING;
   }
 }
@@ -585,8 +585,8 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
   if (std::find(warnings.begin(), warnings.end(), signal.number) != warnings.end())
     return OnWarning(signal, now, effects);
   if (exit_) {
-    // Asked a second time, or while stopping for another reason: no more patience. But a batch system that stops the
-    // job because it ends is not asking, and sends its own SIGKILL.
+    // A second request, or one while stopping for another reason, skips the grace period. A batch system that ends the
+    // job sends its own SIGKILL.
     if (state_ == State::kStopping && !signal.from_batch_system) {
       stopping_.Hurry(now);
       if (leave_.running()) leave_.Set(now);

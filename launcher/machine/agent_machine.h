@@ -141,7 +141,7 @@ class AgentMachine {
                       Effects* effects);
   void OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects);
 
-  // Workers that ended since the last call, all at once so that the first cause can be told from what followed from it.
+  // Call with all workers that ended since the last call, so that the first cause can be told from its consequences.
   void OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects);
 
   // SpawnWorkers could not start these ranks; the other ranks of the effect run. `failure` is that of the first one.
@@ -206,8 +206,8 @@ class AgentMachine {
   void OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects);
   void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
   std::string Self() const;                                // "node1 (10.0.0.5)"
-  std::string RanksText(const LocalRanks& workers) const;  // of current_: "rank 3", "ranks 0, 2-3", "no rank"
-  // Before the workers run.
+  std::string RanksText(const LocalRanks& workers) const;  // in current_: "rank 3", "ranks 0, 2-3", "no rank"
+  // Line about a round that begins.
   std::string DescribeRound(const rendezvous::Assignment& assignment) const;
 
   // The workers.
@@ -223,7 +223,8 @@ class AgentMachine {
   void LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects);
   // The other nodes may continue without this node: its workers must have ended before that.
   void StopBecauseCutOff(SteadyTime now, Effects* effects);
-  // Stops all workers, suspended ones too, then goes idle, or exits if exit_ is set. Without a signal: they have it.
+  // Stops all workers, suspended ones too, then goes idle, or exits if exit_ is set. `signal` is
+  // nullopt if the workers have already received it.
   void Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects);
   void StopThese(LocalRanks workers, std::optional<int> signal, const std::string& reason, SteadyTime now,
                  Effects* effects);
@@ -266,7 +267,7 @@ class AgentMachine {
   std::optional<rendezvous::Assignment> current_;                     // the latest accepted assignment
   bool left_out_ = false;                                             // a later round has started without the node
   std::optional<rendezvous::Assignment> unconfirmed_;                 // see Confirm
-  rendezvous::Join::Phase joined_as_ = rendezvous::Join::PHASE_IDLE;  // what the last Join said
+  rendezvous::Join::Phase joined_as_ = rendezvous::Join::PHASE_IDLE;  // phase in the last Join
   std::optional<rendezvous::Assignment> deferred_;     // accepted once a worker that is being killed has ended
   std::optional<rendezvous::WorkerFailure> reported_;  // failure of current_; sent again after a reconnection
 
@@ -275,7 +276,7 @@ class AgentMachine {
   LocalRanks warned_;      // not connected at the last warning signal: receive the warning when they connect
   SteadyTime warned_end_;  // end of the job's time limit according to that signal
   Timer leave_;            // leave_signal_ is reported to the server; the launcher does not exit before
-  StopSequence stopping_;  // of workers that are stopping or suspending
+  StopSequence stopping_;  // deadlines of workers that are stopping or suspending
   worker_contract::LinkSuspend suspend_;             // the request sent to suspending workers
   Timer suspend_now_;                                // end of the time for finishing their step
   std::optional<rendezvous::WorkerFailure> broken_;  // reported by a worker; a later failure may be its cause

@@ -40,7 +40,7 @@ class RoundFailures {
 
   // REQUIRES: Take returned true.
   const rendezvous::WorkerFailure& cause() const { return cause_->failure; }
-  // Other failures of the round on this node, in the order in which they were found.
+  // Further failures of the round on this node, in the order in which they were found.
   const std::vector<rendezvous::WorkerFailure>& siblings() const { return siblings_; }
 
   SteadyTime NextDeadline() const { return due_.at(); }

@@ -44,7 +44,7 @@ class Lease {
   // The server runs in this process, so the lease never expires.
   void Unlimited() { since_ = SteadyTime::InfiniteFuture(); }
 
-  // The node was assigned to a round and currently counts.
+  // The server assigned this node to a round.
   void OnRound() { in_touch_ = true; }
   // A round started without the node, or may have.
   void Missed() { in_touch_ = false; }
@@ -64,7 +64,7 @@ class Lease {
   SteadyTime since_ = SteadyTime::InfinitePast();
   std::deque<SteadyTime> asked_;
   bool refusals_count_ = false;
-  bool in_touch_ = false;  // as of since_
+  bool in_touch_ = false;  // true at since_
 };
 
 // PURE: state of a launcher's connection to the rendezvous server: whether a stream is open, when to send a heartbeat,
@@ -82,7 +82,7 @@ class ServerLine {
   enum class State { kDown, kJoining, kUp };
 
   struct Settings {
-    absl::Duration heartbeat_timeout;  // of the job
+    absl::Duration heartbeat_timeout;  // from the job's settings
     absl::Duration join_timeout;       // how long to look for a server that was never reached
     // How long to look for a server that was lost; unset: see below.
     std::optional<absl::Duration> reconnect_timeout;
@@ -164,7 +164,7 @@ class ServerLine {
   Lease lease_;
   bool ever_up_ = false;
   bool was_silent_ = false;
-  absl::Duration reconnect_timeout_ = kHostedServerReturns;  // of the server that welcomed this launcher last
+  absl::Duration reconnect_timeout_ = kHostedServerReturns;  // depends on the server that welcomed this launcher last
   bool has_workers_ = false;
   SteadyTime heard_;  // when silent_ was set
   bool ending_ = false;

@@ -62,13 +62,13 @@ class WaitReports {
   const Names names_;
   const ServerLine* const line_;
   std::string serving_;
-  std::optional<rendezvous::Waiting> waiting_;  // as received at waiting_at_
+  std::optional<rendezvous::Waiting> waiting_;  // received at waiting_at_
   SteadyTime waiting_at_;
   rendezvous::Assignment round_;
   SteadyTime round_started_;
   int ranks_joined_ = 0;
   std::string store_problem_;  // empty: nothing to report about the store
-  Timer next_report_;          // of WaitText
+  Timer next_report_;          // next WaitText
   Timer missing_;              // ReportMissingRanks
   Timer store_late_;           // report of store_problem_
 };

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "launcher/io/file_descriptor.h"
 
-// Other processes, by pid: pidfds to refer to them, and what /proc tells about them. Thread-safe.
+// Processes by pid: pidfds to refer to them, and what /proc tells about them. Thread-safe.
 namespace ddprun::launcher {
 
 // Plain system calls, because glibc has wrappers only since 2.36, which can't be linked from C++.

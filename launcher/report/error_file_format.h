@@ -18,7 +18,7 @@ inline constexpr int kMaxErrorMessageBytes = 1000;
 struct WorkerError {
   std::string message;                  // one line, at most kMaxErrorMessageBytes; may be empty
   std::string traceback;                // at most rendezvous::kMaxTracebackBytes; may be empty
-  std::optional<absl::Time> raised_at;  // by the worker's clock, whole seconds
+  std::optional<absl::Time> raised_at;  // time of the worker's clock, whole seconds
 
   friend bool operator==(const WorkerError&, const WorkerError&) = default;
 };

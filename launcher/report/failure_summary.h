@@ -16,7 +16,7 @@ std::string FailureSummary(const hosts::v1::JobFailure& failure, absl::TimeZone 
 
 // A host and how its launcher saw the job fail.
 struct HostFailure {
-  std::string name;  // as the user calls it
+  std::string name;  // name that the user gave
   std::string host;  // its own name
   hosts::v1::JobFailure failure;
 };

@@ -62,8 +62,8 @@ class RoundNodes {
     int launchers = 0;
     int connections = 0;
   };
-  absl::flat_hash_map<std::string, Node> nodes_;             // by registration address
-  absl::flat_hash_map<std::string, std::string> addresses_;  // to keys of nodes_
+  absl::flat_hash_map<std::string, Node> nodes_;             // keyed by registration address
+  absl::flat_hash_map<std::string, std::string> addresses_;  // values are keys of nodes_
 };
 
 // Connections that are not served yet: no complete request has arrived, or no node of the round has registered their
@@ -147,7 +147,7 @@ class Connection {
   std::unique_ptr<NodeRegistration> registration;  // set until the round is known
   bool paused = false;          // complete requests are left, to be handled once the output has drained
   bool closing = false;         // to be closed at the end of this turn
-  uint32_t watched_events = 0;  // as registered with epoll
+  uint32_t watched_events = 0;  // registered with epoll
   size_t counted_bytes = 0;     // held_bytes() as included in the server's sum
 
  private:
@@ -155,7 +155,7 @@ class Connection {
   UniqueFd fd_;
   RequestParser parser_;
   std::string output_;
-  size_t sent_ = 0;  // of output_
+  size_t sent_ = 0;  // sent bytes of output_
 };
 
 }  // namespace ddprun::launcher

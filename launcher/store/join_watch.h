@@ -96,8 +96,8 @@ class JoinWatch {
   std::optional<int> RankByPid(absl::string_view address, const std::vector<uint32_t>& pids) const;
 
   std::optional<uint64_t> round_;
-  absl::btree_map<int32_t, Node> nodes_;  // by base rank
-  std::vector<bool> joined_;              // by rank: joined by rule 1 or 2
+  absl::btree_map<int32_t, Node> nodes_;  // keyed by base rank
+  std::vector<bool> joined_;              // rank -> joined by rule 1 or 2
   int known_ = 0;                         // number of ranks in joined_
   int presumed_ = 0;                      // number of ranks joined by rule 3
   absl::flat_hash_map<Identity, int> rank_by_pid_;

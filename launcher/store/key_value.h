@@ -66,7 +66,7 @@ class KeyValue {
     uint64_t number = 0;  // increases with every wait: oldest first
     absl::flat_hash_set<std::string> missing;
   };
-  using Waiters = absl::btree_map<uint64_t, ClientId>;  // by Wait::number
+  using Waiters = absl::btree_map<uint64_t, ClientId>;  // keyed by Wait::number
 
   absl::Status Set(Request& request, std::vector<Reply>* replies);
   absl::Status Append(Request& request, std::vector<Reply>* replies);

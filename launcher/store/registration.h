@@ -34,7 +34,7 @@ struct NodeRegistration {
   uint64_t round = 0;
   int32_t base_rank = 0;               // global rank of local rank 0
   std::string host;                    // for messages; one clean line of at most 255 bytes
-  std::vector<uint32_t> pids;          // by local rank, as the worker itself sees its pid; 0 = not known
+  std::vector<uint32_t> pids;          // local rank -> pid, in the worker's pid namespace; 0 = not known
   std::vector<std::string> addresses;  // numeric, without a zone: other addresses that its workers may connect from
   std::string secret;                  // the store's secret, which the rendezvous server sent to the round's nodes
 

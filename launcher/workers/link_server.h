@@ -76,7 +76,7 @@ class LinkServer {
   struct Connection {
     UniqueFd fd;
     pid_t worker = 0;
-    pid_t pid = 0;                 // of the connected process
+    pid_t pid = 0;                 // pid of the connected process
     std::optional<LinkPeer> peer;  // unset: its messages are ignored
   };
 

@@ -14,7 +14,7 @@
 
 namespace ddprun::launcher {
 
-// What a worker's environment has of its launcher besides the configuration.
+// Values of the launcher that workers receive, besides the configuration.
 struct LauncherFacts {
   std::string launcher_ids;            // ids of this launcher and of outer ones (LauncherIdForWorkers)
   std::string gloo_interface;          // default of GLOO_SOCKET_IFNAME; empty in a job of one node

@@ -114,7 +114,7 @@ class WorkerGroup {
     std::function<std::string()> error_tail;  // see WorkerStreams
     OomSample oom_before;
     StartGate gate;
-    bool signalled = false;  // by this launcher
+    bool signalled = false;  // this launcher has signaled it
     bool finished = false;   // succeeded, regardless of how it exits
     std::string hung;        // error message if it was killed for hanging
     std::string hung_at;     // its stacks

@@ -100,7 +100,7 @@ class WorkerOutput::Files {
     int console_fd;    // the launcher's own
     bool redirect;
     bool tee;
-    bool shown;  // by --local-ranks-filter
+    bool shown;  // selected by --local-ranks-filter
     const std::vector<std::string>& filters;
   };
 

@@ -62,8 +62,8 @@ class WorkerOutput {
   struct Stream {
     UniqueFd direct;
     std::optional<LogSink> sink;
-    std::string path;  // of a file that the worker writes itself
-    int64_t from = 0;  // its size before
+    std::string path;  // file that the worker writes itself
+    int64_t from = 0;  // size of that file before
   };
   struct Opened {
     Stream out;

@@ -120,7 +120,7 @@ class WorkerSet {
   const Worker* Find(int32_t rank) const;
   Worker* Find(int32_t rank) { return const_cast<Worker*>(std::as_const(*this).Find(rank)); }
 
-  std::vector<Worker> workers_;  // by local rank
+  std::vector<Worker> workers_;  // indexed by local rank
 };
 
 }  // namespace ddprun::launcher

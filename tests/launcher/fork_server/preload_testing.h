@@ -61,7 +61,7 @@ with open(os.path.join(os.path.dirname(__file__), "imports"), "a") as file:
 class PreloadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* other = getenv("DDPRUN_TEST_PYTHON");  // another interpreter, for manual tests
+    const char* other = getenv("DDPRUN_TEST_PYTHON");  // interpreter for manual tests
     python_ = other != nullptr ? other : VenvPython().empty() ? "python3" : VenvPython();
     // Outside the scripts' folder, so that the modules count as installed.
     mkdir(Installed("").c_str(), 0700);

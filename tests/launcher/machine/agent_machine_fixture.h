@@ -195,7 +195,7 @@ class AgentMachineTest : public ::testing::Test {
   std::string printed_;
   int port_ = 0;
   bool store_opens_ = true;
-  absl::Duration interval_ = absl::InfiniteDuration();  // of heartbeats; infinite: the server is in this process
+  absl::Duration interval_ = absl::InfiniteDuration();  // heartbeat interval; infinite: the server is in this process
 };
 
 }  // namespace ddprun::launcher

@@ -26,7 +26,7 @@ SpawnRequest RequestFor(std::vector<std::string> argv);
 // Creates a child and waits until it has executed its program. Errors: those of CreateChild, or why the exec failed.
 absl::StatusOr<Child> Spawn(const SpawnRequest& request);
 
-// As Spawn; aborts on an error.
+// Like Spawn, but aborts on an error.
 Child MustSpawn(const SpawnRequest& request);
 
 // A pipe; both ends are close-on-exec.

@@ -231,7 +231,7 @@ TEST(SpawnTest, Gate_Opened_FailureIsToldOnce) {
 TEST(SpawnTest, WhatCantBeRun_ExitCodeAndReason) {
   const testing::TempDir dir;
   const struct {
-    std::string content;  // of an executable script
+    std::string content;  // text of an executable script
     int exit_code;
     const char* reason;
   } kScripts[] = {

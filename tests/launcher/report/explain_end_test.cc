@@ -172,7 +172,7 @@ std::string Hint(const std::string& message, const std::string& traceback = "", 
   return NcclHint(failure, interface);
 }
 
-// As ProcessGroupNCCL reports it; "Last error" is NCCL's own line.
+// Error of ProcessGroupNCCL; "Last error" is NCCL's own line.
 std::string DistBackendError(const std::string& last_error) {
   return "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, "
          "unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.5\n"

@@ -120,7 +120,7 @@ constexpr absl::string_view kExceptions[] = {
 };
 
 struct Libraries {
-  int minor = 0;  // of PyTorch 2
+  int minor = 0;  // PyTorch 2.minor
   std::vector<fs::path> files;
 };
 

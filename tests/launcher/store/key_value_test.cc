@@ -107,7 +107,7 @@ TEST_F(KeyValueTest, CompareSet_AllFourCases) {
   EXPECT_EQ(Ask(CompareSet("/a", "x", "y")), Text("x"));  // missing, expected a value: nothing stored
   EXPECT_EQ(Ask(Check({"/a"})), Number(kCheckNotReady));
   EXPECT_EQ(Ask(CompareSet("/a", "", "y")), Text("y"));   // missing, expected nothing: stored
-  EXPECT_EQ(Ask(CompareSet("/a", "z", "w")), Text("y"));  // another value: nothing stored
+  EXPECT_EQ(Ask(CompareSet("/a", "z", "w")), Text("y"));  // different value: nothing stored
   EXPECT_EQ(Ask(CompareSet("/a", "y", "w")), Text("w"));  // same value: stored
   EXPECT_EQ(Ask(Get("/a")), Text("w"));
 }

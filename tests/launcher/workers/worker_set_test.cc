@@ -21,7 +21,7 @@ TEST(WorkerSetTest, Start_SomeRanks_OthersAreLeftAlone) {
   EXPECT_EQ(workers.Alive(), LocalRanks({0, 2}));
   EXPECT_EQ(workers.state(1), State::kNotStarted);
   EXPECT_FALSE(workers.Quiet());
-  workers.NotStarted({2});  // as if never tried
+  workers.NotStarted({2});  // not started after all
   EXPECT_EQ(workers.Alive(), LocalRanks({0}));
 }
 
