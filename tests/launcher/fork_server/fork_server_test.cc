@@ -91,7 +91,7 @@ TEST_F(ForkServerTest, Workers_AreChildrenOfThisProcess) {
   }
 }
 
-TEST_F(ForkServerTest, GateStaysClosed_WorkerRunsNothingOfItsScript) {
+TEST_F(ForkServerTest, Gate_Closed_ScriptDoesNotRun) {
   open_gates_ = false;
   Start();
   server_->Fork({Request(7), Request(8)});
@@ -122,7 +122,7 @@ TEST_F(ForkServerTest, SlowImportThatComputes_IsWaitedFor) {
   for (const Child& child : children_) WaitFor(child);
 }
 
-TEST_F(ForkServerTest, ServerThatIsStopped_Ends) {
+TEST_F(ForkServerTest, StoppedServer_Ends) {
   stall_limit_ = absl::Seconds(2);
   Start();
   server_->Fork({Request(0)});
@@ -135,7 +135,7 @@ TEST_F(ForkServerTest, ServerThatIsStopped_Ends) {
   EXPECT_EQ(not_started_, tickets);
 }
 
-TEST_F(ForkServerTest, ServerDoesNotReadForAWhile_AllAreStarted) {
+TEST_F(ForkServerTest, SlowServer_AllAreStarted) {
   Start();
   server_->Fork({Request(0)});
   RunUntilStarted(1);
@@ -161,7 +161,7 @@ TEST_F(ForkServerTest, CancelledBeforeItIsReady_IsNotStarted) {
   EXPECT_FALSE(server_->Cancel(tickets[1]));
 }
 
-TEST_F(ForkServerTest, InterpreterThatIsNone_Ends) {
+TEST_F(ForkServerTest, NotAnInterpreter_Ends) {
   ForkServer::Settings settings;
   settings.worker_argv = {"/bin/true", "-u", "script.py"};
   settings.script = 2;
@@ -193,12 +193,12 @@ class ProgramTest : public ForkServerTest {
 
 TEST_F(ProgramTest, Ends) { EXPECT_EQ(EndOf({"/bin/true"}), "the program ended before reaching RunWorker"); }
 
-TEST_F(ProgramTest, DoesSomethingElse_IsKilled) {
+TEST_F(ProgramTest, OtherProgram_IsKilled) {
   stall_limit_ = absl::Seconds(1);
   EXPECT_EQ(EndOf({"/bin/sh", "-c", "while :; do :; done"}), "the program did not reach RunWorker within 1s");
 }
 
-TEST_F(ProgramTest, OnlyProgramsWithTheMark_LinkTheWorkerRuntime) {
+TEST_F(ProgramTest, IsLinkedWithWorkerRuntime_MarkOnly) {
   const auto write = [this](const std::string& text) {
     std::ofstream(folder_.File("program")) << text;
     return folder_.File("program");

@@ -153,7 +153,7 @@ print(f"rank {j.dumps(1)} {dom.__name__}\n", end="")
   EXPECT_EQ(Count(launcher.Err(), "imported __future__,os,json,installed_module,xml,os.path in "), 1) << launcher.Err();
 }
 
-TEST_F(PreloadAutoTest, Auto_NothingToImport_StartsThePlainWay) {
+TEST_F(PreloadAutoTest, Auto_NothingToImport_StartsWithoutServer) {
   Finished launcher(0,
                     Flags({"--nproc-per-node=2", "--preload=auto"}, {Script("print('ran\\n', end='')\nimport json\n")}),
                     Environment());

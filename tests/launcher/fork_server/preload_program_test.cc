@@ -65,12 +65,12 @@ TEST(PreloadProgram, WhatAWorkerSeesOfItself_IsAlike) {
   ExpectAlike({"--nproc-per-node=2", "--tee=3"}, "identity", "");
 }
 
-TEST(PreloadProgram, WaysToEnd_AreAlike) {
+TEST(PreloadProgram, EndsOfWorkers_AreAlike) {
   ExpectAlike({"--nproc-per-node=2"}, "fail", "rank 0: the data are bad");
   ExpectAlike({"--nproc-per-node=2"}, "crash", "invalid memory access at address 0x10");
 }
 
-TEST(PreloadProgram, MainDrewARandomNumber_EachWorkerHasItsOwn) {
+TEST(PreloadProgram, RandomGenerator_UsedInMain_IsReseeded) {
   Finished launcher(0, Flags("auto", {"--nproc-per-node=2"}, "random"), kEnvironment);
   EXPECT_EQ(Count(launcher.Err(), kForked), 1) << launcher.Err();
   std::set<std::string> numbers;
@@ -87,7 +87,7 @@ TEST(PreloadProgram, KilledWorker_TheNextRoundIsForkedFromTheSameServer) {
   EXPECT_EQ(Count(launcher.Out(), "round 1 rank"), 2);
 }
 
-TEST(PreloadProgram, KilledServer_WorkersGoOn_AndTheNextOnesAreStarted) {
+TEST(PreloadProgram, KilledServer_WorkersContinue) {
   Launcher launcher(Flags("auto", {"--nproc-per-node=1", "--max-restarts=1"}, "wait"), kEnvironment);
   ASSERT_TRUE(launcher.WaitForOut("waits")) << launcher.Err();
   const int server = NumberAfter(launcher.Err(), "fork server ");

@@ -226,7 +226,7 @@ TEST_F(PreloadTest, OutputOfImports_IsEveryWorkers) {
   EXPECT_EQ(Count(launcher.Err(), ":err\n"), 2) << launcher.Err();
 }
 
-TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
+TEST_F(PreloadTest, UnforkableImport_LogsOneLineAndStartsWithoutServer) {
   struct Case {
     const char* module;
     const char* warning;
@@ -249,7 +249,7 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
   }
 }
 
-TEST_F(PreloadTest, PythonUnderAnotherProgramOrFolderAsScript_StartsThePlainWay) {
+TEST_F(PreloadTest, UnknownPythonOrFolderAsScript_StartsWithoutServer) {
   std::map<std::string, std::string> environment = Environment();
   environment["PYTHON_EXEC"] = absl::StrCat("sh -c '\"$@\"; exit $?' wrapper ", python_);
   Finished wrapped(0, Flags({"--preload=json"}, {Script("print('ran')")}), environment);
@@ -263,7 +263,7 @@ TEST_F(PreloadTest, PythonUnderAnotherProgramOrFolderAsScript_StartsThePlainWay)
 }
 
 // The server itself imports array, and not the one of the working folder.
-TEST_F(PreloadTest, FileNamedLikeAModuleOfTheServer_OneLineAndThePlainWay) {
+TEST_F(PreloadTest, FileShadowsServerModule_LogsOneLineAndStartsWithoutServer) {
   Write(folder_.File("array.py"), "VALUE = 5\n");
   const std::string script = Script("import json, array\nprint(array.VALUE)\n");
   Finished job(0, Flags({"--preload=auto"}, {script}), Environment());
@@ -280,7 +280,7 @@ TEST_F(PreloadTest, FileNamedLikeAModuleOfTheServer_OneLineAndThePlainWay) {
   EXPECT_EQ(Count(below.Err(), " imported json,array in "), 1) << below.Err();
 }
 
-TEST_F(PreloadTest, GeneratorsOfImports_AreSeededAgainUnlessTheModuleHasDone) {
+TEST_F(PreloadTest, GeneratorsOfImports_AreReseeded) {
   Write(Installed("generators.py"), "import random\nOWN, FIXED = random.Random(), random.Random(1)\n");
   const std::string script = Script(
       "import generators\nprint(f'own {generators.OWN.random()}\\nfixed {generators.FIXED.random()}\\n', end='')\n");
@@ -293,7 +293,7 @@ TEST_F(PreloadTest, GeneratorsOfImports_AreSeededAgainUnlessTheModuleHasDone) {
   EXPECT_NE(lines[2], lines[3]) << "own";
 }
 
-TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
+TEST_F(PreloadTest, ImportReadsTheRank_IsLeftToWorkers) {
   for (const char* question :
        {"os.environ.get('RANK')", "os.getenv('LOCAL_RANK', '0')", "'WORLD_SIZE' in os.environ"}) {
     SCOPED_TRACE(question);
@@ -308,7 +308,7 @@ TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
   }
 }
 
-TEST_F(PreloadTest, ImportThatLeavesAThread_IsLeftToTheWorkers) {
+TEST_F(PreloadTest, ImportLeavesAThread_IsLeftToWorkers) {
   Write(Installed("bad.py"),
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n");
   Finished launcher(0, Flags({"--nproc-per-node=2", "--preload=json,bad,decimal"}, {Script("print('ran\\n', end='')")}),
@@ -335,7 +335,7 @@ ready.wait()
   EXPECT_EQ(Count(launcher.Err(), " imported arrow in "), 1) << launcher.Err();
 }
 
-TEST_F(PreloadTest, LongCommandLineAndEnvironment_AreTheWorkers) {
+TEST_F(PreloadTest, LongCommandLineAndEnvironment_ReachWorkers) {
   const std::string script = Script(R"(
 import sys
 with open("/proc/self/cmdline") as file:
@@ -374,7 +374,7 @@ def rank_zero_only(fn):
 rank_zero_only.rank = getattr(rank_zero_only, "rank", int(os.environ.get("LOCAL_RANK", 0)))
 )";
 
-TEST_F(PreloadTest, RankThatLightningKeeps_IsTheWorkers) {
+TEST_F(PreloadTest, LightningRank_IsTheWorkers) {
   for (const char* folder :
        {"lightning_fabric", "lightning_fabric/utilities", "torchmetrics", "torchmetrics/utilities"}) {
     mkdir(Installed(folder).c_str(), 0700);
@@ -414,7 +414,7 @@ constexpr char kFailFirst[] =
     "import os\n"
     "attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n";
 
-TEST_F(PreloadTest, ChangedModule_IsImportedAnew) {
+TEST_F(PreloadTest, ChangedModule_IsImportedAgain) {
   Write(Installed("value.py"), "VALUE = 'old'\n");
   const std::string script = Script(absl::StrCat(kFailFirst, R"(
 import value
@@ -431,7 +431,7 @@ if attempt == 0:
 }
 
 // Size and time of the last write are as before.
-TEST_F(PreloadTest, ModuleChangedWithItsTimePutBack_IsImportedAnew) {
+TEST_F(PreloadTest, ChangedModule_OldTimestamp_IsImportedAgain) {
   for (const char* file : {"value.__file__", "value.__file__ + '.new'"}) {
     SCOPED_TRACE(file);
     Write(Installed("value.py"), "VALUE = 'old'\n");
@@ -450,7 +450,7 @@ if attempt == 0:
   }
 }
 
-TEST_F(PreloadTest, ChangedScript_IsReadAnew) {
+TEST_F(PreloadTest, ChangedScript_IsReadAgain) {
   const std::string script = Script(absl::StrCat(kFailFirst, R"(
 print("old")
 with open(__file__, "w") as file:
@@ -477,7 +477,7 @@ if attempt < 3:
   EXPECT_EQ(ReadFile(Installed("imports")), "imported\n");
 }
 
-TEST_F(PreloadTest, ServerKilled_OneLineAndThePlainWay) {
+TEST_F(PreloadTest, ServerKilled_LogsOneLineAndStartsWithoutServer) {
   const std::string script = Script(absl::StrCat(kFailFirst, R"(
 import signal, subprocess, sys
 if attempt == 0:
@@ -516,7 +516,7 @@ TEST_F(PreloadTest, StoppedWhileImporting_EndsAtOnceAndLeavesNothing) {
   }
 }
 
-TEST_F(PreloadTest, LauncherKilled_WorkersAndServerGo) {
+TEST_F(PreloadTest, LauncherKilled_WorkersAndServerEnd) {
   Launcher launcher(Flags({"--nproc-per-node=2", "--preload=json"},
                           {Script("import os, signal\nprint(f'pid {os.getpid()}\\n', end='')\nsignal.pause()\n")}),
                     Environment());
@@ -542,7 +542,7 @@ TEST_F(PreloadTest, TwoNodes_EachHasItsServer) {
   EXPECT_EQ(Count(a.Err() + b.Err(), " imported json in "), 2);
 }
 
-TEST_F(PreloadTest, NoPython_IsSaid) {
+TEST_F(PreloadTest, NoPython_IsReported) {
   Finished launcher(0, {"--standalone", "--preload=json", "--no-python", "true"}, Environment());
   Finished automatic(0, {"--standalone", "--preload", "--no-python", "true"}, Environment());
   EXPECT_EQ(Count(automatic.Err(), "WARNING"), 0) << automatic.Err();

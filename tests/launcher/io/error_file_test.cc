@@ -33,7 +33,7 @@ TEST(ErrorFileTest, InMemory_WorkerWritesByName_IsRead) {
   EXPECT_EQ(other->Read(), "") << "each has its own";
 }
 
-TEST(ErrorFileTest, AtPath_OldOneIsRemovedAndTheNewOneRead) {
+TEST(ErrorFileTest, AtPath_OldFile_IsRemoved) {
   const testing::TempDir dir;
   const std::string path = dir.File("error.json");
   std::ofstream(path) << "of an earlier run";
@@ -45,7 +45,7 @@ TEST(ErrorFileTest, AtPath_OldOneIsRemovedAndTheNewOneRead) {
   EXPECT_EQ(file->Read(), "{}\n");
 }
 
-TEST(ErrorFileTest, AtPath_FifoOrFolderInItsPlace) {
+TEST(ErrorFileTest, AtPath_FifoOrFolder_IsAnError) {
   const testing::TempDir dir;
   const auto file = ErrorFile::AtPath(dir.File("error.json"));
   ASSERT_EQ(mkfifo(file->path().c_str(), 0600), 0);
@@ -53,7 +53,7 @@ TEST(ErrorFileTest, AtPath_FifoOrFolderInItsPlace) {
   EXPECT_THAT(ErrorFile::AtPath("/usr").status().message(), ::testing::HasSubstr("'/usr'"));
 }
 
-TEST(ErrorFolderTest, IsUsableAndLeavesNothingButWhatOthersPutThere) {
+TEST(ErrorFolderTest, Close_FilesOfOthers_AreKept) {
   testing::TempDir dir;
   setenv("TMPDIR", dir.path().c_str(), 1);
   std::string kept;
@@ -83,7 +83,7 @@ TEST(ErrorFolderTest, IsUsableAndLeavesNothingButWhatOthersPutThere) {
   EXPECT_EQ(ErrorFolder("id4").For(0), "");
 }
 
-TEST(ErrorFolderTest, Close_ForOnAnotherThreadAfterwards_MakesNone) {
+TEST(ErrorFolderTest, For_AfterClose_CreatesNothing) {
   testing::TempDir dir;
   setenv("TMPDIR", dir.path().c_str(), 1);
   ErrorFolder folder("id");
@@ -105,7 +105,7 @@ TEST(ErrorFileTest, WhyEmpty_DiskIsFull_NamesFileAndReason) {
               ::testing::AllOf(::testing::HasSubstr(file->path()), ::testing::HasSubstr("No space left on device")));
 }
 
-TEST(WriteErrorFileTest, ReplacesWhatIsThere_OrSaysWhyNot) {
+TEST(WriteErrorFileTest, ExistingFile_IsReplaced) {
   testing::TempDir dir;
   const std::string path = dir.File("error.json");
   std::ofstream(path) << "something longer";

@@ -54,7 +54,7 @@ TEST_F(EventLoopTest, AddFd_Readable_CallsBack) {
   EXPECT_EQ(seen, EPOLLIN);
 }
 
-TEST_F(EventLoopTest, ModifyFd_ChangesWhatIsWaitedFor) {
+TEST_F(EventLoopTest, ModifyFd_ChangesTheEvents) {
   const Pipe pipe;
   uint32_t seen = 0;
   Await(pipe.write.get(), 0, &seen);
@@ -208,7 +208,7 @@ TEST_F(EventLoopTest, Idle_NothingDue_DoesNotWakeUp) {
   EXPECT_EQ(loop_->wakeups_for_test(), 1);
 }
 
-TEST(BackgroundCallTest, WorkBlocks_LoopGoesOnAndIsToldLater) {
+TEST(BackgroundCallTest, Work_Blocks_LoopContinuesAndReceivesTheResult) {
   auto loop = *EventLoop::Create();
   std::promise<std::string> answer;
   std::string got;
@@ -229,7 +229,7 @@ TEST(BackgroundCallTest, WorkBlocks_LoopGoesOnAndIsToldLater) {
   EXPECT_EQ(got, "the answer");
 }
 
-TEST(BackgroundCallTest, DestroyedMeanwhile_NobodyIsTold) {
+TEST(BackgroundCallTest, Destroyed_BeforeTheResult_CallsNothing) {
   auto loop = *EventLoop::Create();
   std::promise<int> answer;
   {

@@ -16,7 +16,7 @@ std::string Target(int fd) {
   return std::string(link, size > 0 ? size : 0);
 }
 
-TEST(StandardStreamsTest, ClosedOnes_BecomeDevNullAndOpenOnesStay) {
+TEST(StandardStreamsTest, OpenMissing_ClosedOnes_BecomeDevNull) {
   const int saved_input = fcntl(0, F_DUPFD_CLOEXEC, 10), saved_output = fcntl(1, F_DUPFD_CLOEXEC, 10);
   const std::string error_before = Target(2);
   close(0);

@@ -71,7 +71,7 @@ class LogPumpTest : public ::testing::Test {
   Pipe console_;
 };
 
-TEST_F(LogPumpTest, FilesGetTheBytesAndTheConsoleThePrefixedLines) {
+TEST_F(LogPumpTest, Add_FilesGetBytes_ConsoleGetsPrefixedLines) {
   LogPump pump;
   WriteAndClose(pump.Add(Sink("both", console_.write.get(), "[default0]:")), "one\ntwo");
   WriteAndClose(pump.Add(Sink("out", -1, "")), "to the file\n");
@@ -82,7 +82,7 @@ TEST_F(LogPumpTest, FilesGetTheBytesAndTheConsoleThePrefixedLines) {
   EXPECT_THAT(Lines(Shown()), ::testing::UnorderedElementsAre("[default0]:one", "[default0]:two", "p:to the console"));
 }
 
-TEST_F(LogPumpTest, Filters_TheirFileGetsTheMatchingLinesOfAllStreams) {
+TEST_F(LogPumpTest, Filters_MatchingLinesOfAllStreams_GoToTheirFile) {
   LogPump pump;
   for (const char* prefix : {"a:", "b:"}) {
     LogSink sink = Sink("", console_.write.get(), prefix);
@@ -96,14 +96,14 @@ TEST_F(LogPumpTest, Filters_TheirFileGetsTheMatchingLinesOfAllStreams) {
   EXPECT_THAT(Shown(), HasSubstr("b:step 1\n"));
 }
 
-TEST_F(LogPumpTest, TimeInThePrefix_IsThatOfTheLine) {
+TEST_F(LogPumpTest, Prefix_Time_IsThatOfTheLine) {
   LogPump pump;
   WriteAndClose(pump.Add(Sink("", console_.write.get(), "${time} 0:")), "one\n");
   EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
   EXPECT_THAT(Shown(), ::testing::ContainsRegex("^20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z 0:one\n$"));
 }
 
-TEST_F(LogPumpTest, PassedOn_TheBytesAreUnchangedAndTheirEndIsKept) {
+TEST_F(LogPumpTest, PassedOn_BytesAreUnchangedAndTailIsKept) {
   LogPump pump;
   LogSink sink;
   sink.file.fd = UniqueFd(dup(console_.write.get()));
@@ -116,7 +116,7 @@ TEST_F(LogPumpTest, PassedOn_TheBytesAreUnchangedAndTheirEndIsKept) {
 }
 
 // A worker must not wait for the reader of one stream before it can write its log files.
-TEST_F(LogPumpTest, PassedOnToAStreamThatIsNotRead_LogFilesContinueAndTheTailIsComplete) {
+TEST_F(LogPumpTest, PassedOn_StreamIsNotRead_LogFilesContinue) {
   LogPump pump;
   Pipe full;
   fcntl(full.write.get(), F_SETPIPE_SZ, 4096);
@@ -137,7 +137,7 @@ TEST_F(LogPumpTest, PassedOnToAStreamThatIsNotRead_LogFilesContinueAndTheTailIsC
   reader.join();
 }
 
-TEST_F(LogPumpTest, PassedOnToAClosedStream_TheWorkersIsClosedToo) {
+TEST_F(LogPumpTest, PassedOn_ClosedStream_ClosesTheWorkersStream) {
   LogPump pump;
   LogSink sink;
   sink.file.fd = UniqueFd(dup(console_.write.get()));
@@ -150,13 +150,13 @@ TEST_F(LogPumpTest, PassedOnToAClosedStream_TheWorkersIsClosedToo) {
   signal(SIGPIPE, handler);
 }
 
-TEST_F(LogPumpTest, Unused_DrainIsTrueAndNoThreadIsNeeded) {
+TEST_F(LogPumpTest, Drain_Unused_IsTrueWithoutThreads) {
   LogPump pump;
   EXPECT_TRUE(pump.Drain(SteadyNow()));
   EXPECT_TRUE(absl::IsFailedPrecondition(pump.Add(LogSink()).status()));
 }
 
-TEST_F(LogPumpTest, Flood_TwelveStreamsThroughASlowConsole_FilesAreWholeAndNoLineIsTorn) {
+TEST_F(LogPumpTest, Flood_SlowConsole_FilesAreCompleteAndLinesWhole) {
   constexpr int kWorkers = 6;
   constexpr int kLines = 20000;
   constexpr int kLength = 60;
@@ -210,7 +210,7 @@ TEST_F(LogPumpTest, Flood_TwelveStreamsThroughASlowConsole_FilesAreWholeAndNoLin
   EXPECT_EQ(lines, 2 * kWorkers * (kLines + 1));
 }
 
-TEST_F(LogPumpTest, WorkerKilled_WhatItWroteBeforeIsThere) {
+TEST_F(LogPumpTest, WorkerKilled_EarlierOutputIsKept) {
   LogPump pump;
   const Child child = Start(&pump, {"/bin/sh", "-c", "echo last words; echo no end >&2 | cat; kill -9 $$"},
                             Sink("out", -1, ""), Sink("err", -1, ""));
@@ -229,7 +229,7 @@ TEST_F(LogPumpTest, Drain_PipeHeldByAGrandchild_EndsAtTheDeadlineWithEverythingW
   EXPECT_EQ(Shown(), "p:half\n");
 }
 
-TEST_F(LogPumpTest, ConsoleThatTakesNothing_WorkersRunToTheirEndAndFilesAreWhole) {
+TEST_F(LogPumpTest, ConsoleBlocks_WorkersFinishAndFilesAreComplete) {
   Pipe console;
   fcntl(console.write.get(), F_SETPIPE_SZ, 4096);
   LogPump pump;
@@ -243,7 +243,7 @@ TEST_F(LogPumpTest, ConsoleThatTakesNothing_WorkersRunToTheirEndAndFilesAreWhole
   console.write.release();
 }
 
-TEST_F(LogPumpTest, DiskFull_IsReportedOnceAndTheConsoleGoesOn) {
+TEST_F(LogPumpTest, DiskFull_IsReportedOnceAndTheConsoleContinues) {
   Pipe console;
   ::testing::internal::CaptureStderr();
   {
@@ -268,7 +268,7 @@ TEST_F(LogPumpTest, DiskFull_IsReportedOnceAndTheConsoleGoesOn) {
   EXPECT_EQ(log.find("No space left"), log.rfind("No space left")) << log;
 }
 
-TEST_F(LogPumpTest, ConsoleGone_FilesGoOnAndTheWorkerIsNotHurt) {
+TEST_F(LogPumpTest, ConsoleClosed_FilesAndWorkersContinue) {
   Pipe console;
   console.read.reset();
   ::testing::internal::CaptureStderr();
@@ -281,7 +281,7 @@ TEST_F(LogPumpTest, ConsoleGone_FilesGoOnAndTheWorkerIsNotHurt) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no longer showing the workers' output"));
 }
 
-TEST_F(LogPumpTest, ConsoleThatDoesNotBlock_NothingIsLost) {
+TEST_F(LogPumpTest, ConsoleNonBlocking_NothingIsLost) {
   Pipe console;
   fcntl(console.write.get(), F_SETPIPE_SZ, 4096);
   fcntl(console.write.get(), F_SETFL, O_NONBLOCK);
@@ -322,7 +322,7 @@ std::string Prefixed(const std::vector<std::string>& pieces, size_t max_line = L
   return out;
 }
 
-TEST(LinePrefixerTest, PartialLine_IsKeptUntilItsEnd) {
+TEST(LinePrefixerTest, Feed_PartialLine_IsKeptUntilItsEnd) {
   LinePrefixer prefixer("p:");
   std::string out;
   prefixer.Feed("hel", &out);
@@ -333,7 +333,7 @@ TEST(LinePrefixerTest, PartialLine_IsKeptUntilItsEnd) {
   EXPECT_EQ(out, "p:hello\n");
 }
 
-TEST(LinePrefixerTest, Lines_GetThePrefix) {
+TEST(LinePrefixerTest, Feed_Lines_GetThePrefix) {
   const std::string bytes("\xff\xc3\x00\xe2\x82", 5);  // invalid text passes unchanged
   const struct {
     const char* what;
@@ -359,7 +359,7 @@ TEST(LinePrefixerTest, Lines_GetThePrefix) {
   }
 }
 
-TEST(LinePrefixerTest, AnyCutting_GivesTheSame) {
+TEST(LinePrefixerTest, Feed_AnyPieces_GiveTheSameLines) {
   const std::string text = "a\r\nbb\n\n\rccc\r\r\nd\ne";
   const std::string whole = Prefixed({text});
   for (size_t first = 0; first <= text.size(); ++first) {
@@ -370,7 +370,7 @@ TEST(LinePrefixerTest, AnyCutting_GivesTheSame) {
   }
 }
 
-TEST(LinePrefixerTest, Time_IsAskedForLineByLine_WithoutOneTheMacroStays) {
+TEST(LinePrefixerTest, Time_IsAskedPerLine) {
   int seconds = 0;
   LinePrefixer prefixer("${time} [${time}]:", LinePrefixer::kMaxLine, [&] { return std::to_string(++seconds); });
   LinePrefixer without("${time}:");
@@ -380,7 +380,7 @@ TEST(LinePrefixerTest, Time_IsAskedForLineByLine_WithoutOneTheMacroStays) {
   EXPECT_EQ(out, "1 [1]:a\n2 [2]:b\n${time}:a\n");
 }
 
-TEST(LinePrefixerTest, Filters_MatchTheLineWithoutItsPrefix) {
+TEST(LinePrefixerTest, Filters_IgnoreThePrefix) {
   LinePrefixer prefixer("[ok0]:");
   prefixer.SetFilters({"ok", ","});
   std::string out, matching;
@@ -394,7 +394,7 @@ void Write(const UniqueFd& fd, const std::string& text) {
   ASSERT_EQ(write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
 }
 
-TEST(PipeTailTest, ReadOrNot_TheEndIsKnown) {
+TEST(PipeTailTest, Text_UnreadBytes_AreIncluded) {
   Pipe pipe;
   fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
   PipeTail tail(pipe.read.get());
@@ -415,7 +415,7 @@ TEST(PipeTailTest, ReadOrNot_TheEndIsKnown) {
   EXPECT_EQ(tail.Text(), "abcdef");
 }
 
-TEST(PipeTailTest, MuchOutput_OnlyTheEndIsKept) {
+TEST(PipeTailTest, Text_MuchOutput_IsTheLastBytes) {
   Pipe pipe;
   PipeTail tail(pipe.read.get());
   std::vector<char> buffer(3000);
@@ -434,7 +434,7 @@ TEST(PipeTailTest, MuchOutput_OnlyTheEndIsKept) {
   EXPECT_EQ(tail.Text(), all.substr(all.size() - kOutputTailBytes));
 }
 
-TEST(ReadFileTail, FromAnOffset_OnlyNewerTextIsReturned) {
+TEST(ReadFileTail, Offset_SkipsOlderText) {
   const testing::TempDir dir;
   const std::string path = dir.File("log");
   EXPECT_EQ(ReadFileTail(path, 0), "");

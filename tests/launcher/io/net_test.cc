@@ -36,14 +36,14 @@ TEST(NetTest, LocalAddresses_HaveLoopback) {
   EXPECT_FALSE(found->link_local);
 }
 
-TEST(NetTest, ResolveHost_Addresses_AreTakenAsTheyAre) {
+TEST(NetTest, ResolveHost_Address_IsReturnedUnchanged) {
   EXPECT_THAT(*ResolveHost("192.0.2.77"), ElementsAre("192.0.2.77"));
   EXPECT_THAT(*ResolveHost("[2001:db8::7]"), ElementsAre("2001:db8::7"));
   EXPECT_THAT(*ResolveHost("2001:DB8:0::7"), ElementsAre("2001:db8::7"));
   EXPECT_THAT(*ResolveHost("localhost"), Each(AnyOf("127.0.0.1", "::1")));
 }
 
-TEST(NetTest, UnknownName_IsNamed) {
+TEST(NetTest, ResolveHost_UnknownName_IsInTheError) {
   for (const auto& status :
        {ResolveHost("no host has spaces").status(), LocalAddressTowards("no host has spaces", 29400).status()}) {
     EXPECT_TRUE(absl::IsNotFound(status));
@@ -51,7 +51,7 @@ TEST(NetTest, UnknownName_IsNamed) {
   }
 }
 
-TEST(NetTest, IsLocalHost_OwnNamesAndAddresses) {
+TEST(NetTest, IsLocalHost_OwnNamesAndAddresses_AreLocal) {
   for (const char* host : {"localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "::1", "[::1]", "0.0.0.0",
                            "::", "::ffff:127.0.0.1", "any.localhost"}) {
     EXPECT_TRUE(IsLocalHost(host)) << host;
@@ -60,7 +60,7 @@ TEST(NetTest, IsLocalHost_OwnNamesAndAddresses) {
   for (const InterfaceAddress& address : Outward()) EXPECT_TRUE(IsLocalHost(address.address)) << address.address;
 }
 
-TEST(NetTest, IsLocalHost_OthersAndNonsense_AreNot) {
+TEST(NetTest, IsLocalHost_OtherHosts_AreNot) {
   // Addresses reserved for documentation, which no interface of a test machine has.
   for (const char* host : {"203.0.113.77", "2001:db8:ffff::77", "[2001:db8:ffff::77]", "", "no host has spaces"}) {
     EXPECT_FALSE(IsLocalHost(host)) << host;

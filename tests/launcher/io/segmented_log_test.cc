@@ -51,7 +51,7 @@ TEST_F(SegmentedLogTest, Read_ContinuesAtAnyPosition) {
   EXPECT_EQ(lost, 0);
 }
 
-TEST_F(SegmentedLogTest, Write_KeepsTheNewestSegments_AndReadersLearnWhatTheyMiss) {
+TEST_F(SegmentedLogTest, Write_OldSegments_AreRemovedAndReportedAsLost) {
   SegmentedLogWriter writer(stem_);
   const std::string segment(kSegmentBytes, 'x');
   for (int i = 0; i < kSegments + 2; ++i) writer.Write(segment);
@@ -65,7 +65,7 @@ TEST_F(SegmentedLogTest, Write_KeepsTheNewestSegments_AndReadersLearnWhatTheyMis
   EXPECT_EQ(all.substr(all.size() - 3), "end");
 }
 
-TEST_F(SegmentedLogTest, Write_LosesWhatTheDiskDoesNotTake_AndContinues) {
+TEST_F(SegmentedLogTest, Write_DiskFull_LosesBytesAndContinues) {
   std::filesystem::create_directory(stem_ + ".0.log");  // no file can be opened
   SegmentedLogWriter writer(stem_);
   writer.Write("lost");

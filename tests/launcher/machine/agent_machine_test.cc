@@ -123,7 +123,7 @@ TEST_F(AgentMachineTest, OnSpawnFailed_SomeStarted_StopsThemAndReports) {
   EXPECT_EQ(End({{0, Failure(0)}}), "sweep, exit 127");
 }
 
-TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhereItStands) {
+TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersContinueAndTheNodeRejoins) {
   Run();
   EXPECT_EQ(Lose(), "");
   EXPECT_THAT(printed_, HasSubstr("workers run on"));
@@ -132,7 +132,7 @@ TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhe
   EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
-TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkersAndSaysWhy) {
+TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkers) {
   Run();
   Lose();
   EXPECT_EQ(machine_->NextDeadline() - now_, absl::Minutes(30));
@@ -142,7 +142,7 @@ TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkersAndSaysWh
   EXPECT_EQ(EndBadly(), "sweep, exit 1");
 }
 
-TEST_F(AgentMachineTest, OnWelcome_AfterAFailureThatWasNeverHeardOf_ReportsItBeforeReady) {
+TEST_F(AgentMachineTest, OnWelcome_UnsentFailure_IsReportedBeforeReady) {
   Run();
   Lose();
   EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "sweep, store") << "nobody to tell";
@@ -150,7 +150,7 @@ TEST_F(AgentMachineTest, OnWelcome_AfterAFailureThatWasNeverHeardOf_ReportsItBef
   EXPECT_EQ(Welcome(), "failed 1 rank 0, ready 1");
 }
 
-TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
+TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsReported) {
   Run();
   Lose();
   EXPECT_EQ(Connect(), "join 2 running");
@@ -160,7 +160,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
   EXPECT_EQ(Connect(), "join 3 succeeded");
 }
 
-TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
+TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsReported) {
   Run();
   EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b was lost")), "signal 15");
   Lose();
@@ -204,7 +204,7 @@ TEST_F(AgentMachineTest, OnDeadline_Heartbeats_AreSentAndASilentServerIsLeft) {
   EXPECT_EQ(until_reset() - start, absl::Seconds(30.5)) << "15 s after the last answer";
 }
 
-TEST_F(AgentMachineTest, RoundIsOver_ItsStoreIsOfNoInterest) {
+TEST_F(AgentMachineTest, EndedRound_ItsStore_IsNotReported) {
   Run();
   machine_->OnRegistering(now_, &effects_);
   EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(5));
@@ -212,7 +212,7 @@ TEST_F(AgentMachineTest, RoundIsOver_ItsStoreIsOfNoInterest) {
   EXPECT_GT(machine_->NextDeadline() - now_, absl::Seconds(5));
 }
 
-TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
+TEST_F(AgentMachineTest, OnServing_Waiting_IsInTheMessages) {
   machine_->OnServing("this node serves at 127.0.0.1:29400");
   Join();
   auto waiting = TextProto<rendezvous::Waiting>("nodes_joined: 1 min_nodes: 2 max_nodes: 2 hosts: 'here'");
@@ -240,7 +240,7 @@ TEST_F(AgentMachineTest, Stop_WithoutGrace_KillsAtOnce) {
   EXPECT_EQ(Say(rendezvous::NewStopRound(1, "")), "kill");
 }
 
-TEST_F(AgentMachineTest, ExpectedHosts_WaitAndItsEnd_NameThoseThatHaveNotCome) {
+TEST_F(AgentMachineTest, ExpectedHosts_Missing_AreNamed) {
   AgentSettings settings = Settings();
   settings.expected_hosts = {"node1", "node2", "node3"};
   Start(settings);
@@ -260,7 +260,7 @@ TEST_F(AgentMachineTest, ExpectedHosts_WaitAndItsEnd_NameThoseThatHaveNotCome) {
 using Step = StopSequence::Step;
 constexpr SteadyTime kNoLimit = SteadyTime::InfiniteFuture();
 
-TEST(StopSequence, KillsAfterTheGrace_ThenAbandons) {
+TEST(StopSequence, Take_AfterTheGrace_KillsThenAbandons) {
   SteadyTime now;
   StopSequence stop;
   EXPECT_EQ(stop.NextDeadline(now), kNoLimit) << "nothing is stopping";
@@ -286,7 +286,7 @@ TEST(StopSequence, LimitAndHurry_ShortenTheGrace) {
   EXPECT_EQ(stop.Take(kNoLimit, now), Step::kAbandon);
 }
 
-TEST(StopSequence, KillOfSome_OthersKeepTheirGrace) {
+TEST(StopSequence, OnKilled_OthersKeepTheirGrace) {
   const SteadyTime now;
   StopSequence stop;
   stop.Start(absl::Seconds(5), now);

@@ -63,7 +63,7 @@ class CutOffTest : public AgentMachineTest {
   }
 };
 
-TEST_F(CutOffTest, MayStartWorkers_NotOnceTheLeaseIsOver_WhateverTheLauncherHasSeen) {
+TEST_F(CutOffTest, MayStartWorkers_LeaseExpired_IsFalse) {
   EXPECT_TRUE(machine_->MayStartWorkers(kStart));
   EXPECT_TRUE(machine_->MayStartWorkers(kStart + absl::Seconds(9.9)));
   EXPECT_FALSE(machine_->MayStartWorkers(kStart + absl::Seconds(10))) << "OnDeadline comes late";
@@ -86,7 +86,7 @@ TEST_F(CutOffTest, Silence_StreamIsResetAtHalf_WorkersStoppedAtFiveSixthsKilledA
   EXPECT_EQ(Until(11), "kill") << "whatever --shutdown-timeout says";
 }
 
-TEST_F(CutOffTest, WorkersGone_NodeIsIdleAndJoinsAgainAsSuch) {
+TEST_F(CutOffTest, WorkersGone_NodeRejoinsAsIdle) {
   Until(10);
   EXPECT_EQ(EndBadly(), "sweep, store") << "that was no failure";
   EXPECT_EQ(machine_->WorkersMayRunUntil(), SteadyTime::InfiniteFuture());
@@ -104,7 +104,7 @@ TEST_F(CutOffTest, StaysCutOff_EndsAfterTheReconnectTimeout) {
   EXPECT_EQ(machine_->state(), State::kDone);
 }
 
-TEST_F(CutOffTest, ServerEndsTheStreamAndIsGone_WorkersRunOnForTheReconnectTimeout) {
+TEST_F(CutOffTest, ServerGone_WorkersContinueForTheReconnectTimeout) {
   Until(5);
   Disconnect();
   // The last answered heartbeat is that of the Join.
@@ -120,14 +120,14 @@ TEST_F(CutOffTest, ServerEndsTheStreamAndIsGone_WorkersRunOnForTheReconnectTimeo
   EXPECT_EQ(machine_->state(), State::kStopping) << "the reconnect timeout";
 }
 
-TEST_F(CutOffTest, MessagesOfAStreamThatWasGivenUp_AreDropped) {
+TEST_F(CutOffTest, AbandonedStream_Messages_AreDropped) {
   Until(6);
   Say(rendezvous::Finish{});
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
 // A launcher that was stopped for a while reads messages of that age.
-TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
+TEST_F(CutOffTest, AssignReadTooLate_ServerAnswers_IsAccepted) {
   EXPECT_EQ(ReadAssignTooLate(), "heartbeat");
   EXPECT_EQ(Say(rendezvous::Waiting{}), "") << "no answer to that";
   EXPECT_EQ(Acknowledge(), "spawn 2");
@@ -140,27 +140,27 @@ TEST_F(CutOffTest, AssignReadTooLate_RoundIsOver_IsAnsweredByReady) {
   EXPECT_EQ(Acknowledge(), "");
 }
 
-TEST_F(CutOffTest, AssignReadTooLate_StreamLostMeanwhile_IsForgotten) {
+TEST_F(CutOffTest, AssignReadTooLate_StreamLost_IsDropped) {
   ReadAssignTooLate();
   Disconnect();
   Connect();
   EXPECT_EQ(Welcome(), "") << "the server tells it again, if it still counts";
 }
 
-TEST_F(CutOffTest, WorkersKilledByTheGuardMeanwhile_AreNoFailure) {
+TEST_F(CutOffTest, WorkersKilledByTheGuard_AreNoFailure) {
   now_ = kStart + absl::Seconds(30);
   EXPECT_EQ(EndBadly(), "signal 15, kill, sweep, store, ready 1");
   EXPECT_EQ(machine_->state(), State::kIdle);
 }
 
-TEST_F(CutOffTest, StoppingForANewRound_IsBoundedAsWell) {
+TEST_F(CutOffTest, StoppingForANewRound_IsBoundedByTheLease) {
   Until(1);
   Say(rendezvous::NewStopRound(1, ""));
   EXPECT_EQ(Until(10.9), "reset");
   EXPECT_EQ(Until(11), "kill");
 }
 
-TEST_F(CutOffTest, Leaving_BeatsGoOnAndTheGraceIsThatOfTheFlag) {
+TEST_F(CutOffTest, Leaving_HeartbeatsContinue) {
   Until(1);
   machine_->OnSignal({SIGTERM, "SIGTERM"}, now_, &effects_);
   EXPECT_TRUE(Sent<rendezvous::Leave>(effects_)->has_workers());
@@ -178,7 +178,7 @@ TEST_F(CutOffTest, LeavingAndCutOff_WorkersAreKilledInTime) {
   EXPECT_EQ(Until(11), "reset, kill");
 }
 
-TEST_F(CutOffTest, AfterTheVerdict_WorkersHaveTheirGrace) {
+TEST_F(CutOffTest, Finished_WorkersHaveTheirGrace) {
   Until(1);
   Say(rendezvous::Finish{});
   EXPECT_EQ(machine_->WorkersMayRunUntil(), SteadyTime::InfiniteFuture());
@@ -196,7 +196,7 @@ TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
 }
 
 // Protocol 4.5: the Join reports whether rounds may have been assigned without this node.
-TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
+TEST_F(CutOffTest, Join_HasInTouchSinceItsRound) {
   EXPECT_TRUE(RejoinInTouch(0));
   EXPECT_TRUE(RejoinInTouch(1)) << "it was assigned a round after that";
   EXPECT_TRUE(RejoinInTouch(2));
@@ -204,7 +204,7 @@ TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
 }
 
 // Protocol 3.9.
-TEST_F(CutOffTest, ExcludedFromRound_IsAnsweredByReady_AndTheNodeIsNotInTouchUntilItsNextRound) {
+TEST_F(CutOffTest, ExcludedFromRound_IsAnsweredByReady_NodeIsNotInTouch) {
   Say(rendezvous::NewStopRound(1, ""));
   EXPECT_EQ(EndBadly(), "sweep, store, ready 1");
   EXPECT_TRUE(RejoinInTouch());

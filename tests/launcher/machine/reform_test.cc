@@ -82,7 +82,7 @@ class ReformTest : public AgentMachineTest {
   }
 };
 
-TEST_F(ReformTest, OneDies_TheOthersAreKept_OnlyItIsStarted) {
+TEST_F(ReformTest, OneDies_OthersAreKept_OnlyItIsStarted) {
   Run();
   EXPECT_EQ(End({Killed(1)}), "failed 1 rank 5, suspend 1 blame 5[0 2]");
   EXPECT_EQ(StopRound(1, true), "") << "they have been told already";
@@ -97,7 +97,7 @@ TEST_F(ReformTest, OneDies_TheOthersAreKept_OnlyItIsStarted) {
   EXPECT_EQ(End({Killed(0)}), "failed 2 rank 4, suspend 2 blame 4[2], signal 15[1]");
 }
 
-TEST_F(ReformTest, ADeathElsewhere_AllAreSuspended) {
+TEST_F(ReformTest, DeathOnAnotherNode_AllAreSuspended) {
   Run();
   EXPECT_EQ(StopRound(1, true), "suspend 1[0 1 2]");
   EXPECT_THAT(printed_, HasSubstr("suspending this node's workers for a new round: because"));
@@ -115,14 +115,14 @@ TEST_F(ReformTest, OldServerOrMixedJobOrNoGrace_AllAreStopped) {
   EXPECT_EQ(StopRound(1, true), "kill[0 1 2]") << "nobody could answer";
 }
 
-TEST_F(ReformTest, OnePlainWorkerOnTheNode_AllAreStoppedAndReadySaysSo) {
+TEST_F(ReformTest, OnePlainWorker_AllAreStopped) {
   Run({0, 2});
   EXPECT_EQ(End({Killed(2)}), "failed 1 rank 6, signal 15[0 1]");
   EXPECT_THAT(printed_, HasSubstr("stopping all workers of this node, because rank 5 can't re-form\n"));
   EXPECT_EQ(End({Killed(0), Killed(1)}), "store, ready 1 can't");
 }
 
-TEST_F(ReformTest, NoAnswerInTheGrace_KilledAndReplaced) {
+TEST_F(ReformTest, NoAnswerInTheGrace_IsKilledAndReplaced) {
   Run();
   StopRound(1, true);
   Suspended(0, 5);
@@ -145,7 +145,7 @@ TEST_F(ReformTest, AtStepEnd_HalfTheGraceForTheStep) {
   EXPECT_EQ(Suspended(2, 5), "store, ready 1 0:6 1:5 2:5 can");
 }
 
-TEST_F(ReformTest, AtStepEnd_AFailureMakesItNow) {
+TEST_F(ReformTest, AtStepEnd_Failure_SuspendsNow) {
   Run();
   StopRound(1, true, true);
   EXPECT_EQ(End({Killed(0)}), "suspend 1[1 2]") << "it is not a failure of the round that is over";
@@ -155,7 +155,7 @@ TEST_F(ReformTest, AtStepEnd_AFailureMakesItNow) {
   EXPECT_EQ(StopRound(1, true, false), "suspend 1[0 1 2]") << "it was on another node";
 }
 
-TEST_F(ReformTest, AnswersThatNobodyAskedForAreIgnored) {
+TEST_F(ReformTest, Suspended_Unrequested_IsIgnored) {
   Run();
   EXPECT_EQ(Suspended(0, 5), "");
   StopRound(1, true);
@@ -175,7 +175,7 @@ TEST_F(ReformTest, Idle_SurvivorsDie_ReadyAgain) {
   EXPECT_EQ(Assign(2, true), "spawn 2[0 1 2]");
 }
 
-TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
+TEST_F(ReformTest, Idle_SurvivorDiesWithoutServer_IsReportedLater) {
   LoseOne();
   machine_->OnDisconnected("gone", false, std::nullopt, now_, &effects_);
   EXPECT_EQ(Connect(), "join 0:120 2:121 can");
@@ -183,7 +183,7 @@ TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
   EXPECT_EQ(Welcome(), "ready 1 2:121 can");
 }
 
-TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
+TEST_F(ReformTest, Idle_StopWithoutKeep_SurvivorsAreStopped) {
   LoseOne();
   EXPECT_EQ(StopRound(1, false), "signal 15[0 2]");
   EXPECT_THAT(printed_, HasSubstr("stopping ranks 4, 6, which can't go on: because"));
@@ -193,7 +193,7 @@ TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
 }
 
 // Found by tests/model: the server took the Ready for the answer to its StopRound and waited for the node forever.
-TEST_F(ReformTest, Idle_AReadyCrossesTheStop_ThatRoundIsOverBeforeItBegan) {
+TEST_F(ReformTest, Idle_ReadyCrossesTheStop_RoundIsSkipped) {
   LoseOne();
   EXPECT_EQ(End({Killed(0)}), "ready 1 2:121 can");
   EXPECT_EQ(StopRound(1, false), "signal 15[2]");
@@ -202,7 +202,7 @@ TEST_F(ReformTest, Idle_AReadyCrossesTheStop_ThatRoundIsOverBeforeItBegan) {
   EXPECT_EQ(Assign(3, false), "spawn 3[0 1 2]");
 }
 
-TEST_F(ReformTest, Suspending_TheServerSaysThatAllAreToBeStarted) {
+TEST_F(ReformTest, Suspending_StopWithoutKeep_AllAreStopped) {
   Run();
   End({Killed(1)});
   Suspended(0, 120);
@@ -213,7 +213,7 @@ TEST_F(ReformTest, Suspending_TheServerSaysThatAllAreToBeStarted) {
   EXPECT_EQ(now_, kStart + kGrace);
 }
 
-TEST_F(ReformTest, StoreIsBeingOpened_TheServerSaysThatAllAreToBeStarted) {
+TEST_F(ReformTest, OpeningStore_StopWithoutKeep_SurvivorsAreStopped) {
   Run();
   store_opens_ = false;
   End({Killed(1)});
@@ -226,7 +226,7 @@ TEST_F(ReformTest, StoreIsBeingOpened_TheServerSaysThatAllAreToBeStarted) {
   EXPECT_EQ(End({Killed(0), Killed(2)}), "store, ready 1 can");
 }
 
-TEST_F(ReformTest, AssignThatKeepsNobody_SurvivorsAreKilledFirst) {
+TEST_F(ReformTest, AssignKeepsNoWorkers_SurvivorsAreKilledFirst) {
   LoseOne();
   EXPECT_EQ(Assign(2, false), "kill[0 2]");
   EXPECT_EQ(End({Killed(2)}), "");
@@ -245,7 +245,7 @@ TEST_F(ReformTest, LinkBreaks_WhileSuspendedOrSuspending_KilledAndReplaced) {
   EXPECT_EQ(End({Killed(2)}), "store, ready 1 0:3 can");
 }
 
-TEST_F(ReformTest, LinkBreaks_ThatRoundIsOverBeforeItBegan) {
+TEST_F(ReformTest, LinkBreaks_StopBeforeAssign_RoundIsSkipped) {
   LoseOne();
   Link(0, LinkClosed{});
   Assign(2, true);
@@ -253,7 +253,7 @@ TEST_F(ReformTest, LinkBreaks_ThatRoundIsOverBeforeItBegan) {
   EXPECT_EQ(End({Killed(0)}), "ready 2 2:121 can");
 }
 
-TEST_F(ReformTest, LinkBreaks_SurvivorOfSigkill_IsNotWaitedForForEver) {
+TEST_F(ReformTest, LinkBreaks_SurvivesSigkill_IsAbandoned) {
   LoseOne();
   Link(0, LinkClosed{});
   EXPECT_EQ(Wait(), "ready 1 2:121 can");
@@ -261,7 +261,7 @@ TEST_F(ReformTest, LinkBreaks_SurvivorOfSigkill_IsNotWaitedForForEver) {
   EXPECT_THAT(printed_, HasSubstr("1 worker is still alive after SIGKILL"));
 }
 
-TEST_F(ReformTest, LinkBreaks_WhileRunning_ThatWorkerIsStoppedLater) {
+TEST_F(ReformTest, LinkBreaks_WhileRunning_WorkerIsStoppedAtTheNextRound) {
   Run();
   EXPECT_EQ(Link(1, LinkClosed{}), "");
   EXPECT_EQ(StopRound(1, true), "suspend 1[0 2], signal 15[1]");
@@ -283,7 +283,7 @@ GroupBroken Broken(uint64_t round, int32_t local_rank) {
                            rendezvous::NewFailure())};
 }
 
-TEST_F(ReformTest, Failed_HeldBackForASecond_ThenTheRoundEndsAndNobodyIsKilled) {
+TEST_F(ReformTest, GroupBroken_HeldBack_ThenEndsTheRound) {
   Run();
   EXPECT_EQ(Link(2, Broken(1, 2)), "");
   EXPECT_EQ(Link(1, Broken(1, 1)), "") << "the first one counts";
@@ -291,7 +291,7 @@ TEST_F(ReformTest, Failed_HeldBackForASecond_ThenTheRoundEndsAndNobodyIsKilled) 
   EXPECT_EQ(now_, kStart + absl::Seconds(1));
 }
 
-TEST_F(ReformTest, Failed_ExplainedByTheEndOfAProcess) {
+TEST_F(ReformTest, GroupBroken_ProcessEnds_IsExplainedByIt) {
   Run();
   Link(2, Broken(1, 2));
   EXPECT_EQ(End({Killed(0)}), "failed 1 rank 4, suspend 1 blame 4[1 2]");
@@ -306,7 +306,7 @@ TEST_F(ReformTest, Failed_ExplainedByTheEndOfAProcess) {
   EXPECT_EQ(machine_->NextDeadline(), kStart + kGrace) << "nothing is held back any more";
 }
 
-TEST_F(ReformTest, SignalOrFinish_EndSuspendedWorkersToo) {
+TEST_F(ReformTest, SignalOrFinish_StopsSuspendedWorkersToo) {
   LoseOne();
   EXPECT_EQ(Signal(SIGTERM), "leave, signal 15[0 2]");
   EXPECT_EQ(Wait(), "kill[0 2]");
@@ -316,7 +316,7 @@ TEST_F(ReformTest, SignalOrFinish_EndSuspendedWorkersToo) {
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 1");
 }
 
-TEST_F(ReformTest, SignalWhileSuspending_EndsThemAndThePatienceIsNew) {
+TEST_F(ReformTest, SignalWhileSuspending_StopsThemWithANewGrace) {
   Run();
   End({Killed(1)});
   Suspended(0, 1);
@@ -327,7 +327,7 @@ TEST_F(ReformTest, SignalWhileSuspending_EndsThemAndThePatienceIsNew) {
   EXPECT_EQ(now_, kStart + kGrace / 2 + kGrace);
 }
 
-TEST_F(ReformTest, CutOff_SuspendedInTime_TheyNeedNotDie) {
+TEST_F(ReformTest, CutOff_SuspendedInTime_AreKept) {
   Run();
   machine_->OnDisconnected("gone", false, std::nullopt, now_, &effects_);
   Take();
@@ -341,7 +341,7 @@ TEST_F(ReformTest, CutOff_SuspendedInTime_TheyNeedNotDie) {
   EXPECT_EQ(Connect(), "join 0:9 1:9 2:9 can");
 }
 
-TEST_F(ReformTest, Warning_AwareWorkersAreToldToWriteACheckpoint) {
+TEST_F(ReformTest, Warning_AwareWorkers_WriteACheckpoint) {
   Run({0, 2});
   machine_->OnSignal({SIGUSR1, "SIGUSR1", false, absl::Seconds(25)}, now_, &effects_);
   EXPECT_EQ(Take(), "signal 10[0 1 2], checkpoint 25s[0 2]");

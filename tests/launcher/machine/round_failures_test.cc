@@ -24,7 +24,7 @@ std::vector<int> Ranks(const std::vector<rendezvous::WorkerFailure>& failures) {
   return ranks;
 }
 
-TEST(RoundFailuresTest, NothingHeldBack_TheFirstCauseIsToldAtOnce) {
+TEST(RoundFailuresTest, NoHold_FirstCause_IsReportedAtOnce) {
   RoundFailures failures(absl::ZeroDuration());
   EXPECT_FALSE(failures.Take(kNow));
   failures.Add({LostPeer(0), OwnError(1), LostPeer(2)}, kNow);
@@ -34,7 +34,7 @@ TEST(RoundFailuresTest, NothingHeldBack_TheFirstCauseIsToldAtOnce) {
   EXPECT_FALSE(failures.Take(kNow)) << "once";
 }
 
-TEST(RoundFailuresTest, HeldBack_ACrashIsToldAtOnceAnErrorLater) {
+TEST(RoundFailuresTest, Hold_Crash_IsReportedAtOnce_ErrorLater) {
   RoundFailures crash(kHold), crash_of_a_peer(kHold), error(kHold);
   crash.Add({Crash(0)}, kNow);
   EXPECT_TRUE(crash.Take(kNow));
@@ -49,7 +49,7 @@ TEST(RoundFailuresTest, HeldBack_ACrashIsToldAtOnceAnErrorLater) {
 }
 
 // The whole node may be killed: the launcher may be next.
-TEST(RoundFailuresTest, HeldBack_AKillIsToldAMomentLater) {
+TEST(RoundFailuresTest, Hold_Sigkill_IsReportedBriefly) {
   RoundFailures kill(kHold), alone(absl::ZeroDuration());
   kill.Add({BySignal(0, SIGKILL)}, kNow);
   EXPECT_FALSE(kill.Take(kNow));
@@ -60,7 +60,7 @@ TEST(RoundFailuresTest, HeldBack_AKillIsToldAMomentLater) {
   EXPECT_TRUE(alone.Take(kNow)) << "no batch system";
 }
 
-TEST(RoundFailuresTest, HeldBack_AKilledWorkerAfterALostPeer_CutsTheWaitShort) {
+TEST(RoundFailuresTest, Hold_SigkillAfterPeerError_ShortensTheHold) {
   RoundFailures failures(kHold);
   failures.Add({LostPeer(0)}, kNow);
   failures.Add({BySignal(1, SIGKILL)}, kNow + absl::Milliseconds(10));
@@ -68,7 +68,7 @@ TEST(RoundFailuresTest, HeldBack_AKilledWorkerAfterALostPeer_CutsTheWaitShort) {
   EXPECT_EQ(failures.cause().rank(), 1);
 }
 
-TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
+TEST(RoundFailuresTest, Hold_BetterCauseLater_IsReported) {
   RoundFailures failures(kHold);
   failures.Add({LostPeer(0)}, kNow);
   failures.Add({OwnError(1)}, kNow + absl::Milliseconds(100));
@@ -79,7 +79,7 @@ TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
   EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0, 2}));
 }
 
-TEST(RoundFailuresTest, LostPeers_AreHeldBackWhileOthersMayExplainThem) {
+TEST(RoundFailuresTest, PeerErrors_AreHeldBackForExplanations) {
   RoundFailures alone(absl::ZeroDuration()), one_of_three(absl::ZeroDuration()), explained(absl::ZeroDuration());
   alone.Clear(1);
   alone.Add({LostPeer(0)}, kNow);
@@ -101,7 +101,7 @@ TEST(RoundFailuresTest, LostPeers_AreHeldBackWhileOthersMayExplainThem) {
   EXPECT_EQ(Ranks(explained.siblings()), std::vector<int>({0}));
 }
 
-TEST(RoundFailuresTest, LostPeersWhenTheRoundEnds_AreAConsequence) {
+TEST(RoundFailuresTest, PeerErrors_RoundEnds_AreSiblings) {
   RoundFailures failures(absl::ZeroDuration());
   failures.Clear(2);
   failures.Add({LostPeer(0)}, kNow);
@@ -116,7 +116,7 @@ TEST(RoundFailuresTest, LostPeersWhenTheRoundEnds_AreAConsequence) {
   EXPECT_TRUE(failures.siblings().empty()) << "it was reported";
 }
 
-TEST(RoundFailuresTest, ForgetOrClear_NothingIsTold) {
+TEST(RoundFailuresTest, ForgetOrClear_NothingIsReported) {
   RoundFailures failures(kHold);
   failures.Add({LostPeer(0)}, kNow);
   failures.Forget();

@@ -36,7 +36,7 @@ TEST_F(ServerLineTest, NeverReached_IsGivenUpAfterTheJoinTimeout) {
   EXPECT_FALSE(line_.TakeGivingUp(At(601))) << "once";
 }
 
-TEST_F(ServerLineTest, Lost_IsGivenUpAfterTheReconnectTimeout_CountedFromTheLoss) {
+TEST_F(ServerLineTest, Lost_IsGivenUpAfterTheReconnectTimeout) {
   Up();
   EXPECT_TRUE(line_.OnDisconnected("closed", std::nullopt, At(5)));
   EXPECT_FALSE(line_.OnDisconnected("refused", At(6), At(6))) << "it was not up";
@@ -48,7 +48,7 @@ TEST_F(ServerLineTest, Lost_IsGivenUpAfterTheReconnectTimeout_CountedFromTheLoss
 }
 
 // A server hosted by a launcher ends with its node; an external one is restarted.
-TEST_F(ServerLineTest, Lost_WithoutASetting_PatienceIsThatForTheKindOfServer) {
+TEST_F(ServerLineTest, Lost_WithoutASetting_TimeoutDependsOnTheServer) {
   ServerLine line({kTimeout, absl::Minutes(10)}, kStart);
   line.OnConnected(kStart);
   for (const bool by_launcher : {false, true, false}) {
@@ -69,7 +69,7 @@ TEST_F(ServerLineTest, OnConnected_IncarnationsGrow) {
   EXPECT_EQ(line_.state(), State::kJoining);
 }
 
-TEST_F(ServerLineTest, Up_BeatsAtTheServersInterval) {
+TEST_F(ServerLineTest, Up_SendsHeartbeatsAtTheServersInterval) {
   Up(absl::Seconds(2));
   for (const auto& [seconds, due] :
        {std::pair(1.9, false), std::pair(2., true), std::pair(2., false), std::pair(4., true)})
@@ -85,7 +85,7 @@ TEST_F(ServerLineTest, Silence_IsHalfTheTimeoutWithoutAMessage_LongerWithoutWork
   EXPECT_TRUE(line_.TakeSilence(At(9))) << "counted from when it was last heard";
 }
 
-TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
+TEST_F(ServerLineTest, OnWelcome_Timeout_ExtendsTheLease) {
   line_.OnConnected(kStart);
   line_.SetHasWorkers(true);
   line_.OnMessage(false, At(1));
@@ -101,7 +101,7 @@ TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
   EXPECT_EQ(line_.lease().StopAt(), At(16));
 }
 
-TEST_F(ServerLineTest, OnMessage_CountsUntilTheWorkersMustHaveStopped_OrTheStreamWasGivenUp) {
+TEST_F(ServerLineTest, OnMessage_AfterTheLeaseOrOnAnAbandonedStream_DoesNotCount) {
   Up(absl::Seconds(2));
   for (const int seconds : {2, 4}) line_.TakeHeartbeat(At(seconds));
   EXPECT_EQ(line_.OnMessage(false, At(4)), Reading::kCounts);
@@ -117,7 +117,7 @@ TEST_F(ServerLineTest, OnMessage_CountsUntilTheWorkersMustHaveStopped_OrTheStrea
   EXPECT_EQ(line_.lease().since(), At(4));
 }
 
-TEST_F(ServerLineTest, Refusals_CountAfterAnEndFromThere_NotAfterASilence) {
+TEST_F(ServerLineTest, Refusals_CountAfterARemoteClose_NotAfterASilence) {
   Up();
   line_.OnDisconnected("closed", std::nullopt, At(1));
   line_.OnDisconnected("refused", At(2), At(3));
@@ -129,7 +129,7 @@ TEST_F(ServerLineTest, Refusals_CountAfterAnEndFromThere_NotAfterASilence) {
 }
 
 // Protocol 4.5: no round was assigned without a node that is in touch.
-TEST_F(ServerLineTest, InTouch_FromARoundOn_OverServersThatEnd) {
+TEST_F(ServerLineTest, InTouch_SurvivesRestartsOfTheServer) {
   Up();
   EXPECT_FALSE(line_.lease().InTouch(At(0))) << "it has had no round";
   line_.OnRound();
@@ -164,7 +164,7 @@ TEST_F(ServerLineTest, InTouch_EndsWithARoundWithoutTheNode) {
   EXPECT_FALSE(line_.lease().InTouch(At(1)));
 }
 
-TEST_F(ServerLineTest, OnEnding_NothingIsDueAnyMore) {
+TEST_F(ServerLineTest, OnEnding_HasNoDeadline) {
   Up();
   line_.OnEnding();
   EXPECT_EQ(line_.NextDeadline(), SteadyTime::InfiniteFuture());
@@ -174,7 +174,7 @@ TEST_F(ServerLineTest, OnEnding_NothingIsDueAnyMore) {
   EXPECT_EQ(line_.NextDeadline(), SteadyTime::InfiniteFuture()) << "nobody looks for it";
 }
 
-TEST_F(ServerLineTest, OnLeave_WithWorkers_BeatsGoOn) {
+TEST_F(ServerLineTest, OnLeave_WithWorkers_HeartbeatsContinue) {
   Up(absl::Seconds(2));
   line_.SetHasWorkers(true);
   line_.OnEnding();
@@ -185,7 +185,7 @@ TEST_F(ServerLineTest, OnLeave_WithWorkers_BeatsGoOn) {
   EXPECT_EQ(line_.NextDeadline(), SteadyTime::InfiniteFuture()) << "the next stream knows nothing of it";
 }
 
-TEST_F(ServerLineTest, OnLeave_WithoutWorkers_BeatsEnd) {
+TEST_F(ServerLineTest, OnLeave_WithoutWorkers_HeartbeatsEnd) {
   Up(absl::Seconds(2));
   line_.OnLeave(false, At(1));
   line_.OnEnding();

@@ -21,13 +21,13 @@ TEST_F(AgentMachineTest, OnSignal_Running_LeavesForwardsItAndExitsWithItsCode) {
   EXPECT_EQ(EndBadly(), "sweep, exit 130");
 }
 
-TEST_F(AgentMachineTest, OnSignal_TellsTheServerWhichOne) {
+TEST_F(AgentMachineTest, OnSignal_Leave_HasTheSignal) {
   Run();
   machine_->OnSignal({SIGINT, "SIGINT from somebody"}, now_, &effects_);
   EXPECT_EQ(*Sent<rendezvous::Leave>(effects_), rendezvous::NewLeave("received SIGINT", true, SIGINT));
 }
 
-TEST_F(AgentMachineTest, OnSignal_LeavesAsOneThatIsReplaced) {
+TEST_F(AgentMachineTest, OnSignal_Replaced_LeaveHasNoSignal) {
   AgentSettings settings = Settings();
   settings.replaced = true;
   Start(settings);
@@ -45,7 +45,7 @@ TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingI
   EXPECT_EQ(EndBadly(), "sweep, exit 143");
 }
 
-TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOnAndTheJobGoesOn) {
+TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOn) {
   EXPECT_EQ(Signal(SIGUSR1), "");
   EXPECT_EQ(printed_, "received signal 10; no workers to pass it on to\n");
   Run();
@@ -93,13 +93,13 @@ TEST_F(BatchAgentMachineTest, OnSignal_WarningOfTheBatchSystem_IsNotSentTwice) {
   EXPECT_EQ(Signal(SIGUSR1), "signal 10") << "from somebody else";
 }
 
-TEST_F(BatchAgentMachineTest, OnSignal_CtrlC_SaysWhatTheSecondOneDoes) {
+TEST_F(BatchAgentMachineTest, OnSignal_CtrlC_MessageExplainsTheSecond) {
   Run();
   Signal(SIGINT);
   EXPECT_EQ(printed_, "received signal 2; workers have 27s to save and end; press Ctrl-C again to kill them now\n");
 }
 
-TEST_F(BatchAgentMachineTest, OnSignal_OfTheBatchSystem_IsNotSentTwiceAndTheGraceBegins) {
+TEST_F(BatchAgentMachineTest, OnSignal_OfTheBatchSystem_IsNotSentTwice) {
   Run();
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(printed_, "received signal 15; workers have 27s to save and end\n");
@@ -112,13 +112,13 @@ TEST_F(BatchAgentMachineTest, OnSignal_OfTheBatchSystem_IsNotSentTwiceAndTheGrac
   EXPECT_EQ(EndBadly(), "sweep, exit 143");
 }
 
-TEST_F(BatchAgentMachineTest, OnSignal_OfSomebodyElse_IsPassedOnAtOnce) {
+TEST_F(BatchAgentMachineTest, OnSignal_NotOfTheBatchSystem_IsPassedOnAtOnce) {
   Run();
   EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
   EXPECT_EQ(Signal(SIGTERM), "kill");
 }
 
-TEST_F(BatchAgentMachineTest, OnSignal_WorkersEndAtOnce_TheNodeStaysUntilTheOthersHaveTheSignalToo) {
+TEST_F(BatchAgentMachineTest, OnSignal_WorkersEndAtOnce_LeaveIsDelayed) {
   Run();
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "");
@@ -126,7 +126,7 @@ TEST_F(BatchAgentMachineTest, OnSignal_WorkersEndAtOnce_TheNodeStaysUntilTheOthe
   EXPECT_EQ(Due(), "leave, sweep, exit 143");
 }
 
-TEST_F(BatchAgentMachineTest, OnSignal_SomebodyAsksAgainMeanwhile_ExitsAtOnce) {
+TEST_F(BatchAgentMachineTest, OnSignal_SecondDuringTheDelay_ExitsAtOnce) {
   Run();
   Signal(SIGTERM, true);
   EndBadly();
@@ -149,7 +149,7 @@ TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {
 }
 
 // SLURM's signal reached another node a little earlier, and that node left first.
-TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFailure) {
+TEST_F(BatchAgentMachineTest, OnFinish_AnotherNodeReceivedTheSignal_IsNoFailure) {
   Run();
   Signal(SIGTERM, true);
   Verdict verdict = AgentMachineTest::Failed(143);
@@ -159,7 +159,7 @@ TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFa
   EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
-TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndNobodyIsKilledEarly) {
+TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_KeepsVerdictAndGrace) {
   Run();
   EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "signal 15");
   EXPECT_EQ(Signal(SIGTERM, true), "");
@@ -167,7 +167,7 @@ TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndN
   EXPECT_EQ(EndBadly(), "sweep, exit 7");
 }
 
-TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheSignalComes) {
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_SignalFollows_FailureIsDiscarded) {
   Run();
   EXPECT_EQ(End({Failed(0, FailureClass::kAskedToStop)}), "");
   EXPECT_EQ(End({Failed(1, FailureClass::kPeerError)}), "");
@@ -175,14 +175,14 @@ TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTh
   EXPECT_EQ(Due(), "leave, sweep, exit 143");
 }
 
-TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheRoundIsOver) {
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_RoundEnds_FailureIsDiscarded) {
   Run();
   EXPECT_EQ(End({Failed(0, FailureClass::kPeerError)}), "");
   EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b received SIGTERM")), "signal 15");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
 }
 
-TEST_F(BatchAgentMachineTest, OnWorkersEnded_NoSignalComes_IsAFailureAfterAll) {
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_NoSignal_FailureIsReported) {
   Run();
   const SteadyTime failed = now_;
   EXPECT_EQ(End({Failed(0, FailureClass::kUnclear)}), "");
@@ -192,14 +192,14 @@ TEST_F(BatchAgentMachineTest, OnWorkersEnded_NoSignalComes_IsAFailureAfterAll) {
   EXPECT_EQ(now_ - failed, kSpread);
 }
 
-TEST_F(BatchAgentMachineTest, OnWorkersEnded_ALostPeerThenAnErrorOfItsOwn_TheErrorIsTheCause) {
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_PeerErrorThenOwnError_OwnErrorIsTheCause) {
   Run();
   EXPECT_EQ(End({Failed(0, FailureClass::kPeerError)}), "");
   EXPECT_EQ(End({Failed(1, FailureClass::kOwnError)}), "");
   EXPECT_EQ(Due(), "failed 1 rank 1, sweep, store, ready 1");
 }
 
-TEST_F(BatchAgentMachineTest, OnWorkersEnded_ACrash_IsToldAtOnce) {
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_Crash_IsReportedAtOnce) {
   Run();
   EXPECT_EQ(End({Failed(0, FailureClass::kCrash)}), "failed 1 rank 0, signal 15");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");

@@ -32,7 +32,7 @@ class TellStopTest : public AgentMachineTest {
   }
 };
 
-TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
+TEST_F(TellStopTest, StopRound_NotifiesGraceAndReason) {
   Run(absl::Seconds(30));
   now_ = now_ + absl::Seconds(1);
   machine_->OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
@@ -42,7 +42,7 @@ TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
   EXPECT_EQ(Told()->reason, "node b joined");
 }
 
-TEST_F(TellStopTest, AnotherWorkerFailed_TheOthersAreTold) {
+TEST_F(TellStopTest, WorkerFailed_OthersAreNotified) {
   Run(absl::Seconds(30));
   const rendezvous::WorkerFailure failure =
       TextProto("host: 'here' rank: 0 local_rank: 0 pid: 77 exit_code: 3", rendezvous::NewFailure());
@@ -52,7 +52,7 @@ TEST_F(TellStopTest, AnotherWorkerFailed_TheOthersAreTold) {
   EXPECT_EQ(Told()->reason, "rank 0 on here (local rank 0, pid 77) exited with code 3");
 }
 
-TEST_F(TellStopTest, Signal_AlsoOfABatchSystemThatSignalsTheWorkersItself) {
+TEST_F(TellStopTest, Signal_AlsoOfABatchSystem_IsNotified) {
   for (const bool batch : {false, true}) {
     Run(absl::Seconds(27), batch);
     machine_->OnSignal({SIGTERM, "SIGTERM", batch, absl::InfiniteDuration()}, now_, &effects_);
@@ -74,7 +74,7 @@ TEST_F(TellStopTest, CutOff_WorkersHaveLessTimeThanTheGrace) {
   EXPECT_EQ(Told()->reason, "cut off from the rendezvous server");
 }
 
-TEST_F(TellStopTest, NoGrace_NothingIsTold) {
+TEST_F(TellStopTest, NoGrace_NothingIsNotified) {
   Run(absl::ZeroDuration());
   machine_->OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
   EXPECT_EQ(Told(), nullptr);

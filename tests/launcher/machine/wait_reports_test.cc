@@ -43,7 +43,7 @@ class WaitReportsTest : public ::testing::Test {
   WaitReports reports_;
 };
 
-TEST_F(WaitReportsTest, ALongWait_IsReportedAfterTenSecondsAndThenEveryMinute) {
+TEST_F(WaitReportsTest, LongWait_IsReportedAfterTenSecondsThenEveryMinute) {
   reports_.StartWait(kStart);
   EXPECT_THAT(Due(At(9.9)), IsEmpty());
   EXPECT_THAT(Due(At(10)), ElementsAre("waiting for the rendezvous server at 10.0.0.1:29400"));
@@ -55,13 +55,13 @@ TEST_F(WaitReportsTest, ALongWait_IsReportedAfterTenSecondsAndThenEveryMinute) {
   EXPECT_THAT(Due(At(130)), ElementsAre("waiting for the other nodes of job job"));
 }
 
-TEST_F(WaitReportsTest, ASpare_IsNotReported) {
+TEST_F(WaitReportsTest, Spare_IsNotReported) {
   reports_.StartWait(kStart);
   reports_.OnWaiting(TextProto<rendezvous::Waiting>("spare: true"), kStart);
   EXPECT_THAT(Due(At(10)), IsEmpty());
 }
 
-TEST_F(WaitReportsTest, WaitText_TheTimeLeftIsThatOfNow) {
+TEST_F(WaitReportsTest, WaitText_RemainingTime_IsCurrent) {
   reports_.OnWaiting(
       TextProto<rendezvous::Waiting>("nodes_joined: 1 min_nodes: 2 max_nodes: 2 hosts: 'a' remaining { seconds: 60 }"),
       kStart);
@@ -95,7 +95,7 @@ TEST_F(WaitReportsTest, StoreOfAnotherNode_NoAnswer_IsReportedOnceARound) {
   EXPECT_EQ(reports_.NextDeadline(), At(12));
 }
 
-TEST_F(WaitReportsTest, StoreOfAnotherNode_ARefusal_IsReportedOnce) {
+TEST_F(WaitReportsTest, StoreOfAnotherNode_Refused_IsReportedOnce) {
   reports_.StartRound(Round(1), kStart);
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture()) << "its workers may start slowly";
   reports_.OnRegistering(kStart);
@@ -116,7 +116,7 @@ TEST_F(WaitReportsTest, StoreOfAnotherNode_ConnectedButNoAnswer_IsReached) {
   EXPECT_THAT(Due(At(8)), ElementsAre(HasSubstr("another program answers there")));
 }
 
-TEST_F(WaitReportsTest, EndRound_ItsStoreAndRanksAreOfNoInterest) {
+TEST_F(WaitReportsTest, EndRound_StoreAndRanks_AreNotReported) {
   reports_.StartRound(Round(1), kStart);
   reports_.OnRegistering(kStart);
   reports_.OnRanksJoined(1, kStart);

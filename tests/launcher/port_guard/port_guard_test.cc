@@ -57,14 +57,14 @@ TEST_F(PortGuardTest, TcpWithoutAPort_GetsOneOfTheRange) {
   for (const int port : ports) EXPECT_TRUE(500 <= port && port <= 509) << port;
 }
 
-TEST_F(PortGuardTest, TheServersPort_IsLeftOut) {
+TEST_F(PortGuardTest, ServersPort_IsSkipped) {
   const std::vector<int> ports = Run("500-504 except 502", {"v4", "v4", "v4", "v4", "v4"});
   ASSERT_EQ(ports.size(), 5u);
   EXPECT_EQ(std::set<int>(ports.begin(), ports.end()), (std::set<int>{-EADDRINUSE, 500, 501, 503, 504}));
   EXPECT_EQ(ports.back(), -EADDRINUSE);
 }
 
-TEST_F(PortGuardTest, AllElse_GoesThroughAsItIs) {
+TEST_F(PortGuardTest, OtherBinds_AreUnchanged) {
   const std::vector<int> got = Run("500-509", {"700", "700", "udp", "unix", "short", "client"});
   ASSERT_EQ(got.size(), 6u);
   EXPECT_EQ(got[0], 700);
@@ -75,7 +75,7 @@ TEST_F(PortGuardTest, AllElse_GoesThroughAsItIs) {
   EXPECT_EQ(got[5], 0) << "no port yet";
 }
 
-TEST_F(PortGuardTest, RangeUsedUp_IsAnErrorAndOneLine) {
+TEST_F(PortGuardTest, RangeExhausted_IsAnErrorAndOneLine) {
   const std::vector<int> ports = Run("500-502", {"reuse", "reuse", "unbound", "v4", "reuse", "unbound"});
   ASSERT_EQ(ports.size(), 6u);
   ExpectDistinctIn({ports.begin(), ports.begin() + 3}, 500, 502);
@@ -94,7 +94,7 @@ TEST_F(PortGuardTest, ThreadsAndProcesses_NeverShareAPort) {
   ExpectDistinctIn(ports, 500, 515);
 }
 
-TEST_F(PortGuardTest, NoRangeOrNonsense_ChangesNothing) {
+TEST_F(PortGuardTest, NoRangeOrInvalid_ChangesNothing) {
   for (const char* range : {"", "x", "509-500", "0-9", "500", "70000-70001"}) {
     for (const int port : Run(range, {"v4", "unbound", "v6"})) EXPECT_GT(port, 1023) << range;
   }

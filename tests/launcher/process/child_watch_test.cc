@@ -69,7 +69,7 @@ TEST_F(ChildWatchTest, TwelveWorkers_EachEndIsReportedOnce) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "one was not reaped";
 }
 
-TEST_F(ChildWatchTest, SeveralDeadBeforeTheLoopLooks_ComeAsOneBatchInOrderOfDeath) {
+TEST_F(ChildWatchTest, SeveralDead_InOneTurn_ReportedTogetherInOrder) {
   std::vector<pid_t> pids;
   for (int i = 0; i < 5; ++i) pids.push_back(StartReady({TestProgram("ignore_term")}));
   // In reverse order of starting, each one dead before the next is killed.
@@ -83,7 +83,7 @@ TEST_F(ChildWatchTest, SeveralDeadBeforeTheLoopLooks_ComeAsOneBatchInOrderOfDeat
   for (int i = 0; i < 5; ++i) EXPECT_EQ(order_[i].pid, pids[4 - i]);
 }
 
-TEST_F(ChildWatchTest, Stopped_TermActsAfterContinueAndKillAtOnce) {
+TEST_F(ChildWatchTest, Stopped_SigtermWaitsForSigcont_SigkillDoesNot) {
   const Pipe input;  // has no data
   SpawnRequest request = RequestFor({"/bin/cat"});
   request.stdin_fd = input.read.get();
@@ -112,7 +112,7 @@ TEST_F(ChildWatchTest, LeaderEnds_ItsGroupIsKilled) {
   }
 }
 
-TEST_F(ChildWatchTest, Signal_EndsAWrapper_ItsProgramGetsItAndMaySave_ItsHelpersOnlyThen) {
+TEST_F(ChildWatchTest, Signal_EndsAWrapper_ItsProgramReceivesTheSignal) {
   ASSERT_TRUE(BecomeSubreaper().ok());
   const Talker wrapper = SpawnTalker(
       RequestFor({"/bin/sh", "-c",
@@ -142,14 +142,14 @@ TEST_F(ChildWatchTest, SignalGroup_WrapperHasEnded_KillsItsProgram) {
   EXPECT_EQ(ends_.at(pid).Text(), "killed by SIGTERM (15)");
 }
 
-TEST_F(ChildWatchTest, Signal_AfterTheEndWasReported_DoesNothing) {
+TEST_F(ChildWatchTest, Signal_AfterTheReport_ReturnsFalse) {
   const pid_t pid = Start(RequestFor({"/bin/true"}));
   loop_->Run();
   EXPECT_FALSE(watch_->Signal(pid, SIGKILL));
   EXPECT_FALSE(watch_->SignalGroup(pid, SIGKILL));
 }
 
-TEST_F(ChildWatchTest, Signal_DeadButNotReported_IsFine) {
+TEST_F(ChildWatchTest, Signal_DeadButNotReported_ReturnsTrue) {
   const pid_t pid = Start(RequestFor({"/bin/true"}));
   ASSERT_TRUE(WaitUntilGone(pid));
   EXPECT_TRUE(watch_->Signal(pid, SIGTERM));
@@ -158,7 +158,7 @@ TEST_F(ChildWatchTest, Signal_DeadButNotReported_IsFine) {
   EXPECT_TRUE(ends_.at(pid).ok());
 }
 
-TEST_F(ChildWatchTest, Callback_MayStartTheNextOne) {
+TEST_F(ChildWatchTest, Callback_StartsAnotherChild_IsWatched) {
   int started = 0;
   auto loop = EventLoop::Create();
   std::unique_ptr<ChildWatch> watch;
@@ -173,7 +173,7 @@ TEST_F(ChildWatchTest, Callback_MayStartTheNextOne) {
   EXPECT_EQ(started, 20);
 }
 
-TEST_F(ChildWatchTest, Traced_LoopGoesOnUntilTheTracerLetsGo) {
+TEST_F(ChildWatchTest, Traced_ReapedOnceTheTracerDetaches) {
   const pid_t pid = StartReady({TestProgram("ignore_term")});
   Pipe attached, release;
   const pid_t tracer = fork();

@@ -59,7 +59,7 @@ TEST(GuardTest, LauncherIdForWorkers_OuterIdsAreKept) {
   EXPECT_FALSE(NamesLauncher("a", ""));
 }
 
-TEST(GuardTest, LauncherKilled_WorkersAndAllTheirRelativesVanish) {
+TEST(GuardTest, LauncherKilled_WorkersAndTheirDescendantsAreKilled) {
   Launcher launcher = Start({TestProgram("mini_launcher"), "3", TestProgram("family")}, 3);
   EXPECT_EQ(launcher.pids.count("session"), 3);
   EXPECT_EQ(launcher.pids.count("daemon"), 3);
@@ -68,7 +68,7 @@ TEST(GuardTest, LauncherKilled_WorkersAndAllTheirRelativesVanish) {
   ReadToEnd(launcher.output.get());
 }
 
-TEST(GuardTest, LauncherKilledTogetherWithItsGroup_WorkersVanishToo_NotThoseOfAnotherOne) {
+TEST(GuardTest, GroupKilled_OnlyWorkersOfThisLauncherAreKilled) {
   Launcher first = StartOne(), second = StartOne();
   kill(-first.child.pid, SIGKILL);
   KillAndExpectAllGone(&first);
@@ -76,14 +76,14 @@ TEST(GuardTest, LauncherKilledTogetherWithItsGroup_WorkersVanishToo_NotThoseOfAn
   KillAndExpectAllGone(&second);
 }
 
-TEST(GuardTest, NestedLaunchers_OuterKilled_InnerOnesVanish) {
+TEST(GuardTest, NestedLaunchers_OuterKilled_InnerOnesAreKilled) {
   const std::string mini = TestProgram("mini_launcher");
   Launcher launcher = Start({mini, "1", mini, "2", TestProgram("family")}, 2);
   EXPECT_EQ(launcher.pids.count("guard"), 2);
   KillAndExpectAllGone(&launcher);
 }
 
-TEST(GuardTest, NestedLaunchers_InnerKilled_OuterEndsWithItsCode) {
+TEST(GuardTest, NestedLaunchers_InnerKilled_OuterReturnsItsCode) {
   const std::string mini = TestProgram("mini_launcher");
   Launcher launcher = Start({mini, "1", mini, "1", TestProgram("family")}, 1);
   for (auto [entry, end] = launcher.pids.equal_range("launcher"); entry != end; ++entry) {
@@ -123,7 +123,7 @@ std::vector<pid_t> GuardsOf(pid_t launcher) {
   return guards;
 }
 
-TEST(GuardTest, GuardKilled_AnotherOneTakesItsPlace) {
+TEST(GuardTest, GuardKilled_IsReplaced) {
   Launcher launcher = StartOne();
   for (int i = 0; i < 3; ++i) {
     const pid_t before = GuardsOf(launcher.child.pid).at(0);
@@ -138,7 +138,7 @@ TEST(GuardTest, GuardKilled_AnotherOneTakesItsPlace) {
   ReadToEnd(launcher.output.get());  // the last guard holds no descriptor of it
 }
 
-TEST(GuardTest, Dismiss_GuardIsStopped_ReturnsAndItIsGone) {
+TEST(GuardTest, Dismiss_GuardIsStopped_IsKilled) {
   auto guard = Guard::Start("stopped");
   ASSERT_TRUE(guard.ok()) << guard.status();
   const pid_t pid = guard->pid();
@@ -149,7 +149,7 @@ TEST(GuardTest, Dismiss_GuardIsStopped_ReturnsAndItIsGone) {
   EXPECT_EQ(kill(pid, 0), -1);
 }
 
-TEST(GuardTest, GuardKilled_LauncherGoesOnAndEndsWell) {
+TEST(GuardTest, GuardKilled_LauncherSucceeds) {
   Launcher launcher = StartOne();
   kill(launcher.pids.find("guard")->second, SIGKILL);
   ASSERT_TRUE(WaitUntilGone(launcher.pids.find("guard")->second));
@@ -165,7 +165,7 @@ Child StartSleeper(const std::string& id) {
   return MustSpawn(request);
 }
 
-TEST(GuardTest, KillWorkersAt_TimeOver_KillsThemAndServesOn) {
+TEST(GuardTest, KillWorkersAt_Deadline_KillsWorkersAndContinues) {
   auto guard = Guard::Start("hanging");
   ASSERT_TRUE(guard.ok()) << guard.status();
   for (int round = 0; round < 2; ++round) {
@@ -186,7 +186,7 @@ TEST(GuardTest, KillWorkersAt_TimeOver_KillsThemAndServesOn) {
   }
 }
 
-TEST(GuardTest, KillWorkersAt_ChildNotYetExecuted_IsKilledUntilTheLauncherSpeaks) {
+TEST(GuardTest, KillWorkersAt_ChildBeforeExec_IsKilled) {
   auto guard = Guard::Start("slow");
   ASSERT_TRUE(guard.ok()) << guard.status();
   guard->KillWorkersAt(SteadyNow());
@@ -200,7 +200,7 @@ TEST(GuardTest, KillWorkersAt_ChildNotYetExecuted_IsKilledUntilTheLauncherSpeaks
   guard->Dismiss();
 }
 
-TEST(GuardTest, KillWorkersAt_ToldAnotherTime_ThatCounts) {
+TEST(GuardTest, KillWorkersAt_CalledAgain_ReplacesTheDeadline) {
   auto guard = Guard::Start("late");
   ASSERT_TRUE(guard.ok()) << guard.status();
   const Child worker = StartSleeper("late");
@@ -211,7 +211,7 @@ TEST(GuardTest, KillWorkersAt_ToldAnotherTime_ThatCounts) {
   EXPECT_EQ(WaitFor(worker).ExitCode(), 128 + SIGTERM);
 }
 
-TEST(GuardTest, Process_HoldsNothingOfItsLauncherAndIgnoresSessionSignals) {
+TEST(GuardTest, Process_HasNoDescriptorsAndIgnoresSessionSignals) {
   Pipe held;  // something inheritable that the guard must not keep open
   auto guard = Guard::Start("some id");
   ASSERT_TRUE(guard.ok()) << guard.status();

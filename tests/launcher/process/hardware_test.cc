@@ -28,7 +28,7 @@ TEST(HardwareTest, CpuCount_FollowsTheAffinity) {
   sched_setaffinity(0, sizeof(before), &before);
 }
 
-TEST(HardwareTest, Gpus_AreCountedByTheirDeviceFiles) {
+TEST(HardwareTest, Gpus_DeviceFiles_AreCounted) {
   setenv("CUDA_VISIBLE_DEVICES", "1", 1);
   const testing::TempDir dir;
   EXPECT_EQ(InspectGpus(dir.path()).nvidia, 0);
@@ -99,7 +99,7 @@ TEST_F(CpuTopologyTest, Cpus_NodeSocketCoreAndLastLevelCache) {
   EXPECT_EQ(cpu.cache, 2);
 }
 
-TEST_F(CpuTopologyTest, Gpus_ByAddressOrAsTheVariableSays) {
+TEST_F(CpuTopologyTest, Gpus_FollowAddressOrVariable) {
   EXPECT_EQ(ReadCpuTopologyIn(dir_.path(), {0}, std::nullopt)->gpu_nodes, (std::vector<int>{0, 1})) << "1b before 9c";
   EXPECT_EQ(GpuNodes("1"), (std::vector<int>{1}));
   EXPECT_EQ(GpuNodes("1, 0"), (std::vector<int>{1, 0}));

@@ -47,7 +47,7 @@ class OrphanSweeperTest : public ::testing::Test {
   std::multimap<std::string, pid_t> pids_;
 };
 
-TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
+TEST_F(OrphanSweeperTest, Sweep_KnownWorkerRuns_OnlyOrphansAreKilled) {
   EXPECT_EQ(Sweep({}), 0) << "there are no children yet";
   const Child child = StartFamily();
   EXPECT_EQ(Sweep({child.pid}), 0);
@@ -72,7 +72,7 @@ TEST_F(OrphanSweeperTest, OrphanSweep_EndsWhenAllHaveExited) {
   KillAndSweep(child);
 }
 
-TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
+TEST_F(OrphanSweeperTest, Sweep_OrphansInAKnownWorkersSession_AreSpared) {
   const auto [worker, output] =
       SpawnTalker(RequestFor({"/bin/sh", "-c", "sh -c 'sleep 1000 & echo orphan $!'; echo ready; sleep 1000"}));
   const pid_t orphan = ReadPids(output.get(), "ready").find("orphan")->second;
@@ -84,7 +84,7 @@ TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
   EXPECT_FALSE(testing::Alive(orphan));
 }
 
-TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_AllItsRelativesAreKilledAndReaped) {
+TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_DescendantsAreKilledAndReaped) {
   const Child child = StartFamily();
   KillAndSweep(child);
   for (const auto& [kind, pid] : pids_) {
@@ -93,7 +93,7 @@ TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_AllItsRelativesAreKilledAndReaped) 
   }
 }
 
-TEST_F(OrphanSweeperTest, Sweep_OnlyTheWorkersSession_OthersAreLeftAlone) {
+TEST_F(OrphanSweeperTest, Sweep_OtherSessions_AreSpared) {
   const Child child = StartFamily();
   kill(child.pid, SIGKILL);
   WaitFor(child);
@@ -109,7 +109,7 @@ TEST_F(OrphanSweeperTest, Sweep_OnlyTheWorkersSession_OthersAreLeftAlone) {
   EXPECT_EQ(Sweep({}), 0);
 }
 
-TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsFollowedToItsEnd) {
+TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsKilled) {
   // Each process killed makes its child an orphan.
   const auto [child, output] =
       SpawnTalker(RequestFor({"/bin/sh", "-c",
@@ -146,7 +146,7 @@ TEST_F(OrphanSweeperTest, Kill_OrphanCanNotBeReaped_ReturnsAtOnce) {
   EXPECT_EQ(Sweep({}), 0) << "with its tracer it goes, too";
 }
 
-TEST_F(OrphanSweeperTest, ReapDeadOrphans_TakesTheDeadAndLeavesTheLiving) {
+TEST_F(OrphanSweeperTest, ReapDeadOrphans_LivingOnes_AreSpared) {
   const Child child = StartFamily();
   const pid_t daemon = pids_.find("daemon")->second;
   ReapDeadOrphans({child.pid});

@@ -39,7 +39,7 @@ TEST(ProcFilesTest, ParentOf_NameWithBlanksAndBrackets_StillRead) {
   EXPECT_EQ(ParentOf(-1), 0);
 }
 
-TEST(ProcFilesTest, CpuTimeOfSession_OfItsProcessesOnly) {
+TEST(ProcFilesTest, CpuTimeOfSession_OtherSessions_DoNotCount) {
   Pipe input;
   SpawnRequest request =
       RequestFor({"/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo ready; read line"});
@@ -54,7 +54,7 @@ TEST(ProcFilesTest, CpuTimeOfSession_OfItsProcessesOnly) {
   EXPECT_EQ(CpuTimeOfSession(child.pid), absl::ZeroDuration());
 }
 
-TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
+TEST(ProcFilesTest, AllProcesses_IncludesChildren) {
   EXPECT_THAT(AllProcesses(), ::testing::IsSupersetOf({getpid(), getppid()}));
   EXPECT_EQ(ReadSmallFile("/no/such/file"), "");
 }
@@ -130,7 +130,7 @@ class OomTest : public ::testing::Test {
   const testing::TempDir dir_;
 };
 
-TEST_F(OomTest, Sample_Version2_ReadsTheOwnGroup) {
+TEST_F(OomTest, Sample_CgroupV2_ReadsTheOwnGroup) {
   Write("/proc/self/cgroup", "0::/job/7\n");
   Write("/sys/fs/cgroup/job/7/memory.events", "low 0\nhigh 1\nmax 5\noom 4\noom_kill 3\noom_group_kill 1\n");
   Write("/proc/vmstat", "nr_free_pages 1\noom_kill 9\n");
@@ -139,7 +139,7 @@ TEST_F(OomTest, Sample_Version2_ReadsTheOwnGroup) {
   EXPECT_EQ(sample.on_host, 9);
 }
 
-TEST_F(OomTest, Sample_Version1_ReadsTheMemoryController) {
+TEST_F(OomTest, Sample_CgroupV1_ReadsTheMemoryController) {
   EXPECT_FALSE(SampleOom(dir_.path()).in_cgroup.has_value()) << "nothing is readable";
   EXPECT_FALSE(SampleOom(dir_.path()).on_host.has_value());
   Write("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job:8\n0::/\n");
@@ -147,13 +147,13 @@ TEST_F(OomTest, Sample_Version1_ReadsTheMemoryController) {
   EXPECT_EQ(SampleOom(dir_.path()).in_cgroup, 2);
 }
 
-TEST_F(OomTest, Sample_ContainerWithTheHostsPath_ReadsWhatIsMounted) {
+TEST_F(OomTest, Sample_ContainerWithTheHostsPath_ReadsTheMount) {
   Write("/proc/self/cgroup", "0::/kubepods/pod1/container2\n");
   Write("/sys/fs/cgroup/memory.events", "oom_kill 6\n");
   EXPECT_EQ(SampleOom(dir_.path()).in_cgroup, 6);
 }
 
-TEST_F(OomTest, Sample_ThisMachine_IsWhatTheKernelCounts) {
+TEST_F(OomTest, Sample_ThisMachine_HasTheKernelsCount) {
   const OomSample before = SampleOom();
   std::optional<int64_t> counted;
   std::ifstream vmstat("/proc/vmstat");
@@ -168,7 +168,7 @@ TEST_F(OomTest, Sample_ThisMachine_IsWhatTheKernelCounts) {
   EXPECT_GE(*after.on_host, *counted);
 }
 
-TEST_F(OomTest, Evidence_SaysWhatIsKnownAndNoMore) {
+TEST_F(OomTest, Evidence_NamesCgroupOrHost) {
   EXPECT_EQ(OomEvidence({1, 5}, {1, 5}), "");
   EXPECT_EQ(OomEvidence({}, {1, 5}), "");
   EXPECT_THAT(OomEvidence({1, 5}, {2, 6}), HasSubstr("out of memory: the kernel killed 1 process(es) of this job's"));

@@ -62,7 +62,7 @@ TEST_F(PythonEnvironmentTest, PythonBeside_CondaEnvironment) {
   EXPECT_EQ(PythonBeside("", ""), "");
 }
 
-TEST_F(PythonEnvironmentTest, HasPackage_OfAVirtualEnvironment_AndOfItsBaseIfItSeesThat) {
+TEST_F(PythonEnvironmentTest, HasPackage_VirtualEnvironment_SeesItsBaseIfConfigured) {
   const std::string base = Make("base/bin/python3");
   MakeFolder("base/lib/python3.11/site-packages/torch");
   MakeVenv("alone", absl::StrCat("home = ", At("base/bin"), "\ninclude-system-site-packages = false\n"));
@@ -76,7 +76,7 @@ TEST_F(PythonEnvironmentTest, HasPackage_OfAVirtualEnvironment_AndOfItsBaseIfItS
   EXPECT_EQ(HasPackage(At("alone/bin/python"), "torch", home), true);
 }
 
-TEST_F(PythonEnvironmentTest, HasPackage_OfTheSystem_UsersAndDebiansFoldersCount) {
+TEST_F(PythonEnvironmentTest, HasPackage_System_IncludesUserAndDebianFolders) {
   const std::string python = Make("usr/bin/python3.11");
   MakeFolder("bin");
   ASSERT_EQ(symlink(python.c_str(), At("bin/python3").c_str()), 0);

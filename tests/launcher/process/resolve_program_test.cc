@@ -31,7 +31,7 @@ class ResolveProgramTest : public ::testing::Test {
   const testing::TempDir dir_;
 };
 
-TEST_F(ResolveProgramTest, Name_FirstFolderOfPathThatHasIt_Wins) {
+TEST_F(ResolveProgramTest, Name_InSeveralFolders_FirstOfPathIsUsed) {
   const std::string a = MakeFolder("a"), b = MakeFolder("b"), path = "/no/such:" + a + ":" + b;
   Make("b/tool", 0755);
   EXPECT_EQ(*ResolveProgram("tool", path), b + "/tool");
@@ -41,7 +41,7 @@ TEST_F(ResolveProgramTest, Name_FirstFolderOfPathThatHasIt_Wins) {
   EXPECT_EQ(*ResolveProgram("tool", path), a + "/tool");
 }
 
-TEST_F(ResolveProgramTest, Name_OnlyNotExecutableOneOrNone_IsTheReason) {
+TEST_F(ResolveProgramTest, Name_NotExecutableOrMissing_IsAnError) {
   const std::string a = MakeFolder("a");
   Make("a/tool", 0644);
   const absl::Status status = ResolveProgram("tool", a + ":/usr/bin").status();
@@ -53,7 +53,7 @@ TEST_F(ResolveProgramTest, Name_OnlyNotExecutableOneOrNone_IsTheReason) {
   EXPECT_THAT(missing.message(), HasSubstr("no such program in PATH"));
 }
 
-TEST_F(ResolveProgramTest, Name_InWorkingDirectoryOnly_SaysHowToNameIt) {
+TEST_F(ResolveProgramTest, Name_InWorkingDirectoryOnly_ErrorSuggestsThePath) {
   Make("train.sh", 0755);
   char before[4096];
   ASSERT_NE(getcwd(before, sizeof(before)), nullptr);
@@ -65,13 +65,13 @@ TEST_F(ResolveProgramTest, Name_InWorkingDirectoryOnly_SaysHowToNameIt) {
   EXPECT_EQ(*found, "./train.sh");
 }
 
-TEST_F(ResolveProgramTest, PathWithSlash_IsTakenAsItIs) {
+TEST_F(ResolveProgramTest, PathWithSlash_IsNotSearched) {
   const std::string tool = Make("tool", 0755);
   EXPECT_EQ(*ResolveProgram(tool, ""), tool);
   EXPECT_TRUE(absl::IsNotFound(ResolveProgram("./no-such-tool", dir_.path()).status()));
 }
 
-TEST_F(ResolveProgramTest, OtherThanFiles_CantBeRun) {
+TEST_F(ResolveProgramTest, NotAFile_IsAnError) {
   const absl::Status folder = ResolveProgram(MakeFolder("folder"), "").status();
   EXPECT_TRUE(absl::IsFailedPrecondition(folder));
   EXPECT_THAT(std::string(folder.message()), HasSubstr("it is a directory"));
@@ -80,7 +80,7 @@ TEST_F(ResolveProgramTest, OtherThanFiles_CantBeRun) {
   EXPECT_TRUE(absl::IsInvalidArgument(ResolveProgram("", "/bin").status()));
 }
 
-TEST_F(ResolveProgramTest, LookAtScript_SeesTheHeadAndWhetherItMayBeRun) {
+TEST_F(ResolveProgramTest, InspectScript_ReportsHeadAndPermission) {
   const ScriptFile program = InspectScript("/bin/true");
   EXPECT_EQ(program.head.substr(0, 4), "\177ELF");
   EXPECT_TRUE(program.executable);
@@ -90,7 +90,7 @@ TEST_F(ResolveProgramTest, LookAtScript_SeesTheHeadAndWhetherItMayBeRun) {
   EXPECT_TRUE(InspectScript(Make("tool", 0755)).executable);
 }
 
-TEST_F(ResolveProgramTest, LookAtScript_ReadsNothingOfWhatIsNoFile) {
+TEST_F(ResolveProgramTest, InspectScript_NotAFile_IsNotRead) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   ASSERT_EQ(write(ends[1], "print(1)", 8), 8);
@@ -104,7 +104,7 @@ TEST_F(ResolveProgramTest, LookAtScript_ReadsNothingOfWhatIsNoFile) {
   close(ends[1]);
 }
 
-TEST_F(ResolveProgramTest, ExplainExecError_LackOfResources_CanBeTriedAgain) {
+TEST_F(ResolveProgramTest, ExplainExecError_NoResources_IsResourceExhausted) {
   for (const int error : {EAGAIN, ENOMEM, EMFILE, ENFILE}) {
     EXPECT_TRUE(absl::IsResourceExhausted(ExplainExecError("/bin/true", error))) << error;
   }

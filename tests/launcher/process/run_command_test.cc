@@ -31,13 +31,13 @@ class CommandTest : public ::testing::Test {
   std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
 };
 
-TEST_F(CommandTest, Answer_IsAllThatWasPrinted) {
+TEST_F(CommandTest, Run_Answer_IsTheWholeOutput) {
   EXPECT_EQ(Answer("echo one; sleep 0.01; echo two; echo error >&2"), "one\ntwo\n");
   EXPECT_EQ(Answer("exit 3"), "");
   EXPECT_EQ(Answer("read line; echo \"[$line]\""), "[]\n") << "standard input is empty";
 }
 
-TEST_F(CommandTest, NoEndWithinTheLimitOrTooLong_IsNoAnswer) {
+TEST_F(CommandTest, Run_TimeoutOrTooLong_GivesNoAnswer) {
   EXPECT_EQ(Answer("echo x; exec sleep 1000", absl::Milliseconds(50)), "none");
   EXPECT_EQ(Answer("head -c 65536 /dev/zero").size(), 65536) << "the longest answer";
   EXPECT_EQ(Answer("head -c 65537 /dev/zero", absl::Milliseconds(900)), "none");
@@ -57,7 +57,7 @@ TEST_F(CommandTest, Destroyed_KillsTheProgram) {
   EXPECT_TRUE(WaitUntilGone(atoi(text)));
 }
 
-TEST_F(CommandTest, NoSuchProgram_HasNoOutput) {
+TEST_F(CommandTest, Run_NoSuchProgram_GivesNoOutput) {
   std::optional<std::string> answer;
   const auto command =
       Command::Run(loop_.get(), RequestFor({"/no/such/tool"}), absl::Minutes(5), [&](const std::string& text) {

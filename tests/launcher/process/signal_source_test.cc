@@ -39,7 +39,7 @@ class SignalSourceTest : public ::testing::Test {
   std::vector<int> numbers_;
 };
 
-TEST_F(SignalSourceTest, Signal_OfThisAndAnotherProcess_SaysWhoSentIt) {
+TEST_F(SignalSourceTest, Signal_FromAnyProcess_NamesTheSender) {
   Create({SIGTERM, SIGUSR1});
   kill(getpid(), SIGTERM);  // before Attach: retained
   Attach();
@@ -56,7 +56,7 @@ TEST_F(SignalSourceTest, Signal_OfThisAndAnotherProcess_SaysWhoSentIt) {
   WaitFor(child);
 }
 
-TEST_F(SignalSourceTest, SenderNamedSlurmstepd_IsSlurm) {
+TEST_F(SignalSourceTest, FromSlurm_SenderNamedSlurmstepd_IsTrue) {
   // A real process with that name, which comes from its file.
   const testing::TempDir folder;
   const std::string stepd = folder.File("slurmstepd");
@@ -78,7 +78,7 @@ TEST_F(SignalSourceTest, SenderNamedSlurmstepd_IsSlurm) {
   EXPECT_FALSE(seen_.at(1).FromSlurm());
 }
 
-TEST_F(SignalSourceTest, ReadAll_TakesWhatHasComeWithoutTheLoop) {
+TEST_F(SignalSourceTest, ReadAll_OutsideTheLoop_DeliversPendingSignals) {
   Create({SIGTERM, SIGUSR1, SIGUSR2});
   Attach();
   source_->ReadAll();
@@ -89,7 +89,7 @@ TEST_F(SignalSourceTest, ReadAll_TakesWhatHasComeWithoutTheLoop) {
   EXPECT_THAT(numbers_, ::testing::UnorderedElementsAre(SIGUSR1, SIGTERM));
 }
 
-TEST_F(SignalSourceTest, SeveralPending_AllArriveAndRealTimeOnesAreCounted) {
+TEST_F(SignalSourceTest, Pending_SeveralSignals_AllArrive) {
   Create({SIGTERM, SIGRTMIN});
   Attach(3);
   for (const int signal : {SIGTERM, SIGTERM, SIGRTMIN, SIGRTMIN}) kill(getpid(), signal);
@@ -97,7 +97,7 @@ TEST_F(SignalSourceTest, SeveralPending_AllArriveAndRealTimeOnesAreCounted) {
   EXPECT_THAT(numbers_, ::testing::UnorderedElementsAre(SIGTERM, SIGRTMIN, SIGRTMIN));
 }
 
-TEST_F(SignalSourceTest, Callback_MayDestroyTheSource) {
+TEST_F(SignalSourceTest, Callback_DestroysTheSource_IsAllowed) {
   Create({SIGUSR2});
   Attach();
   kill(getpid(), SIGUSR2);
@@ -108,7 +108,7 @@ TEST_F(SignalSourceTest, Callback_MayDestroyTheSource) {
   loop_->Run();
 }
 
-TEST_F(SignalSourceTest, Create_WhatNobodyCanHandle_IsRefused) {
+TEST_F(SignalSourceTest, Create_SignalThatCannotBeHandled_IsAnError) {
   for (const int signal : {SIGKILL, SIGSTOP, 0, 32, 99}) {
     EXPECT_TRUE(absl::IsInvalidArgument(SignalSource::Create({signal}).status())) << signal;
   }

@@ -121,7 +121,7 @@ TEST(SpawnTest, Descriptors_OnlyStandardOnesAndInheritableOnes_ReachTheChild) {
   WaitFor(sleeper);
 }
 
-TEST(SpawnTest, StandardStreams_SwappedOutputAndError_GoWhereTheyShould) {
+TEST(SpawnTest, StandardStreams_SwappedOutputAndError_ReachTheirTargets) {
   // Descriptors 1 and 2 of the parent become 2 and 1 of the child.
   Pipe out, err;
   const UniqueFd saved_out(dup(STDOUT_FILENO)), saved_err(dup(STDERR_FILENO));
@@ -219,7 +219,7 @@ TEST(SpawnTest, Gate_Closed_ProgramDoesNotRun) {
   EXPECT_EQ(access(dir.File("ran").c_str(), F_OK), -1);
 }
 
-TEST(SpawnTest, Gate_Opened_FailureIsToldOnce) {
+TEST(SpawnTest, Gate_Opened_FailureIsReportedOnce) {
   auto child = CreateChild(RequestFor({"/no/such/program"}));
   ASSERT_TRUE(child.ok()) << child.status();
   child->gate.Open();
@@ -228,7 +228,7 @@ TEST(SpawnTest, Gate_Opened_FailureIsToldOnce) {
   EXPECT_EQ(child->gate.TakeError(), std::nullopt);
 }
 
-TEST(SpawnTest, WhatCantBeRun_ExitCodeAndReason) {
+TEST(SpawnTest, NotExecutable_HasExitCodeAndReason) {
   const testing::TempDir dir;
   const struct {
     std::string content;  // text of an executable script

@@ -75,7 +75,7 @@ TEST_F(StackProbeTest, ProcessThatReports_WritesItsOwnStack_AndNoneIsHarmed) {
   }
 }
 
-TEST_F(StackProbeTest, StoppedProcess_IsSaidToBeStopped) {
+TEST_F(StackProbeTest, StoppedProcess_IsReportedAsStopped) {
   const WaitingChild child(Kind::kReports);
   kill(child.pid(), SIGSTOP);
   int status = 0;
@@ -86,7 +86,7 @@ TEST_F(StackProbeTest, StoppedProcess_IsSaidToBeStopped) {
       << "it is not asked";
 }
 
-TEST_F(StackProbeTest, NoSuchProcess_NothingIsFound) {
+TEST_F(StackProbeTest, NoSuchProcess_HasNoStacks) {
   const pid_t gone = [] {
     const WaitingChild child(Kind::kPlain);
     return child.pid();

@@ -18,7 +18,7 @@ constexpr char kRecorded[] =
     R"({"message":{"message":"ValueError: bad input","extraInfo":{"py_callstack":"Traceback (most recent call last):)"
     R"(\n  File \"x.py\", line 1\nValueError: bad input\n","timestamp":"1700000000"}}})";
 
-TEST(ParseErrorFile, WhatRecordWrites_IsRead) {
+TEST(ParseErrorFile, Record_IsRead) {
   const WorkerError error = ParseErrorFile(kRecorded);
   EXPECT_EQ(error.message, "ValueError: bad input");
   EXPECT_EQ(error.traceback, "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: bad input");
@@ -56,7 +56,7 @@ TEST(ParseErrorFile, MessageThatQuotesATraceback_LosesItsFrames) {
   }
 }
 
-TEST(ParseErrorFile, OddShapes_StillSaySomething) {
+TEST(ParseErrorFile, OddShapes_GiveAMessage) {
   const std::pair<const char*, const char*> kCases[] = {
       {R"({"message":{"message":"boom"}})", "boom"},
       {R"({"message":{"message":{"a":1}}})", R"({"a":1})"},
@@ -104,7 +104,7 @@ TEST(ParseErrorFile, HugeContent_IsBounded) {
   EXPECT_TRUE(absl::EndsWith(error.traceback, "LAST"));
 }
 
-TEST(ParseErrorFile, BracketsInsideStrings_AreNoNesting) {
+TEST(ParseErrorFile, BracketsInStrings_DoNotNest) {
   const std::string brackets(100, '[');
   EXPECT_EQ(ParseErrorFile(absl::StrCat(R"({"message":"\"\\)", brackets, "\"}")).message, "\"\\" + brackets);
 }
@@ -126,7 +126,7 @@ TEST(ParseErrorFile, RandomBytes_NeverThrow) {
   }
 }
 
-TEST(FormatErrorFile, IsReadBackAsItWas) {
+TEST(FormatErrorFile, Parsed_GivesTheSameError) {
   rendezvous::WorkerFailure failure =
       TextProto("host: 'node-a' rank: 3 pid: 7 signal: 9 at { seconds: 1700000000 }", rendezvous::NewFailure());
   failure.set_message("ValueError: \"x\"\xff");

@@ -66,7 +66,7 @@ TEST(ExplainEnd, ErrorFileWithoutATraceback_StderrIsQuoted) {
   EXPECT_EQ(result.traceback(), "last lines of stderr:\nTraceback\nMemoryError");
 }
 
-TEST(ExplainEnd, OutOfMemory_AppliesToWhatWasKilled) {
+TEST(ExplainEnd, OutOfMemory_AppliesToKilledWorkersOnly) {
   const EndEvidence evidence{.oom_kills = "out of memory: 1"};
   const struct {
     const char* failure;
@@ -129,7 +129,7 @@ TEST(ReadLastLines, Flood_IsCutToTheLastLines) {
   EXPECT_EQ(CleanText(ReadLastLines(std::string(299, 'a') + "\xc3\xa9").text), std::string(299, 'a'));
 }
 
-TEST(ReadLastLines, TheError_IsFoundInManyLanguages) {
+TEST(ReadLastLines, ErrorLine_OfManyLanguages_IsFound) {
   const struct {
     const char* bytes;
     const char* error;

@@ -50,7 +50,7 @@ JobFailure Report(const rendezvous::WorkerFailure& cause) {
 
 std::string Summary(const JobFailure& report) { return FailureSummary(report, absl::UTCTimeZone()); }
 
-TEST(FailureSummary, KilledWorker_IsShownWhole) {
+TEST(FailureSummary, KilledWorker_AllFactsAreShown) {
   EXPECT_EQ(Summary(Report(KilledWorker())), R"(============================================================
 train.py FAILED
 rank 3 on node-b failed and no restarts are left
@@ -68,7 +68,7 @@ Root Cause (first observed failure):
 )");
 }
 
-TEST(FailureSummary, WorkerThatReportedProgress_SaysWhereItWas) {
+TEST(FailureSummary, Progress_Reported_IsShown) {
   rendezvous::WorkerFailure failure = KilledWorker();
   failure.set_progress("last reported step 120, phase backward, loss 2.31, 350ms before it ended");
   const std::string summary = Summary(Report(failure));
@@ -80,7 +80,7 @@ TEST(FailureSummary, WorkerThatReportedProgress_SaysWhereItWas) {
       << summary;
 }
 
-TEST(FailureSummary, FailedScriptAndAnother_AreShownInThatOrder) {
+TEST(FailureSummary, SeveralFailures_FirstCauseComesFirst) {
   JobFailure report = Report(FailedScript());
   *report.add_others() = KilledWorker();
   const std::string summary = Summary(report);
@@ -96,13 +96,13 @@ TEST(FailureSummary, FailedScriptAndAnother_AreShownInThatOrder) {
   }
 }
 
-TEST(FailureSummary, Success_SaysNothing) {
+TEST(FailureSummary, Success_IsEmpty) {
   JobFailure report = Report(KilledWorker());
   report.mutable_verdict()->set_succeeded(true);
   EXPECT_EQ(Summary(report), "");
 }
 
-TEST(FailureSummary, NoWorkerToBlame_GivesTheReason) {
+TEST(FailureSummary, NoFailedWorker_ShowsTheReason) {
   JobFailure report = Report(KilledWorker());
   report.mutable_verdict()->clear_first_cause();
   report.mutable_verdict()->set_reason("only 1 of 2 nodes came within 10m0s");
@@ -145,7 +145,7 @@ TEST(FailureSummary, ManyOthers_AreCounted) {
   EXPECT_THAT(Summary(report), AllOf(HasSubstr("[16]:"), Not(HasSubstr("[17]:")), HasSubstr("and 84 more\n")));
 }
 
-TEST(FailureSummary, LongMessage_IsWrappedAndHostileTextTamed) {
+TEST(FailureSummary, LongOrHostileMessage_IsWrappedAndEscaped) {
   rendezvous::WorkerFailure failure = FailedScript();
   failure.set_message("");
   for (int i = 0; i < 60; ++i) absl::StrAppend(failure.mutable_message(), "word", i, " ");
@@ -193,7 +193,7 @@ TEST(FailureSummary, Hosts_AreOneJob) {
   EXPECT_THAT(summary, HasSubstr("Python: /b/python\n")) << "of the host with the root cause";
 }
 
-TEST(FailureSummary, HostsWithOtherVerdicts_AreShown) {
+TEST(FailureSummary, Hosts_DifferentVerdicts_AreShownEach) {
   EXPECT_THAT(Summary({On("a", 0), On("c", 5, "lost the server"), On("b", 2)}),
               ::testing::MatchesRegex("a, b:\n=+\n(.|\n)*rank 2 failed\n(.|\n)*c:\n=+\n.*\nlost the server\n(.|\n)*"));
 }

@@ -72,7 +72,7 @@ TEST(Classify, LostPeers_AreRecognised) {
 }
 
 // PyTorch's watchdog aborts the process of a rank whose collective can't end.
-TEST(Classify, AbortByTheWatchdog_IsAVictimUnlessTheDeviceFailed) {
+TEST(Classify, WatchdogAbort_IsAPeerErrorUnlessTheDeviceFailed) {
   FailureEvidence aborted = Killed(SIGABRT);
   for (const char* message : {"[E] [rank1] Aborting process on rank 1 due to timeout - collective operation timed out",
                               "what():  [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)"}) {
@@ -83,12 +83,12 @@ TEST(Classify, AbortByTheWatchdog_IsAVictimUnlessTheDeviceFailed) {
   EXPECT_EQ(Classify(aborted), FailureClass::kUnclear);
 }
 
-TEST(Classify, FailureOfAnotherConnection_IsNoLostPeer) {
+TEST(Classify, OtherConnection_Failed_IsNoPeerError) {
   EXPECT_EQ(Classify(Exited("OperationalError: Lost connection with MySQL server", absl::ZeroDuration())),
             FailureClass::kOwnError);
 }
 
-TEST(Classify, APortInUse_IsNoLostPeer) {
+TEST(Classify, PortInUse_IsNoPeerError) {
   EXPECT_EQ(Classify(Exited("torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
                             "network address. port: 29500, code: -98, name: EADDRINUSE",
                             absl::ZeroDuration())),
@@ -118,7 +118,7 @@ TEST(ChooseFirstCause, OrderOfKinds_Holds) {
   EXPECT_EQ(ChooseFirstCause(reversed), reversed.size() - 1);
 }
 
-TEST(ChooseFirstCause, TimesDecideWhereTheyDiffer) {
+TEST(ChooseFirstCause, SameKind_EarlierTimestampWins) {
   const auto exited = [](const char* message, int seconds) { return Exited(message, absl::Seconds(seconds)); };
   const struct {
     const char* what;

@@ -66,7 +66,7 @@ TEST(RoundNodes, NodeAt_AddressesOfANode_AllLeadToIt) {
 }
 
 // Every host with a container engine has the same address 172.17.0.1.
-TEST(RoundNodes, NodeAt_AddressThatSeveralName_IsTheFirstsUnlessItRegistersFromThere) {
+TEST(RoundNodes, NodeAt_AddressNamedBySeveral_FirstNodeUnlessRegistered) {
   RoundNodes nodes;
   nodes.Add("10.0.0.1", {"172.17.0.1"}, 8);
   nodes.Add("10.0.0.2", {"172.17.0.1", "10.0.0.1"}, 8);

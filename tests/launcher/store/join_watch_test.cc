@@ -35,7 +35,7 @@ class JoinWatchTest : public testing::Test {
   JoinWatch watch_;
 };
 
-TEST_F(JoinWatchTest, Missing_NobodyCame_AllWithNames) {
+TEST_F(JoinWatchTest, Missing_NoClient_NamesAllRanks) {
   EXPECT_EQ(watch_.Joined(), 0);
   EXPECT_THAT(watch_.Missing(), ElementsAre(MissingRank{0, 0, "a", 100}, MissingRank{1, 1, "a", 101},
                                             MissingRank{2, 0, "b", 100}, MissingRank{3, 1, "b", 201}));
@@ -75,7 +75,7 @@ TEST(JoinWatch, OnSet_GlooKeyBeforeTheRound_CountsAfterwards) {
   EXPECT_THAT(RanksOf(watch.Missing()), ElementsAre(0, 1));
 }
 
-TEST_F(JoinWatchTest, OnSet_GlooKey_TellsTheRank) {
+TEST_F(JoinWatchTest, OnSet_GlooKey_IdentifiesTheRank) {
   const JoinWatch::Client wrapped = {"10.0.0.2", {777}};
   watch_.OnSet(wrapped, GlooKey(3));  // not known yet
   watch_.OnClient(wrapped);
@@ -104,12 +104,12 @@ TEST_F(JoinWatchTest, Missing_UnknownClientBesideAKnownOne_TakenForTheOther) {
   EXPECT_THAT(Missing(), ElementsAre(0, 1));
 }
 
-TEST_F(JoinWatchTest, Missing_UnknownClientsFromElsewhere_TakenForNobody) {
+TEST_F(JoinWatchTest, Missing_UnknownClientsFromElsewhere_DoNotCount) {
   for (uint32_t pid = 1; pid < 100; ++pid) watch_.OnClient({"10.0.0.9", {pid}});
   EXPECT_EQ(watch_.Joined(), 0);
 }
 
-TEST_F(JoinWatchTest, Missing_TwoLaunchersOnOneHost_ToldApartByPid) {
+TEST_F(JoinWatchTest, Missing_TwoLaunchersOnOneHost_DistinguishedByPid) {
   JoinWatch watch;
   watch.BeginRound(5, 2);
   ASSERT_TRUE(watch.Register({5, 0, "a", {100}}, "this host").ok());
@@ -161,7 +161,7 @@ TEST_F(JoinWatchTest, Register_NoOrOtherRoundOrOutsideOfTheWorld_Refused) {
 }
 
 // Regression test: an event must not cost more in a larger world, for example by iterating over all ranks.
-TEST(JoinWatch, Events_OfALargeWorld_LookAtTheirOwnOnly) {
+TEST(JoinWatch, Events_LargeWorld_VisitOwnClientsOnly) {
   constexpr int kNodes = 2000;
   constexpr int kSlots = 8;
   JoinWatch watch;

@@ -112,7 +112,7 @@ TEST_F(KeyValueTest, CompareSet_AllFourCases) {
   EXPECT_EQ(Ask(Get("/a")), Text("w"));
 }
 
-TEST_F(KeyValueTest, CompareSet_ThatStoresNothing_WakesNobody) {
+TEST_F(KeyValueTest, CompareSet_StoresNothing_WakesNoClient) {
   Do(2, Wait({"/a"}));
   EXPECT_THAT(Do(1, CompareSet("/a", "x", "y")), ElementsAre(Pair(1, Text("x"))));
   EXPECT_THAT(Do(1, CompareSet("/a", "", "y")), UnorderedElementsAre(Pair(1, Text("y")), Pair(2, kReleased)));

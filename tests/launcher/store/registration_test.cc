@@ -163,7 +163,7 @@ TEST_F(RegistrationClientTest, OnReady_OtherRound_RefusedAndTriedAgain) {
   EXPECT_THAT(client->status().message(), HasSubstr("registration refused"));
 }
 
-TEST_F(RegistrationClientTest, OnReady_NobodyListens_TriesUntilTheStoreIsThere) {
+TEST_F(RegistrationClientTest, OnReady_NoListener_RetriesUntilTheStoreOpens) {
   const int port = store_->port();
   store_.reset();
   auto client = RegistrationClient::Start("127.0.0.1", port, {3, 0, "b", {20}});
@@ -185,7 +185,7 @@ TEST_F(RegistrationClientTest, OnReady_NobodyListens_TriesUntilTheStoreIsThere) 
   EXPECT_TRUE((*client)->status().ok());
 }
 
-TEST_F(RegistrationClientTest, OnReady_SomebodyElseAnswers_Fails) {
+TEST_F(RegistrationClientTest, OnReady_NotAStore_Fails) {
   auto listener = Listen("127.0.0.1", 0, 0);
   ASSERT_TRUE(listener.ok());
   auto client = RegistrationClient::Start("127.0.0.1", listener->port, {3, 0, "b", {20}});

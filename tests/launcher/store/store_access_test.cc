@@ -112,7 +112,7 @@ TEST(StoreAccess, OtherHost_AnyAddressOfANode_ServedAsThatNodeOnceItsLauncherReg
   EXPECT_THAT(missing, ElementsAre(MissingRank{0, 0, "a", 10}, MissingRank{1, 1, "a", 11}));
 }
 
-TEST(StoreAccess, OtherHost_NoNodeOfTheRound_ClosedAndNamedOnce) {
+TEST(StoreAccess, OtherHost_NotInTheRound_ClosedAndNamedOnce) {
   StoreOnLoop store(Options(absl::Milliseconds(1)));
   Begin(store);
   for (int i = 0; i < 3; ++i) {
@@ -168,7 +168,7 @@ TEST(StoreAccess, Registration_OnAWorkersConnectionOrTwice_Refused) {
   }
 }
 
-TEST(StoreAccess, Connections_ThatSayNothing_ClosedAfterAWhile_OthersStayOpen) {
+TEST(StoreAccess, Connections_Silent_AreClosed) {
   StoreOnLoop store(Options(absl::Milliseconds(1)));
   std::unique_ptr<RawClient> client;
   // The first request may arrive too late on a slow machine.

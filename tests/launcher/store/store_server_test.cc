@@ -286,7 +286,7 @@ TEST(StoreServer, PollFd_NothingToDo_NotReadable) {
   EXPECT_EQ(poll(&ready, 1, 300), 0) << "clients that wait or are idle cause no wake-up";
 }
 
-TEST(StoreServer, Waiting_SaysWhoWaitsForWhom) {
+TEST(StoreServer, Waiting_NamesClientsAndKeys) {
   StoreOnLoop store;
   store.Call([](StoreServer& server) {
     server.BeginRound(1, 2);
@@ -322,7 +322,7 @@ TEST(StoreServer, Missing_LocalWrapper_FoundByItsParents_AlsoIfTheyNeverEnd) {
   EXPECT_TRUE(RawClient(store.port(), true, 2).connected());
 }
 
-TEST(StoreServer, Open_BadInput_SaysWhy) {
+TEST(StoreServer, Open_BadInput_IsAnError) {
   EXPECT_EQ(StoreServer::Open({.address = "some.host.name"}).status().message(),
             "'some.host.name' is not a numeric IP address");
   EXPECT_EQ(StoreServer::Open({.address = "127.0.0.1", .first_port = 9, .last_port = 8}).status().code(),

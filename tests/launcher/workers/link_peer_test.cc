@@ -29,7 +29,7 @@ class LinkPeerTest : public ::testing::Test {
   LinkPeer peer_{5, kStart};
 };
 
-TEST_F(LinkPeerTest, TheLastProgressCounts_WithItsTime) {
+TEST_F(LinkPeerTest, Progress_LastReport_IsKeptWithItsTime) {
   EXPECT_EQ(Error(Hello(5) + "{\"type\":\"resting\",\"step\":3}\n"), "") << "section 1: unknown types are ignored";
   EXPECT_EQ(peer_.hello()->pid, 77);
   EXPECT_FALSE(peer_.progress());
@@ -40,7 +40,7 @@ TEST_F(LinkPeerTest, TheLastProgressCounts_WithItsTime) {
   EXPECT_TRUE(peer_.progress()->at == kStart + absl::Seconds(1));
 }
 
-TEST_F(LinkPeerTest, Section2_4_TheFirstLineIsAHelloOfThatRank) {
+TEST_F(LinkPeerTest, Section2_4_FirstLineNotAHelloOfTheRank_Closes) {
   EXPECT_EQ(Error(Progress(1)), "its first line is not a hello");
   EXPECT_FALSE(peer_.progress());
   EXPECT_EQ(Error(Hello(4)), "it says that it is rank 4, not 5");
@@ -51,7 +51,7 @@ TEST_F(LinkPeerTest, Section2_4_TheFirstLineIsAHelloOfThatRank) {
   EXPECT_EQ(Error(Hello(4)), "it says that it is rank 4, not 5");
 }
 
-TEST_F(LinkPeerTest, Section1_BadLinesAndLongOnes_WhatCameBeforeCounts) {
+TEST_F(LinkPeerTest, Section1_BadOrLongLine_EarlierLinesCount) {
   EXPECT_EQ(Error(absl::StrCat(Hello(5), Progress(8), "{}\n", Progress(9))),
             "a line has no \"type\", which must be a string");
   EXPECT_EQ(peer_.progress()->progress.step, 8);
@@ -62,7 +62,7 @@ TEST_F(LinkPeerTest, Section1_BadLinesAndLongOnes_WhatCameBeforeCounts) {
   EXPECT_EQ(other.progress()->progress.step, 8);
 }
 
-TEST_F(LinkPeerTest, Section2_4_ThousandLinesASecondAreAllowedForEver_TwoThousandAreNot) {
+TEST_F(LinkPeerTest, Section2_4_RateLimit_IsAThousandLinesPerSecond) {
   EXPECT_EQ(Error(Hello(5)), "");
   SteadyTime now = kStart;
   for (int i = 0; i < 60 * 1000; ++i) ASSERT_EQ(Error(Progress(i), now = now + absl::Milliseconds(1)), "") << i;
@@ -86,7 +86,7 @@ TEST_F(LinkPeerTest, Finished_KeepsWhatWasReportedOfTheStep) {
   EXPECT_EQ(peer_.progress()->progress.phase, "finished");
 }
 
-TEST(DescribeProgress, SaysWhatWasReported) {
+TEST(DescribeProgress, AllFields_AreShown) {
   const auto text = [](LinkProgress progress) {
     return DescribeProgress({std::move(progress), kStart}, kStart + absl::Milliseconds(3200));
   };

@@ -107,7 +107,7 @@ class LinkServerTest : public ::testing::Test {
   std::unique_ptr<LinkServer> server_;
 };
 
-TEST_F(LinkServerTest, Section3_2_TheLastProgress_AlsoIfTheLoopHasNotSeenIt) {
+TEST_F(LinkServerTest, Section3_2_LastProgress_UnreadByTheLoop_IsReturned) {
   UniqueFd fd = Join(Progress(1));
   EXPECT_FALSE(Closed(fd));
   std::string more;
@@ -124,7 +124,7 @@ TEST_F(LinkServerTest, Section3_2_TheLastProgress_AlsoIfTheLoopHasNotSeenIt) {
   EXPECT_EQ(LastStep(getpid()), 7);
 }
 
-TEST_F(LinkServerTest, Section3_2_EveryReportIsTold_AlsoThoseThatComeTogether) {
+TEST_F(LinkServerTest, Section3_2_ReportsTogether_AreAllDelivered) {
   UniqueFd fd = Join(Progress(1) + Progress(2));
   EXPECT_EQ(server_->ReporterOf(getpid()), getpid());
   Write(fd, Progress(3));
@@ -134,7 +134,7 @@ TEST_F(LinkServerTest, Section3_2_EveryReportIsTold_AlsoThoseThatComeTogether) {
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
 }
 
-TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsNot) {
+TEST_F(LinkServerTest, Section5_LinesAndClose_AreDelivered) {
   UniqueFd fd = Join(Progress(1) + EncodeMessage(WorkerLinkMessage(LinkSuspended{3, 120})));
   ASSERT_EQ(told_.size(), 2);
   EXPECT_EQ(told_[0].first, getpid());
@@ -181,7 +181,7 @@ TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   }
 }
 
-TEST_F(LinkServerTest, Section5_AWorkerThatTakesNoLineIsClosed) {
+TEST_F(LinkServerTest, Section5_WorkerDoesNotRead_IsClosed) {
   const UniqueFd fd = Join();
   const worker_contract::LauncherLinkMessage line = worker_contract::LinkSuspend{3, true, std::string(500, 'x'), 1};
   for (int i = 0; i < 10000 && closed_.empty(); ++i) {
@@ -191,7 +191,7 @@ TEST_F(LinkServerTest, Section5_AWorkerThatTakesNoLineIsClosed) {
   EXPECT_EQ(closed_, std::vector<pid_t>{getpid()});
 }
 
-TEST_F(LinkServerTest, Section2_2_AStrangerIsRefused) {
+TEST_F(LinkServerTest, Section2_2_Stranger_IsRefused) {
   for (const int another : {0, 1}) {
     if (another == 1) server_->Add(getpid() + 1, kRank);  // this process is no descendant of that worker
     const UniqueFd fd = Connect(server_->address());
@@ -204,7 +204,7 @@ TEST_F(LinkServerTest, Section2_2_AStrangerIsRefused) {
   }
 }
 
-TEST_F(LinkServerTest, Section2_2_ADescendantCountsAsItsWorker) {
+TEST_F(LinkServerTest, Section2_2_Descendant_CountsAsItsWorker) {
   Pipe says, ends;
   const pid_t worker = fork();
   if (worker == 0) {
@@ -227,7 +227,7 @@ TEST_F(LinkServerTest, Section2_2_ADescendantCountsAsItsWorker) {
   waitpid(worker, nullptr, 0);
 }
 
-TEST_F(LinkServerTest, Section2_3_ASecondConnectionIsClosed_TheFirstGoesOn) {
+TEST_F(LinkServerTest, Section2_3_SecondConnection_IsClosed) {
   const UniqueFd first = Join(Progress(1));
   const UniqueFd second = Connect(server_->address());
   Write(second, Hello() + Progress(1000));
@@ -241,7 +241,7 @@ TEST_F(LinkServerTest, Section2_3_ASecondConnectionIsClosed_TheFirstGoesOn) {
   EXPECT_EQ(LastStep(getpid()), 2);
 }
 
-TEST_F(LinkServerTest, Section2_3_AfterTheFirstHasEndedAnotherOneCounts) {
+TEST_F(LinkServerTest, Section2_3_FirstHasEnded_NextConnectionCounts) {
   UniqueFd first = Join(Progress(1));
   // Both in one iteration of the loop, as when a worker executes another program.
   Write(first, Progress(2));
@@ -254,7 +254,7 @@ TEST_F(LinkServerTest, Section2_3_AfterTheFirstHasEndedAnotherOneCounts) {
   EXPECT_EQ(LastStep(getpid()), 3);
 }
 
-TEST_F(LinkServerTest, Section4_1_StopReachesTheWorker_AndOneThatConnectsLater) {
+TEST_F(LinkServerTest, Section4_1_Stop_ReachesLateWorkersToo) {
   const UniqueFd fd = Join();
   EXPECT_EQ(Stop(fd).first, -1);
   server_->NotifyStop(getpid(), SteadyNow() + absl::Seconds(100), "node b\njoined");
@@ -273,14 +273,14 @@ TEST_F(LinkServerTest, Section4_1_StopReachesTheWorker_AndOneThatConnectsLater) 
   EXPECT_EQ(Stop(late).first, 0);
 }
 
-TEST_F(LinkServerTest, Section2_5_AWorkerThatDoesNotReadCostsNothing) {
+TEST_F(LinkServerTest, Section2_5_WorkerDoesNotRead_IsNotWaitedFor) {
   const UniqueFd fd = Join();
   for (int i = 0; i < 10000; ++i) server_->NotifyStop(getpid(), SteadyNow(), std::string(400, 'x'));
   Write(fd, Progress(6));
   EXPECT_EQ(LastStep(getpid()), 6);
 }
 
-TEST_F(LinkServerTest, Section2_4_ManySilentConnectionsAreClosed) {
+TEST_F(LinkServerTest, Section2_4_ManySilentConnections_AreClosed) {
   server_->Add(getpid(), kRank);
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(Connect(server_->address()));
@@ -288,7 +288,7 @@ TEST_F(LinkServerTest, Section2_4_ManySilentConnectionsAreClosed) {
   EXPECT_EQ(std::count_if(silent.begin(), silent.end(), Closed), 96);
 }
 
-TEST_F(LinkServerTest, Section2_1_NothingIsLeftInTheFileSystem) {
+TEST_F(LinkServerTest, Section2_1_Socket_LeavesNoFile) {
   const std::string address = server_->address();
   EXPECT_EQ(address.front(), '@');
   server_ = nullptr;
