@@ -291,8 +291,6 @@ TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {
 }
 
 TEST(Resolve, PortRange_ServerOutsideOfIt_IsAnError) {
-  EXPECT_EQ(MustResolve({}).options.port_range, std::nullopt);
-  EXPECT_EQ(MustResolve({"--port-range=20000:20100"}).options.port_range, (PortRange{20000, 20100}));
   const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--port-range=1-9"});
   EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal) << "another host may serve at any port";
   EXPECT_TRUE(absl::IsInvalidArgument(CheckHostedPort(config)));
