@@ -86,7 +86,7 @@ struct LaunchConfig {
 //   - shutdown_timeout: as given; else 30 s, but under a batch system short enough to leave the launcher a tenth of the
 //     system's time until SIGKILL to end, and at least a second (half of less than two)
 //   - SIGUSR1 and SIGUSR2 are warnings unless they stop the job
-//   - a script that is a program which Python can't run (script_file.h), or that is not here while PATH has such a
+//   - a script that is a program which Python can't run (worker_command.h), or that is not here while PATH has such a
 //     program, is run as with --no-python
 //   - --preload with modules has no effect on programs, which is noted
 //   - --virtual-local-rank: the workers' devices are the entries of the list in effect (visible_devices.h), else 0, 1,

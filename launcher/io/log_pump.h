@@ -30,7 +30,7 @@ class LinePrefixer {
   static constexpr size_t kMaxLine = size_t{4} << 20;
 
   // A line of more than `max_line` bytes is output as several lines, to bound memory. `time` returns the replacement
-  // for each "${time}" (kTimeMacro of line_prefix.h) in the prefix, per line; if null, macros are kept.
+  // for each "${time}" (kTimeMacro of output_settings.h) in the prefix, per line; if null, macros are kept.
   explicit LinePrefixer(std::string prefix, size_t max_line = kMaxLine, std::function<std::string()> time = nullptr);
 
   // Lines whose text, without the prefix, contains one of `filters` are also output to `matching`.
