@@ -31,6 +31,11 @@ struct SecondVariable {
   absl::string_view flag;
   const char* name;
 };
+constexpr SecondVariable kSecondVariables[] = {
+    {"shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+    {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+};
+
 // Variables with an effect in torchrun but not in ddprun.
 struct UnusedVariable {
   const char* name;
@@ -39,18 +44,12 @@ struct UnusedVariable {
 constexpr UnusedVariable kUnusedVariables[] = {
     {"TORCHELASTIC_HEALTH_CHECK_PORT",
      "nothing listens on this port (nor in PyTorch's own torchrun); a probe can watch the process, or query "
-     "rendezvousd, "
-     "which serves gRPC health checks"},
+     "rendezvousd, which serves gRPC health checks"},
     {"TORCHELASTIC_ENABLE_FILE_TIMER",
      "expired timers of torch.distributed.elastic.timer are ignored; set the timeout of init_process_group"},
     {"TORCHELASTIC_TIMER_FILE", "it is not read; set the timeout of init_process_group"},
     {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
      "ddprun does not look for workers that hang in the kernel; --on-hang=restart ends those that report no progress"},
-};
-
-constexpr SecondVariable kSecondVariables[] = {
-    {"shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
-    {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
 };
 
 // CLI11 would treat the word after "--flag=" (the script) as the flag's value, so an empty value is replaced by this
