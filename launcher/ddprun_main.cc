@@ -41,7 +41,6 @@
 #include "launcher/config/parse_options.h"
 #include "launcher/config/show_config.h"
 #include "launcher/hosts/host_agent.h"
-#include "launcher/hosts/host_job.h"
 #include "launcher/hosts/hosts_launcher.h"
 #include "launcher/hosts/remote_start.h"
 #include "launcher/interpreter.h"

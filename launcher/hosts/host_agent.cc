@@ -1,291 +1,304 @@
 #include "launcher/hosts/host_agent.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "base/log.h"
-#include "base/process.h"
-#include "base/socket_address.h"
 #include "base/steady_time.h"
 #include "base/stream_writer.h"
-#include "launcher/hosts/host_job.h"
 #include "launcher/hosts/remote_start.h"
-#include "launcher/io/error_file.h"
 #include "launcher/io/event_loop.h"
 #include "launcher/io/file_descriptor.h"
-#include "launcher/io/net.h"
 #include "launcher/io/segmented_log.h"
-#include "launcher/process/hardware.h"
+#include "launcher/preflight/address_probe.h"
+#include "launcher/preflight/host_facts.h"
+#include "launcher/process/child_watch.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/process/resolve_program.h"
 #include "launcher/process/run_command.h"
 #include "launcher/process/spawn_process.h"
 #include "proto/hosts.pb.h"
-#include "rendezvous/server/listen.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 namespace {
 
+namespace fs = std::filesystem;
 using hosts::v1::HostCommand;
 using hosts::v1::HostReport;
 
-constexpr absl::Duration kConnectPatience = absl::Seconds(5);
-constexpr absl::Duration kUserTimeout = absl::Minutes(20);  // as that of the launcher's own listeners
-constexpr int kMaxAddresses = 16;
-constexpr absl::Duration kPythonPatience = absl::Seconds(50);
+constexpr absl::Duration kHeartbeat = absl::Seconds(5);
+constexpr absl::Duration kSilence = absl::Seconds(60);  // a keeper that is silent this long hangs
+constexpr absl::Duration kFlushLimit = absl::Milliseconds(200);
+constexpr absl::Duration kStopLimit = absl::Seconds(120);  // for the launcher to stop its workers and save
+constexpr int kExecMillis = 30'000;
+constexpr size_t kMaxWaitingBytes = 1 << 20;  // output on its way to the front
 
-// Prints a line for each version, empty if it is unknown. Before Python 3.8 there is no importlib.metadata.
-constexpr char kVersions[] = R"(import sys
-def version(*names):
-    try:
-        import importlib.metadata as metadata
-    except ImportError:
-        return ""
-    for name in names:
-        try:
-            return metadata.version(name) or ""
-        except Exception:
-            pass
-    return ""
-print(sys.version.split()[0])
-print(version("torch"))
-print(version("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"))
-)";
+// ---- the folder of a job -------------------------------------------------------------------------------------------
 
-// "580.65.06"; empty without a driver.
-std::string DriverVersion() {
-  return std::string(absl::StripAsciiWhitespace(ReadSmallFile("/sys/module/nvidia/version")));
+// $XDG_CACHE_HOME/ddprun, with a folder for each version of the program that was copied there, and `jobs`.
+std::string CacheFolder() {
+  const char* const cache = getenv("XDG_CACHE_HOME");
+  const char* const home = getenv("HOME");
+  const bool has_cache = cache != nullptr && *cache != '\0';
+  return has_cache ? absl::StrCat(cache, "/ddprun") : absl::StrCat(home == nullptr ? "" : home, "/.cache/ddprun");
 }
 
-int64_t FreeBytes(const std::string& folder) {
-  struct statvfs info;
-  if (statvfs(folder.c_str(), &info) != 0) return 0;
-  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+// Fails if no process reads it.
+UniqueFd OpenControl(const std::string& folder) {
+  return UniqueFd(open((folder + "/control").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
 }
 
-int64_t HardLimit(decltype(RLIMIT_NOFILE) resource) {
-  rlimit limit;
-  if (getrlimit(resource, &limit) != 0) return 0;
-  return limit.rlim_max == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit.rlim_max);
+bool KeeperRuns(const std::string& folder) { return OpenControl(folder).valid(); }
+
+// No-op if no keeper runs.
+void SendToKeeper(const std::string& folder, uint8_t command) {
+  const UniqueFd control = OpenControl(folder);
+  if (write(control.get(), &command, 1) != 1) return;  // no keeper runs, or it hangs
 }
 
-HostReport::Facts OwnFacts(const std::string& script) {
-  HostReport::Facts facts;
-  facts.set_host(Hostname());
-  const absl::StatusOr<GpuCount> gpus = CountGpus(InspectGpus());
-  facts.set_gpus(gpus.ok() ? gpus->visible : 0);
-  facts.set_driver(DriverVersion());
-  // All agents are the same program, so equal texts have equal hashes.
-  if (!script.empty()) facts.set_script_hash(std::hash<std::string>()(ReadSmallFile(script)));
-  facts.set_clock_nanos(absl::ToUnixNanos(absl::Now()));
-  facts.set_max_open_files(HardLimit(RLIMIT_NOFILE));
-  facts.set_max_locked_bytes(HardLimit(RLIMIT_MEMLOCK));
-  facts.set_shm_free_bytes(FreeBytes("/dev/shm"));
-  facts.set_tmp(TemporaryDirectory());
-  facts.set_tmp_free_bytes(FreeBytes(facts.tmp()));
-  return facts;
+// The file appears under its name only when it is complete, also after a crash of the host.
+void WriteResult(const std::string& folder, const HostReport::Ended& ended) {
+  const std::string path = folder + "/result", part = path + ".part";
+  if (WriteNewFile(part, ended.SerializeAsString()).ok()) rename(part.c_str(), path.c_str());
 }
 
-absl::Status CheckScript(const HostCommand::Prepare& prepare) {
-  const std::string& script = prepare.script();
-  if (script.empty()) return absl::OkStatus();
-  if (prepare.program()) {
-    const absl::StatusOr<std::string> program = ResolveProgram(script, SearchPath());
-    return program.ok() ? absl::OkStatus() : absl::InvalidArgumentError(program.status().message());
-  }
-  if (access(script.c_str(), R_OK) == 0) {
-    // Python runs folders and archives, too.
-    std::error_code error;
-    if (std::filesystem::is_regular_file(script, error) || std::filesystem::is_directory(script, error)) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(absl::StrCat("the script ", script, " is no file, so other hosts can't have it"));
-  }
-  if (errno == ENOENT) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no script ", script, " in ", prepare.folder(),
-                                                   ": copy it there, or start from a folder that all hosts share"));
-  }
-  return absl::InvalidArgumentError(absl::StrCat("can't read the script ", script, ": ", strerror(errno)));
+// Absent: the launcher has not ended, or its keeper was killed.
+std::optional<HostReport::Ended> ResultOf(const std::string& folder) {
+  const std::string path = folder + "/result";
+  HostReport::Ended ended;
+  if (access(path.c_str(), F_OK) != 0 || !ended.ParseFromString(ReadSmallFile(path))) return std::nullopt;
+  return ended;
 }
 
-// Returns why the address can't be reached; empty: the word came from it.
-std::string TryOne(const std::string& address, int port, const std::string& word) {
-  const absl::StatusOr<SocketAddress> target = NumericAddress(address, port);
-  if (!target.ok()) return "not an address";
-  const UniqueFd fd(socket(target->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval patience = absl::ToTimeval(kConnectPatience);
-  for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {
-    setsockopt(fd.get(), SOL_SOCKET, option, &patience, sizeof(patience));
-  }
-  if (connect(fd.get(), target->get(), target->size) != 0) {
-    return errno == EINPROGRESS || errno == EAGAIN ? "no answer" : strerror(errno);
-  }
-  std::string answer(word.size(), '\0');
-  const ssize_t got = recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL);
-  return got == static_cast<ssize_t>(word.size()) && answer == word ? "" : "another program answers";
+// Stem of the log of the launcher's stdout or stderr (segmented_log.h).
+std::string LogStem(const std::string& folder, bool is_stderr) { return folder + (is_stderr ? "/stderr" : "/stdout"); }
+
+// False: the lease of this start has ended, or its folder was removed or replaced.
+bool HasToken(const std::string& folder, const std::string& token) { return ReadSmallFile(folder + "/token") == token; }
+
+absl::Status LeaseHasEnded() {
+  return absl::UnavailableError("the launcher of this job stops here, because its lease has ended");
 }
 
-// Enters the working folder and sets the environment that `prepare` names, for this process. InvalidArgument: a line
-// that says what is missing on this host: the folder, the script, the interpreter.
-absl::Status PrepareHost(const HostCommand::Prepare& prepare) {
-  for (const std::string& entry : prepare.environment()) {
-    const std::pair<std::string, std::string> variable = absl::StrSplit(entry, absl::MaxSplits('=', 1));
-    setenv(variable.first.c_str(), variable.second.c_str(), 1);
-  }
-  if (chdir(prepare.folder().c_str()) != 0) {
-    const std::string what = absl::StrCat("can't enter the working folder ", prepare.folder(), ": ", strerror(errno));
-    return absl::InvalidArgumentError(
-        errno == ENOENT ? absl::StrCat(what, "; make it there, or start from a folder that all hosts share") : what);
-  }
-  setenv("PWD", prepare.folder().c_str(), 1);
-  if (absl::Status status = CheckScript(prepare); !status.ok()) return status;
-  if (prepare.python().empty()) return absl::OkStatus();
-  const absl::StatusOr<std::string> python = ResolveProgram(prepare.python(), SearchPath());
-  if (python.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no Python at ", prepare.python(),
-                   ", which runs the script on the first host: make the same environment there, or set PYTHON_EXEC to "
-                   "an interpreter that all hosts have"));
+// True if the start of the job with this token, or any for an empty one, runs or has ended there. AlreadyExists:
+// another one runs. Unavailable: a launcher stops, whose lease has ended. NotFound: any was wanted, and there is none.
+absl::StatusOr<bool> HasHostJob(const std::string& folder, const std::string& token) {
+  const bool runs = KeeperRuns(folder);
+  if (runs && HasToken(folder, "")) return LeaseHasEnded();
+  const bool is_wanted = token.empty() || HasToken(folder, token);
+  if (is_wanted && (runs || ResultOf(folder))) return true;
+  if (runs) return absl::AlreadyExistsError("another job with this id runs here: give this one another --rdzv-id");
+  if (token.empty()) return absl::NotFoundError("it has no job with this --rdzv-id");
+  return false;
 }
 
-// Collects the facts of this host and passes them to `done` on the loop's thread; or an error, if the interpreter does
-// not run. The versions of packages come from their metadata; nothing is imported. Returns the running interpreter, if
-// any, which is killed when it is destroyed. REQUIRES: PrepareHost has succeeded.
-absl::StatusOr<std::unique_ptr<Command>> CollectFacts(EventLoop* loop, const HostCommand::Prepare& prepare,
-                                                      std::function<void(absl::StatusOr<HostReport::Facts>)> done) {
-  const std::string script = prepare.program() ? "" : prepare.script();
-  if (prepare.python().empty()) {
-    done(OwnFacts(script));
-    return nullptr;
-  }
-  const absl::StatusOr<std::string> python = ResolveProgram(prepare.python(), SearchPath());
-  if (!python.ok()) return python.status();
-  SpawnRequest request;
-  request.program = *python;
-  request.argv = {*python, "-c", kVersions};
-  request.environment = OwnEnvironment();
-  return Command::Run(loop, request, kPythonPatience, [done, script, python = *python](const std::string& answer) {
-    const std::vector<std::string> lines = absl::StrSplit(answer, '\n');
-    if (lines.size() < 4) {
-      return done(
-          absl::InvalidArgumentError(absl::StrCat(python, " does not run: see what `", python, " -V` says there")));
-    }
-    HostReport::Facts facts = OwnFacts(script);
-    // Lines before them are of a sitecustomize.
-    const size_t first = lines.size() - 4;
-    facts.set_python(lines[first]);
-    facts.set_torch(lines[first + 1]);
-    facts.set_nccl(lines[first + 2]);
-    done(std::move(facts));
-  });
+// Removes the folder. REQUIRES: the launcher has ended.
+void RemoveHostJob(const std::string& folder) {
+  const std::string above = fs::path(folder).parent_path();
+  const UniqueFd parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  flock(parent.get(), LOCK_EX);  // against a start that replaces it
+  std::error_code error;
+  fs::remove_all(folder, error);
+  fs::remove(above, error);  // if it is empty
 }
 
-// Listens at all addresses of this host, and sends a word to each client, so that another program, or another host with
-// the same private address, is not mistaken for it.
-class ReachListener {
+// ---- the keeper ----------------------------------------------------------------------------------------------------
+
+// Runs the launcher, writes its log and its result, and stops it when its lease ends.
+class Keeper {
  public:
-  ReachListener(EventLoop* loop, rendezvous::Listeners sockets, std::string word)
-      : loop_(loop), sockets_(std::move(sockets)), word_(std::move(word)) {}
-  ~ReachListener() { loop_->RemoveFd(fd()); }
-  ReachListener(const ReachListener&) = delete;
-  ReachListener& operator=(const ReachListener&) = delete;
+  Keeper(std::string folder, HostLease lease) : folder_(std::move(folder)), lease_(lease) {}
 
-  // ResourceExhausted: no port of the range is free.
-  static absl::StatusOr<std::unique_ptr<ReachListener>> Open(EventLoop* loop, const HostCommand::Listen& request) {
-    absl::StatusOr<rendezvous::Listeners> sockets = absl::ResourceExhaustedError("no port is free");
-    for (int port = request.first_port(); !sockets.ok() && port <= request.last_port(); ++port) {
-      sockets = rendezvous::Listen({"::", port}, kUserTimeout);
-    }
-    if (!sockets.ok() && request.first_port() > 0) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("no port from ", request.first_port(), " to ", request.last_port(), " is free"));
-    }
-    if (!sockets.ok()) return sockets.status();
-    auto listener = std::make_unique<ReachListener>(loop, *std::move(sockets), request.word());
-    const absl::Status added = loop->AddFd(listener->fd(), EPOLLIN, [l = listener.get()](uint32_t) {
-      const UniqueFd peer(accept4(l->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      // The word fits into the socket's buffer.
-      if (peer.valid()) (void)send(peer.get(), l->word_.data(), l->word_.size(), MSG_NOSIGNAL);
-    });
-    if (!added.ok()) return added;
-    return listener;
+  absl::Status Run(const std::vector<std::string>& arguments) {
+    absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
+    if (!loop.ok()) return loop.status();
+    loop_ = *std::move(loop);
+    absl::StatusOr<std::unique_ptr<ChildWatch>> children =
+        ChildWatch::Create(loop_.get(), [this](const std::vector<ProcessEnd>& ends) { OnEnd(ends.front()); });
+    if (!children.ok()) return children.status();
+    children_ = *std::move(children);
+    absl::Status status = loop_->AddFd(STDIN_FILENO, EPOLLIN, [this](uint32_t) { OnCommands(); });
+    if (status.ok()) status = Spawn(arguments);
+    if (!status.ok()) return status;
+    std::error_code error;
+    const fs::path program_folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+    SteadyTime next_beat = SteadyNow();
+    const auto beat = [&](SteadyTime now) {
+      next_beat = now + kHeartbeat;
+      utimensat(AT_FDCWD, folder_.c_str(), nullptr, 0);
+      // Copies in use must not become old, see kTidy.
+      if (program_folder.parent_path() == CacheFolder()) utimensat(AT_FDCWD, program_folder.c_str(), nullptr, 0);
+    };
+    const auto timer = loop_->AddTimer([&] { return std::min(next_beat, lease_.NextDeadline()); },
+                                       [&](SteadyTime now) {
+                                         if (next_beat <= now) beat(now);
+                                         const int signal = lease_.TakeSignal(now);
+                                         if (signal == SIGKILL) children_->SignalGroup(launcher_, signal);
+                                         if (signal != SIGTERM) return;
+                                         unlink((folder_ + "/token").c_str());
+                                         children_->Signal(launcher_, signal);
+                                       });
+    loop_->Run();
+    return absl::OkStatus();
   }
-
-  HostReport::Listening Describe() const {
-    HostReport::Listening result;
-    result.set_port(sockets_.port);
-    std::vector<InterfaceAddress> addresses = LocalAddresses();
-    const std::string outward = OutwardAddress();
-    // Names and routes of users mostly mean IPv4. Loopback is for several agents of one host.
-    std::stable_sort(addresses.begin(), addresses.end(), [&](const InterfaceAddress& a, const InterfaceAddress& b) {
-      const auto key = [&](const InterfaceAddress& x) { return std::tuple(x.loopback, x.address != outward, x.ipv6); };
-      return key(a) < key(b);
-    });
-    for (const InterfaceAddress& address : addresses) {
-      if (address.link_local || result.addresses_size() == kMaxAddresses) continue;
-      HostReport::Address* const added = result.add_addresses();
-      added->set_address(address.address);
-      added->set_interface(address.interface);
-    }
-    return result;
-  }
-
-  // The socket becomes that of the host's rendezvous server, so that no other process gets the port meanwhile.
-  int fd() const { return sockets_.fds.front(); }
 
  private:
-  EventLoop* const loop_;
-  const rendezvous::Listeners sockets_;
-  const std::string word_;
+  absl::Status Spawn(const std::vector<std::string>& arguments) {
+    SpawnRequest request;
+    std::array<UniqueFd, 2> theirs;
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      int ends[2];
+      if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
+      streams_[i].reset(ends[0]);
+      theirs[i].reset(ends[1]);
+      fcntl(ends[0], F_SETFL, O_NONBLOCK);
+      const absl::Status added = loop_->AddFd(ends[0], EPOLLIN, [this, i](uint32_t) { (void)Copy(i); });
+      if (!added.ok()) return added;
+    }
+    failure_.reset(memfd_create("failure", MFD_CLOEXEC));
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    request.program = "/proc/self/exe";
+    request.argv = {"ddprun"};
+    request.argv.insert(request.argv.end(), arguments.begin(), arguments.end());
+    request.environment = OwnEnvironment();
+    request.environment.push_back(absl::StrCat(kFailureFdVariable, "=", failure_.get()));
+    request.passed_fds = {failure_.get()};
+    request.stdin_fd = null.get();
+    request.stdout_fd = theirs[0].get();
+    request.stderr_fd = theirs[1].get();
+    absl::StatusOr<Child> child = CreateChild(request);
+    if (!child.ok()) return child.status();
+    launcher_ = child->pid;
+    child->gate.Open();
+    // The socket is the launcher's alone from now on.
+    int listener;
+    if (const char* text = getenv(kListenerFdVariable); text && absl::SimpleAtoi(text, &listener)) close(listener);
+    return children_->Watch(*std::move(child));
+  }
+
+  void OnCommands() {
+    uint8_t commands[64];
+    const ssize_t got = read(STDIN_FILENO, commands, sizeof(commands));
+    for (ssize_t i = 0; i < got; ++i) {
+      switch (commands[i]) {
+        case kRenewLease: lease_.Renew(SteadyNow()); break;
+        case kFrontEnded: lease_.EndNow(SteadyNow()); break;
+        default: children_->Signal(launcher_, commands[i]);
+      }
+    }
+  }
+
+  // False: nothing more comes, for now or ever.
+  bool Copy(size_t stream) {
+    char buffer[64 << 10];
+    const ssize_t got = read(streams_[stream].get(), buffer, sizeof(buffer));
+    if (got > 0) logs_[stream].Write(absl::string_view(buffer, got));
+    if (got == 0) loop_->RemoveFd(streams_[stream].get());
+    return got > 0 || (got < 0 && errno == EINTR);
+  }
+
+  void OnEnd(const ProcessEnd& end) {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      while (Copy(i)) {
+      }
+    }
+    HostReport::Ended ended;
+    ended.set_code(end.ExitCode());
+    if (lseek(failure_.get(), 0, SEEK_END) > 0 && lseek(failure_.get(), 0, SEEK_SET) == 0) {
+      (void)ended.mutable_failure()->ParseFromFileDescriptor(failure_.get());
+    }
+    if (lease_.has_ended()) {
+      RemoveHostJob(folder_);
+    } else {
+      WriteResult(folder_, ended);
+    }
+    loop_->Quit();
+  }
+
+  const std::string folder_;
+  HostLease lease_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<ChildWatch> children_;
+  std::array<UniqueFd, 2> streams_;  // the launcher's stdout and stderr
+  std::array<SegmentedLogWriter, 2> logs_ = {SegmentedLogWriter(LogStem(folder_, false)),
+                                             SegmentedLogWriter(LogStem(folder_, true))};
+  UniqueFd failure_;  // a file in memory, in which the launcher leaves a JobFailure
+  pid_t launcher_ = -1;
 };
 
-// Connects to all addresses at once and waits for the word, a few seconds at most. Returns for each why it failed;
-// empty: it did not.
-std::vector<std::string> TryToReach(const HostCommand::Reach& request) {
-  std::vector<std::future<std::string>> attempts;
-  for (const std::string& address : request.addresses()) {
-    attempts.push_back(std::async(std::launch::async, TryOne, address, request.port(), request.word()));
+absl::Status SpawnKeeper(const std::string& folder, bool detach, const hosts::v1::HostCommand::Start& start,
+                         int listener) {
+  const std::string control = folder + "/control";
+  if (mkfifo(control.c_str(), 0600) != 0) return ErrnoStatus(errno, control);
+  // Open for both, so that the keeper never reads an end of file.
+  const UniqueFd fifo(open(control.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  SpawnRequest request;
+  request.program = "/proc/self/exe";
+  request.argv = {"ddprun", kKeeperArgument, folder, detach ? "detached" : "lease"};
+  request.argv.insert(request.argv.end(), start.arguments().begin(), start.arguments().end());
+  request.environment = OwnEnvironment();
+  if (listener >= 0) {
+    request.environment.push_back(absl::StrCat(kListenerFdVariable, "=", listener));
+    request.passed_fds = {listener};
   }
-  std::vector<std::string> errors;
-  for (std::future<std::string>& attempt : attempts) errors.push_back(attempt.get());
-  return errors;
+  request.stdin_fd = fifo.get();
+  request.stdout_fd = request.stderr_fd = null.get();
+  request.dies_with_parent = false;
+  absl::StatusOr<Child> child = CreateChild(request);
+  if (!child.ok()) return child.status();
+  child->gate.Open();
+  // Until its exec, which closes its end of the gate, it may be in this process's group, and would be killed with it.
+  pollfd executed{child->gate.fd(), POLLIN, 0};
+  poll(&executed, 1, kExecMillis);
+  const std::optional<int> error = child->gate.TakeError();
+  return error ? ExplainExecError("ddprun", *error) : absl::OkStatus();
 }
 
-constexpr size_t kMaxWaitingBytes = 1 << 20;            // of output on its way to the front
-constexpr absl::Duration kSilence = absl::Seconds(60);  // of a keeper, which then hangs
-constexpr absl::Duration kFlushLimit = absl::Milliseconds(200);
+// Starts a keeper with a launcher, unless that was done before with this token. `listener` becomes the launcher's; -1:
+// none. Errors of HasHostJob. Call it from the main thread.
+absl::Status StartHostJob(const std::string& folder, const std::string& token, bool detach,
+                          const hosts::v1::HostCommand::Start& start, int listener) {
+  const std::string above = fs::path(folder).parent_path();
+  if (absl::Status status = MakeFolder(above); !status.ok()) return status;
+  // One start at a time: another one may be about to replace the folder of a job that has ended.
+  const UniqueFd parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  flock(parent.get(), LOCK_EX);
+  const absl::StatusOr<bool> has_job = HasHostJob(folder, token);
+  if (!has_job.ok() || *has_job) return has_job.status();
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
+  if (absl::Status status = WriteNewFile(folder + "/token", token); !status.ok()) return status;
+  return SpawnKeeper(folder, detach, start, listener);
+}
+
+// ---- the agent -----------------------------------------------------------------------------------------------------
 
 class HostAgent {
  public:
@@ -330,7 +343,7 @@ class HostAgent {
 
   // The output of a detached job stays.
   void OnGoodbye() {
-    if (is_owner_ && is_following_) {
+    if (is_following_ && !token_.empty() && HasToken(folder_, token_)) {
       if (has_sent_end_ || !KeeperRuns(folder_)) {
         RemoveHostJob(folder_);
       } else {
@@ -366,9 +379,9 @@ class HostAgent {
       case HostCommand::kStart: return Start(command.start());
       case HostCommand::kSignal: SendToKeeper(folder_, static_cast<uint8_t>(command.signal().number())); return;
       case HostCommand::kPing:
-        SendToKeeper(folder_, kRenewLease);
-        if (std::exchange(holds_output_, command.ping().hold_output()) && !holds_output_) SendLog();
-        return;
+        if (!token_.empty()) SendToKeeper(folder_, kRenewLease);
+        holds_output_ = {command.ping().hold_stdout(), command.ping().hold_stderr()};
+        return SendLog();
       case HostCommand::kGoodbye: return OnGoodbye();
       case HostCommand::KIND_NOT_SET: return;
     }
@@ -377,7 +390,7 @@ class HostAgent {
   void Prepare(const HostCommand::Prepare& prepare) {
     token_ = prepare.token();
     folder_ = JobFolder(prepare.job());  // before the job's environment is set
-    is_owner_ = !token_.empty();
+    detach_ = prepare.detach();
     const absl::StatusOr<bool> has_job = HasHostJob(folder_, token_);
     if (!has_job.ok()) return Fail(has_job.status());
     if (*has_job) {
@@ -397,7 +410,7 @@ class HostAgent {
   }
 
   void Listen(const HostCommand::Listen& request) {
-    absl::StatusOr<std::unique_ptr<ReachListener>> listener = ReachListener::Open(loop_.get(), request);
+    absl::StatusOr<std::unique_ptr<ProbedListener>> listener = ProbedListener::Open(loop_.get(), request);
     if (!listener.ok()) return Fail(listener.status());
     listener_ = *std::move(listener);
     HostReport report;
@@ -416,19 +429,19 @@ class HostAgent {
   }
 
   void Start(const HostCommand::Start& start) {
-    const absl::Status status = StartHostJob(folder_, token_, start, listener_ ? listener_->fd() : -1);
+    const absl::Status status = StartHostJob(folder_, token_, detach_, start, listener_ ? listener_->fd() : -1);
     listener_.reset();
     if (!status.ok()) return Fail(status);
     positions_ = {};
-    is_owner_ = !start.detach();
     Follow();
   }
 
   void Follow() {
-    is_following_ = true;
     HostReport report;
     report.mutable_following()->set_folder(folder_);
     Send(report);
+    if (detach_) return;
+    is_following_ = true;
     inotify_add_watch(inotify_.get(), folder_.c_str(), IN_MODIFY | IN_CREATE | IN_MOVED_TO);
     keeper_beat_at_ = SteadyNow();
     next_beat_ = keeper_beat_at_ + kHeartbeat;
@@ -443,7 +456,8 @@ class HostAgent {
     std::optional<HostReport::Ended> ended = ResultOf(folder_);
     for (bool any = true; std::exchange(any, false);) {
       for (const bool is_stderr : {false, true}) {
-        if (holds_output_ || writer_->waiting_bytes() > kMaxWaitingBytes) return;
+        if (writer_->waiting_bytes() > kMaxWaitingBytes) return;
+        if (holds_output_[is_stderr]) continue;
         LogPiece piece = ReadSegmentedLog(LogStem(folder_, is_stderr), positions_[is_stderr]);
         if (piece.bytes.empty()) continue;
         any = true;
@@ -456,13 +470,15 @@ class HostAgent {
         Send(report);
       }
     }
-    if (!ended && runs) return;
+    if ((!ended && runs) || holds_output_[false] || holds_output_[true]) return;
+    has_sent_end_ = true;
+    next_beat_ = SteadyTime::InfiniteFuture();
+    // The end of the lease is not the job's end: the front may start another launcher here.
+    if (!ended && !token_.empty() && !HasToken(folder_, token_)) return Fail(LeaseHasEnded());
     if (!ended) ended.emplace().set_code(worker_contract::ExitCodeOfSignal(SIGKILL));
     HostReport report;
     *report.mutable_ended() = *std::move(ended);
     Send(report);
-    has_sent_end_ = true;
-    next_beat_ = SteadyTime::InfiniteFuture();
   }
 
   void Fail(const absl::Status& status) {
@@ -481,14 +497,14 @@ class HostAgent {
   std::unique_ptr<StreamWriter> writer_;
   std::string input_;
   UniqueFd inotify_;
-  std::string token_, folder_;
+  std::string token_, folder_;  // without a token this front only follows the job
+  bool detach_ = false;
   std::unique_ptr<Command> collecting_;
-  std::unique_ptr<ReachListener> listener_;
+  std::unique_ptr<ProbedListener> listener_;
   std::unique_ptr<BackgroundCall<std::vector<std::string>>> reaching_;
-  std::array<int64_t, 2> positions_{};  // in the launcher's stdout and stderr
-  bool is_owner_ = false;               // the job ends with the front, and leaves nothing
+  std::array<int64_t, 2> positions_{};  // in the launcher's stdout and stderr; so for the others
   bool is_following_ = false;
-  bool holds_output_ = false;
+  std::array<bool, 2> holds_output_{};
   bool has_sent_end_ = false;
   absl::Time keeper_beat_;
   SteadyTime keeper_beat_at_;
@@ -497,6 +513,35 @@ class HostAgent {
 
 }  // namespace
 
+int HostLease::TakeSignal(SteadyTime now) {
+  if (end_ <= now) {
+    has_ended_ = true;
+    end_ = SteadyTime::InfiniteFuture();
+    kill_at_ = now + kStopLimit;
+    return SIGTERM;
+  }
+  if (kill_at_ > now) return 0;
+  kill_at_ = SteadyTime::InfiniteFuture();
+  return SIGKILL;
+}
+
+std::string JobFolder(const std::string& name) { return absl::StrCat(CacheFolder(), "/jobs/", name); }
+
+absl::Status MakeFolder(const std::string& path) {
+  const mode_t old = umask(077);
+  std::error_code error;
+  fs::create_directories(path, error);
+  umask(old);
+  return error ? ErrnoStatus(error.value(), path) : absl::OkStatus();
+}
+
+absl::Status WriteNewFile(const std::string& path, const std::string& text) {
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const int error = file.valid() ? WriteAll(file.get(), text) : errno;
+  if (error != 0 || fsync(file.get()) != 0) return ErrnoStatus(error != 0 ? error : errno, path);
+  return absl::OkStatus();
+}
+
 int RunHostAgent() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGHUP, SIG_IGN);  // the end of the connection, which the input shows too
@@ -504,6 +549,20 @@ int RunHostAgent() {
   const absl::Status status = loop.ok() ? HostAgent(*std::move(loop)).Run() : loop.status();
   if (status.ok()) return 0;
   Log(LogLevel::kError, status.message());
+  return worker_contract::kExitFailed;
+}
+
+int RunHostKeeper(const std::vector<std::string>& arguments) {
+  // The launcher handles these; a keeper ends with it.
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) signal(number, SIG_IGN);
+  const std::string& folder = arguments[1];
+  const HostLease lease = arguments[2] == "lease" ? HostLease(SteadyNow()) : HostLease();
+  const absl::Status status = Keeper(folder, lease).Run({arguments.begin() + 3, arguments.end()});
+  if (status.ok()) return 0;
+  SegmentedLogWriter(LogStem(folder, /*is_stderr=*/true)).Write(absl::StrCat("ddprun: ", status.message(), "\n"));
+  HostReport::Ended ended;
+  ended.set_code(worker_contract::kExitFailed);
+  WriteResult(folder, ended);
   return worker_contract::kExitFailed;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -36,7 +37,7 @@
 #include "base/stream_writer.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/hosts/host_job.h"
+#include "launcher/hosts/host_agent.h"
 #include "launcher/hosts/hosts_machine.h"
 #include "launcher/hosts/remote_start.h"
 #include "launcher/io/event_loop.h"
@@ -54,11 +55,12 @@ namespace {
 
 using worker_contract::kExitFailed;
 
-constexpr size_t kMaxWaitingBytes = 1 << 20;  // of output that is to be shown, before the hosts hold theirs back
+constexpr size_t kMaxWaitingBytes = 1 << 20;  // output to show, before the hosts hold theirs back
 constexpr size_t kMaxLineBytes = 64 << 10;
-constexpr size_t kPieceBytes = 64 << 10;    // of a copied file, by which progress is seen
-constexpr size_t kMaxLoginBytes = 1 << 20;  // of a line of a login shell
+constexpr size_t kPieceBytes = 64 << 10;    // piece of a copied file, by which progress is seen
+constexpr size_t kMaxLoginBytes = 1 << 20;  // line of a login shell
 constexpr absl::Duration kCloseLimit = absl::Seconds(5);
+constexpr absl::Duration kLastLinesLimit = absl::Seconds(1);
 
 absl::StatusOr<std::vector<HostSpec>> HostsOf(const Options& options) {
   if (options.hosts_file.empty()) return options.hosts;
@@ -116,7 +118,7 @@ struct Link {
   UniqueFd socket;                       // its standard input and output
   UniqueFd errors;                       // its standard error, a file in memory
   std::unique_ptr<StreamWriter> writer;  // to `socket`
-  size_t waiting_bytes = 0;              // of `writer`, when that was looked at
+  size_t waiting_bytes = 0;              // bytes of `writer`, when it was looked at
   StartStage stage = StartStage::kConnecting;
   bool executed() const { return stage >= StartStage::kExecuting; }  // frames follow
   std::string bytes;                                                 // read but not used
@@ -140,6 +142,7 @@ class HostsLauncher : private HostsShell {
     signals_ = std::move(signals);
     const absl::Status status = SetUp();
     if (status.ok()) loop_->Run();
+    LogVerbatim(summary_);
     CloseLinks();
     links_.clear();
     signals_.reset();
@@ -156,15 +159,21 @@ class HostsLauncher : private HostsShell {
         });
     if (!children.ok()) return children.status();
     children_ = *std::move(children);
-    // The writer's thread may outlive it, so the descriptor stays open.
-    const int drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (drained < 0) return ErrnoStatus(errno, "eventfd");
-    output_ = std::make_unique<StreamWriter>(
-        StreamWriter::Options{.fd = STDOUT_FILENO, .max_bytes = SIZE_MAX, .drained_event = drained});
-    absl::Status status = loop_->AddFd(drained, EPOLLIN, [this, drained](uint32_t) { OnDrained(drained); });
-    if (!status.ok()) return status;
+    for (const bool is_stderr : {false, true}) {
+      // The writer's thread may outlive it, so the descriptor stays open.
+      const int drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+      if (drained < 0) return ErrnoStatus(errno, "eventfd");
+      outputs_[is_stderr].writer = std::make_unique<StreamWriter>(
+          StreamWriter::Options{.fd = STDOUT_FILENO + is_stderr, .max_bytes = SIZE_MAX, .drained_event = drained});
+      const absl::Status added = loop_->AddFd(drained, EPOLLIN, [this, is_stderr, drained](uint32_t) {
+        eventfd_t count;
+        eventfd_read(drained, &count);
+        OnDrained(is_stderr);
+      });
+      if (!added.ok()) return added;
+    }
     // If that process is killed, this one says goodbye.
-    status = loop_->AddFd(front_.get(), EPOLLIN, [this](uint32_t) { loop_->Quit(); });
+    absl::Status status = loop_->AddFd(front_.get(), EPOLLIN, [this](uint32_t) { loop_->Quit(); });
     if (!status.ok()) return status;
     status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& signal) {
       if (!exited_) machine_.OnSignal(signal.number);
@@ -195,12 +204,15 @@ class HostsLauncher : private HostsShell {
     machine_.OnDeadline(now);
   }
 
-  void OnDrained(int event) {
-    eventfd_t count;
-    eventfd_read(event, &count);
-    if (output_->waiting_bytes() > 0 || is_closing_) return;
-    if (exited_) return loop_->Quit();
-    if (std::exchange(holds_output_, false)) machine_.OnOutputBlocked(false);
+  bool AllIsShown() {
+    return std::all_of(outputs_.begin(), outputs_.end(), [](Output& o) { return o.writer->waiting_bytes() == 0; });
+  }
+
+  void OnDrained(bool is_stderr) {
+    if (is_closing_) return;
+    if (exited_ && AllIsShown()) return loop_->Quit();
+    if (exited_ || outputs_[is_stderr].writer->waiting_bytes() > 0) return;
+    if (std::exchange(outputs_[is_stderr].is_held, false)) machine_.OnOutputBlocked(is_stderr, false);
   }
 
   absl::Status Open(size_t i) {
@@ -321,11 +333,7 @@ class HostsLauncher : private HostsShell {
   }
   void Print(LogLevel level, const std::string& text) override { Log(level, text); }
   void Show(bool is_stderr, const std::string& text) override {
-    if (is_stderr) return LogVerbatim(text);
-    output_->Write(text);
-    if (holds_output_ || output_->waiting_bytes() <= kMaxWaitingBytes) return;
-    holds_output_ = true;
-    loop_->Post([this] { machine_.OnOutputBlocked(holds_output_); });
+    is_stderr ? LogVerbatim(text) : outputs_[false].writer->Write(text);
   }
   void ShowOutput(size_t i, bool is_stderr, std::optional<std::string> data) override {
     std::string text;
@@ -334,12 +342,19 @@ class HostsLauncher : private HostsShell {
     } else {
       lines_[i][is_stderr].Finish(&text);
     }
-    Show(is_stderr, text);
+    Output& output = outputs_[is_stderr];
+    output.writer->Write(text);
+    if (output.is_held || output.writer->waiting_bytes() <= kMaxWaitingBytes) return;
+    output.is_held = true;
+    loop_->Post([this, is_stderr] {
+      if (!exited_) machine_.OnOutputBlocked(is_stderr, outputs_[is_stderr].is_held);
+    });
   }
-  void Exit(int code) override {
+  void Exit(int code, const std::string& summary) override {
     exit_code_ = code;
+    summary_ = summary;
     exited_ = true;
-    if (output_->waiting_bytes() == 0) loop_->Quit();
+    if (AllIsShown()) loop_->Quit();
   }
 
   // Lets the agents end, and so ssh; what does not end soon is killed.
@@ -375,13 +390,17 @@ class HostsLauncher : private HostsShell {
   std::shared_ptr<const EventLoop::Timer> timer_;
   std::unique_ptr<SignalSource> signals_;
   std::unique_ptr<ChildWatch> children_;
-  std::unique_ptr<StreamWriter> output_;
+  struct Output {
+    std::unique_ptr<StreamWriter> writer;
+    bool is_held = false;  // on the hosts, because the writer is blocked
+  };
+  std::array<Output, 2> outputs_;  // standard output and error
   std::vector<std::unique_ptr<Link>> links_;
-  std::vector<std::array<LinePrefixer, 2>> lines_;  // of stdout and stderr of each host
-  bool holds_output_ = false;
+  std::vector<std::array<LinePrefixer, 2>> lines_;  // stdout and stderr of each host
   bool exited_ = false;
   bool is_closing_ = false;
   int exit_code_ = kExitFailed;
+  std::string summary_;
 };
 
 // This program and the libraries beside it, and a name for their contents.
@@ -407,9 +426,7 @@ absl::StatusOr<std::string> KeepToken(const HostsPlan& plan) {
   const std::string folder = JobFolder(plan.job_folder);
   if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
   std::string path = absl::StrCat(folder, "/token-", plan.prepare.token());
-  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const int error = file.valid() ? WriteAll(file.get(), absl::StrCat(plan.token, "\n")) : errno;
-  if (error != 0) return ErrnoStatus(error, path);
+  if (absl::Status status = WriteNewFile(path, absl::StrCat(plan.token, "\n")); !status.ok()) return status;
   return path;
 }
 
@@ -459,13 +476,15 @@ int RunOnHosts(HostsPlan plan) {
   sigprocmask(SIG_BLOCK, &set, nullptr);
   const pid_t child = signals.ok() && front.valid() ? fork() : -1;
   if (child > 0) return Accompany(child, set);
-  if (child == 0) setsid();  // signals of the terminal come through the parent only
-  const absl::Status error = signals.ok() ? ErrnoStatus(errno, "fork") : signals.status();
-  const absl::StatusOr<int> code =
-      child == 0 ? Run(std::move(plan), *std::move(signals), std::move(front)) : absl::StatusOr<int>(error);
-  if (code.ok()) return *code;
-  Log(LogLevel::kError, code.status().message());
-  return kExitFailed;
+  absl::StatusOr<int> code = signals.ok() ? ErrnoStatus(errno, "fork") : signals.status();
+  if (child == 0) {
+    setsid();  // signals of the terminal come through the parent only
+    code = Run(std::move(plan), *std::move(signals), std::move(front));
+  }
+  if (!code.ok()) Log(LogLevel::kError, code.status().message());
+  if (child < 0) return kExitFailed;
+  FlushLog(SteadyNow() + kLastLinesLimit);
+  _exit(code.value_or(kExitFailed));  // the objects of main belong to the parent
 }
 
 }  // namespace ddprun::launcher

@@ -48,7 +48,7 @@ bool HostsMachine::IsAway(const Host& host) {
 }
 
 // A launcher that has ended says that the job is over, or that this node left it.
-bool HostsMachine::MayConnectAgain() const { return signals_ == 0 && Count(State::kEnded) == 0; }
+bool HostsMachine::MayConnectAgain() const { return signals_ == 0 && (plan_.detach || Count(State::kEnded) == 0); }
 
 void HostsMachine::Print(LogLevel level, const Host& host, const std::string& text) {
   shell_->Print(level, absl::StrCat(host.spec.name, ": ", OneLine(text, kMaxReasonBytes)));
@@ -60,6 +60,12 @@ std::vector<size_t> HostsMachine::TakingPart() const {
     if (hosts_[i].state != State::kGone) all.push_back(i);
   }
   return all;
+}
+
+std::vector<HostReading> HostsMachine::Readings() const {
+  std::vector<HostReading> readings;
+  for (const size_t i : TakingPart()) readings.push_back(hosts_[i].reading);
+  return readings;
 }
 
 void HostsMachine::OnConnected(size_t index, SteadyTime now) {
@@ -91,7 +97,7 @@ void HostsMachine::OnReport(size_t index, const HostReport& report, SteadyTime n
       return Proceed();
     case HostReport::kListening: return AskToReach(report.listening());
     case HostReport::kReached:
-      host.errors.assign(report.reached().errors().begin(), report.reached().errors().end());
+      host.reading.errors.assign(report.reached().errors().begin(), report.reached().errors().end());
       host.state = State::kReady;
       return ChooseAddress();
     case HostReport::kFollowing: return OnFollowing(index, report.following().folder());
@@ -122,14 +128,12 @@ void HostsMachine::OnFollowing(size_t index, const std::string& folder) {
   if (IsAway(host)) Print(LogLevel::kWarning, host, "connected again; its launcher has continued");
   host.complaint.clear();
   host.launched = host.has_launcher = true;
+  host.folder = folder;
   host.state = plan_.detach ? State::kEnded : State::kRunning;
   all_lost_until_ = SteadyTime::InfiniteFuture();
-  if (holds_output_) Ping();
+  if (plan_.detach) return CheckEnd();
+  if (holds_output_[false] || holds_output_[true]) Ping();
   if (plan_.follows() && !started_) Proceed();
-  if (!plan_.detach) return;
-  host.code = 0;
-  host.output = folder;
-  CheckEnd();
 }
 
 void HostsMachine::OnLost(size_t index, const std::string& reason, SteadyTime now) {
@@ -165,12 +169,13 @@ void HostsMachine::Fail(size_t index, const std::string& reason) {
   GiveUp("a host was lost during the start");
 }
 
-// The host has no launcher any more.
+// The host has no launcher any more; or none yet, if the connection was lost before its Start arrived.
 void HostsMachine::StartAgain(size_t index) {
   Host& host = hosts_[index];
   host.has_launcher = false;
-  if (!MayConnectAgain() || !plan_.may_restart) return Fail(index, "its launcher is gone");
-  if (Running() == 0) {
+  const bool had_one = !host.folder.empty();
+  if (had_one && !plan_.may_restart) return Fail(index, "its launcher is gone");
+  if (had_one && Running() == 0) {
     // Alone it would begin the job anew: the launchers of the others are found first.
     const bool others = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& h) { return h.has_launcher; });
     if (others) return Lose(index, "");
@@ -195,10 +200,7 @@ void HostsMachine::Proceed() {
   if (gone > 0) {
     shell_->Print(LogLevel::kWarning, absl::StrCat("starting on ", count - gone, " of ", count, " hosts"));
   }
-  std::vector<HostReading> readings;
-  const std::vector<size_t> taking_part = TakingPart();
-  for (const size_t i : taking_part) readings.push_back(hosts_[i].reading);
-  const NodeComparison comparison = CompareNodes(readings);
+  const NodeComparison comparison = CompareNodes(Readings());
   if (!comparison.table.empty()) {
     shell_->Show(true, absl::StrCat("The hosts differ:\n", comparison.table));
   }
@@ -242,37 +244,22 @@ void HostsMachine::AskToReach(const HostReport::Listening& listening) {
 // Once all hosts have tried.
 void HostsMachine::ChooseAddress() {
   if (Count(State::kProbing) > 0) return;
-  const std::vector<size_t> taking_part = TakingPart();
-  const std::string& first = hosts_[taking_part.front()].spec.name;
-  const auto reaches = [&](size_t host, int address) {
-    return address < static_cast<int>(hosts_[host].errors.size()) && hosts_[host].errors[address].empty();
-  };
-  for (int address = 0; address < listening_.addresses_size(); ++address) {
-    if (!std::all_of(taking_part.begin() + 1, taking_part.end(), [&](size_t i) { return reaches(i, address); })) {
-      continue;
-    }
-    const HostReport::Address& chosen = listening_.addresses(address);
-    if (address > 0) {
-      shell_->Print(LogLevel::kInfo, absl::StrCat("the other hosts reach ", first, " at ", chosen.address(), " (",
-                                                  chosen.interface(), "), not at ", listening_.addresses(0).address()));
-    }
-    return StartAll(Endpoint{chosen.address(), listening_.port()}.ToString());
+  const std::vector<HostReading> readings = Readings();
+  const AddressChoice choice = ChooseCommonAddress(listening_, readings);
+  for (const std::string& text : choice.errors) shell_->Print(LogLevel::kError, text);
+  const std::string& first = readings.front().name;
+  if (!choice.index) {
+    return GiveUp(absl::StrCat(
+        "no address of ", first,
+        " can be reached from all other hosts: open the firewall between them (--port-range=FIRST-LAST names the ports "
+        "that are open), or start with another host"));
   }
-  for (size_t k = 1; k < taking_part.size(); ++k) {
-    std::vector<std::string> attempts;
-    for (int address = 0; address < listening_.addresses_size(); ++address) {
-      const HostReport::Address& tried = listening_.addresses(address);
-      attempts.push_back(
-          absl::StrCat(tried.address(), " (", tried.interface(),
-                       "): ", reaches(taking_part[k], address) ? "works" : hosts_[taking_part[k]].errors[address]));
-    }
-    shell_->Print(LogLevel::kError,
-                  absl::StrCat(hosts_[taking_part[k]].spec.name, " from port to port ", listening_.port(), " of ",
-                               first, ": ", attempts.empty() ? "it has no address" : absl::StrJoin(attempts, ", ")));
+  const HostReport::Address& chosen = listening_.addresses(*choice.index);
+  if (*choice.index > 0) {
+    shell_->Print(LogLevel::kInfo, absl::StrCat("the other hosts reach ", first, " at ", chosen.address(), " (",
+                                                chosen.interface(), "), not at ", listening_.addresses(0).address()));
   }
-  GiveUp(absl::StrCat("no address of ", first,
-                      " can be reached from all other hosts: open the firewall between them (--port-range=FIRST-LAST "
-                      "names the ports that are open), or start with another host"));
+  StartAll(Endpoint{chosen.address(), listening_.port()}.ToString());
 }
 
 void HostsMachine::StartAll(const std::string& endpoint) {
@@ -292,7 +279,6 @@ void HostsMachine::StartOn(size_t index) {
   host.positions = {};
   HostCommand command;
   HostCommand::Start* const start = command.mutable_start();
-  start->set_detach(plan_.detach);
   const auto add = [&](const std::string& argument) { start->add_arguments(argument); };
   for (const std::string& flag : plan_.flags) add(flag);
   if (!plan_.has_node_count) add(absl::StrCat("--nnodes=", hosts_.size()));
@@ -319,10 +305,9 @@ void HostsMachine::CheckEnd() {
   }
   const int ended = Count(State::kEnded), gone = Count(State::kGone);
   if (ended + gone == static_cast<int>(hosts_.size())) {
-    if (plan_.detach && ended > 0) shell_->Show(false, DetachedText());
-    return Exit(ended > 0 ? code : worker_contract::kExitFailed);
+    return Exit(ended >= (plan_.detach ? plan_.min_nodes : 1) ? code : worker_contract::kExitFailed);
   }
-  if ((code != 0 || gone > 0) && Running() < plan_.min_nodes && !plan_.follows()) {
+  if ((code != 0 || gone > 0) && Running() < plan_.min_nodes && !plan_.follows() && !plan_.detach) {
     stop_rest_at_ = std::min(stop_rest_at_, now_ + plan_.stop_patience);
   }
 }
@@ -333,7 +318,7 @@ std::string HostsMachine::DetachedText() const {
       absl::StrCat("Job ", plan_.job_id, " runs on ", Counted(Count(State::kEnded), "host"), ". Output:\n");
   for (const Host& host : hosts_) {
     if (host.state != State::kEnded) continue;
-    absl::StrAppend(&text, "  ", host.spec.name, ":", host.output, "\n");
+    absl::StrAppend(&text, "  ", host.spec.name, ":", host.folder, "\n");
     names.push_back(host.spec.name);
   }
   absl::StrAppend(&text, "To follow it: ddprun --hosts=", absl::StrJoin(names, ","), " --rdzv-id=", plan_.job_id, "\n");
@@ -352,9 +337,9 @@ void HostsMachine::Exit(int code) {
     const bool is_stop = signals_ > 0 && host.failure && host.failure->verdict().first_cause().rank() < 0;
     if (host.failure && !is_stop) failures.push_back({host.spec.name, host.reading.facts.host(), *host.failure});
   }
-  if (!failures.empty()) shell_->Show(true, FailureSummary(failures, plan_.time_zone));
+  if (plan_.detach && Count(State::kEnded) > 0) shell_->Show(false, DetachedText());
   exited_ = true;
-  shell_->Exit(code);
+  shell_->Exit(code, failures.empty() ? "" : FailureSummary(failures, plan_.time_zone));
 }
 
 void HostsMachine::GiveUp(const std::string& why) {
@@ -386,14 +371,15 @@ void HostsMachine::SendToRunning(const HostCommand& command) {
   }
 }
 
-void HostsMachine::OnOutputBlocked(bool blocked) {
-  holds_output_ = blocked;
+void HostsMachine::OnOutputBlocked(bool is_stderr, bool blocked) {
+  holds_output_[is_stderr] = blocked;
   Ping();
 }
 
 void HostsMachine::Ping() {
   HostCommand command;
-  command.mutable_ping()->set_hold_output(holds_output_);
+  command.mutable_ping()->set_hold_stdout(holds_output_[false]);
+  command.mutable_ping()->set_hold_stderr(holds_output_[true]);
   SendToRunning(command);
 }
 
@@ -416,9 +402,15 @@ void HostsMachine::OnDeadline(SteadyTime now) {
     Ping();
   }
   if (all_lost_until_ <= now_) {
-    shell_->Print(LogLevel::kError, absl::StrCat("no host could be reached for ", absl::FormatDuration(kAllLost),
-                                                 "; by now each has stopped its launcher, unless the job is detached"));
-    return Exit(worker_contract::kExitFailed);
+    all_lost_until_ = SteadyTime::InfiniteFuture();
+    for (Host& host : hosts_) {
+      if (!IsAway(host)) continue;
+      host.state = State::kGone;
+      Print(LogLevel::kError, host,
+            absl::StrCat("it could not be reached for ", absl::FormatDuration(kAllLost),
+                         "; by now it has stopped its launcher, unless the job is detached"));
+    }
+    return CheckEnd();
   }
   if (stop_rest_at_ <= now_) {
     stop_rest_at_ = SteadyTime::InfiniteFuture();

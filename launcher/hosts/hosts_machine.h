@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/steady_time.h"
 #include "launcher/hosts/hosts_plan.h"
-#include "launcher/hosts/node_comparison.h"
+#include "launcher/preflight/node_comparison.h"
 #include "proto/hosts.pb.h"
 
 namespace ddprun::launcher {
@@ -30,8 +30,8 @@ class HostsShell {
   virtual void Show(bool is_stderr, const std::string& text) = 0;
   // Output of a host's launcher, whose lines get the host's name. Absent data: its last line ends here.
   virtual void ShowOutput(size_t host, bool is_stderr, std::optional<std::string> data) = 0;
-  // Ends this process once everything is shown. The agents end with their connections.
-  virtual void Exit(int code) = 0;
+  // Ends this process once everything is shown, `summary` (may be empty) last. The agents end with their connections.
+  virtual void Exit(int code, const std::string& summary) = 0;
 };
 
 // PURE. Starts a job on several hosts and follows it to its end: prepares the hosts, compares them, finds an address of
@@ -57,8 +57,8 @@ class HostsMachine {
   // The connection has ended, `reason` says why in one line.
   void OnLost(size_t host, const std::string& reason, SteadyTime now);
   void OnSignal(int number);
-  // `blocked`: standard output does not take what is shown, so the hosts keep their output.
-  void OnOutputBlocked(bool blocked);
+  // `blocked`: standard output or error does not take what is shown, so the hosts keep their output for it.
+  void OnOutputBlocked(bool is_stderr, bool blocked);
 
   SteadyTime NextDeadline() const;
   void OnDeadline(SteadyTime now);
@@ -79,16 +79,15 @@ class HostsMachine {
     State state = State::kConnecting;
     int node_rank = 0;
     bool launched = false;      // has had a launcher
-    bool has_launcher = false;  // as far as we know
+    bool has_launcher = false;  // or may have one
     bool prepares = false;      // Prepare was sent
     SteadyTime heard, asked, retry_at;
     std::string complaint;  // the last one printed since it was lost
     HostReading reading;
-    std::vector<std::string> errors;     // of Reached
     std::array<int64_t, 2> positions{};  // in its launcher's stdout and stderr
     std::optional<int> code;
     std::optional<hosts::v1::JobFailure> failure;
-    std::string output;  // folder of a detached launcher
+    std::string folder;  // folder of its job; empty: no launcher was seen there
   };
 
   int Count(State state) const;
@@ -97,6 +96,7 @@ class HostsMachine {
   static bool IsAway(const Host& host);
   bool MayConnectAgain() const;
   std::vector<size_t> TakingPart() const;
+  std::vector<HostReading> Readings() const;
   void Print(LogLevel level, const Host& host, const std::string& text);
   void Proceed();
   void AskToListen();
@@ -121,13 +121,13 @@ class HostsMachine {
 
   const HostsPlan plan_;
   HostsShell* const shell_;
-  SteadyTime now_;  // of the current call
+  SteadyTime now_;  // time of the current call
   std::vector<Host> hosts_;
   hosts::v1::HostReport::Listening listening_;
   std::string endpoint_;
   bool started_ = false;
   bool exited_ = false;
-  bool holds_output_ = false;
+  std::array<bool, 2> holds_output_{};  // indexed by is_stderr
   int signals_ = 0;
   SteadyTime next_ping_;
   SteadyTime all_lost_until_ = SteadyTime::InfiniteFuture();

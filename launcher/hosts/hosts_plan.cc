@@ -133,6 +133,7 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   hosts::v1::HostCommand::Prepare& prepare = plan.prepare;
   if (plan.follows()) return plan;
   prepare.set_token(std::move(input.random_start));
+  prepare.set_detach(plan.detach);
   prepare.set_folder(input.folder);
   prepare.set_python(input.python);
   prepare.set_program(!config.command.python);
@@ -144,7 +145,8 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   if (!input.python.empty()) variables->insert({"PYTHON_EXEC", input.python});
   plan.token = options.credentials.token;
   const bool has_own_server = !plan.has_endpoint && !options.credentials.has_token() && !options.credentials.has_tls();
-  if (has_own_server) plan.token = std::move(input.random_token);  // other users can neither join nor stop the job
+  if (has_own_server)
+    plan.token = std::move(input.random_token);  // so that other users can neither join nor stop the job
   if (!plan.token.empty()) (*variables)[rendezvous::kTokenVariable] = plan.token;
   for (const auto& [name, value] : *variables) prepare.add_environment(absl::StrCat(name, "=", value));
   return plan;

@@ -19,21 +19,21 @@ namespace ddprun::launcher {
 // The task of `ddprun --hosts`.
 struct HostsPlan {
   std::vector<HostSpec> hosts;
-  std::vector<std::string> folders;         // of the job, on each host: Prepare.job
-  int min_nodes = 1;                        // with fewer hosts the job can't run
+  std::vector<std::string> folders;         // folder of the job on each host: Prepare.job
+  int min_nodes = 1;                        // the job can't run with fewer hosts
   hosts::v1::HostCommand::Prepare prepare;  // the same for all hosts, but for the folder
-  std::vector<std::string> flags;           // of the launcher on each host
-  std::vector<std::string> script;          // with its arguments; empty: the job runs already and is to be followed
-  bool has_endpoint = false;                // `flags` name the rendezvous server
-  bool has_node_count = false;              // `flags` have --nnodes
+  std::vector<std::string> flags;           // flags of the launcher on each host
+  std::vector<std::string> script;  // script with its arguments; empty: the job runs already and is to be followed
+  bool has_endpoint = false;        // `flags` name the rendezvous server
+  bool has_node_count = false;      // `flags` have --nnodes
   std::optional<PortRange> ports;
   std::string job_id;
   std::string job_folder;  // name of the folder of the job that has `folders`
   bool detach = false;
   bool may_restart = false;                          // a host that has lost its launcher may get another one
-  absl::TimeZone time_zone;                          // of the user
-  std::string token;                                 // of the rendezvous server
-  std::string token_file;                            // with `detach`: which has it, for ddprunctl
+  absl::TimeZone time_zone;                          // the user's
+  std::string token;                                 // credential of the rendezvous server
+  std::string token_file;                            // file with it, for ddprunctl, if the job is detached
   absl::Duration stop_patience = absl::Seconds(45);  // until the rest of a job that has failed is stopped
 
   bool follows() const { return script.empty(); }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxReasonBytes = 300;
 constexpr int kSshFailed = 255;
-constexpr int kCopyFailed = 97;  // of the command below
+constexpr int kCopyFailed = 97;  // exit code of the command below
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kMaxFrameBytes = 64 << 20;
 

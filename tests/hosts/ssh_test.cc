@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,7 +38,7 @@ class SshTest : public ::testing::Test {
     // In a user namespace sshd can't change to the user that logs in.
     if (!absl::StrContains(ReadFile("/proc/self/uid_map"), "4294967295")) GTEST_SKIP() << "sshd needs root";
     hosts_ = std::make_unique<Hosts>(kHosts, Hosts::Addresses::kIpv4);
-    mkdir("/run/sshd", 0755);  // of the test's own /run
+    mkdir("/run/sshd", 0755);  // /run is the test's own
     std::filesystem::create_directory(dir_.File("bin"));
     std::filesystem::create_directory(dir_.File("work"));
     Shell(absl::StrCat("ssh-keygen -q -t ed25519 -N '' -f ", dir_.File("key")));
@@ -308,11 +309,56 @@ TEST_F(SshTest, CutConnection_ChangesNothing_AndNoOutputIsLost) {
   EXPECT_TRUE(AllIsGone());
 }
 
-TEST_F(SshTest, UnreadOutput_BlocksNeitherTheJobNorSignals) {
+TEST_F(SshTest, FrontThatReturnsWhileItsLauncherStops_StartsAnother) {
+  Serve(2);
+  std::ofstream(dir_.File("worker.sh"))
+      << "cd " << dir_.path()
+      << "\ntrap 'echo >stops.$RANK; while [ ! -e stopped ]; do sleep 0.05; done; exit 0' TERM\n"
+      << "echo up\nwhile [ ! -e gate ]; do sleep 0.05; done\n";
+  const std::unique_ptr<Process> ddprun =
+      Start({"--hosts=node1,node2", "--rdzv-id=job", "--nnodes=1:2", "--rdzv-conf=last_call_timeout=1",
+             "--shutdown-timeout=60", "--no-python", "sh", dir_.File("worker.sh")});
+  ASSERT_TRUE(Eventually([&] { return Count(ddprun->Out(), "up\n") == 2; })) << ddprun->Err();
+  // The lease ends now, as if the connection had been lost for long.
+  std::ofstream(Cache(2) + "/ddprun/jobs/job/node2/control") << '\xff';
+  ASSERT_TRUE(Eventually([&] { return access(dir_.File("stops.1").c_str(), F_OK) == 0; })) << ddprun->Err();
+  Shell("pkill -9 -f '^sshd: root@notty'");
+  EXPECT_TRUE(ddprun->WaitForErr("node2: the launcher of this job stops here")) << ddprun->Err();
+  std::ofstream{dir_.File("stopped")};
+  EXPECT_TRUE(ddprun->WaitForErr("node2: connected again; starting a launcher there")) << ddprun->Err();
+  ASSERT_TRUE(Eventually([&] { return Count(ddprun->Out(), "[node2] ") == 2; })) << ddprun->Err();
+  std::ofstream{Gate()};
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, Detached_ConnectionLostDuringTheStart_IsMadeAgain) {
+  Serve(2);
+  // The start on the second host waits for this lock.
+  const std::string folder = Cache(2) + "/ddprun/jobs/job";
+  std::filesystem::create_directories(folder);
+  const int lock = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  const std::unique_ptr<Process> ddprun = Start(TickJob({"--detach", "--rdzv-id=job"}));
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(ReadFile("/proc/locks"), "-> FLOCK") &&
+           access((Cache(1) + "/ddprun/jobs/job/node1/control").c_str(), F_OK) == 0;
+  })) << ddprun->Err();
+  Shell("pkill -9 -f '^sshd: root@notty'");
+  EXPECT_TRUE(ddprun->WaitForErr("node2: its ssh connection was lost")) << ddprun->Err();
+  close(lock);
+  EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
+  EXPECT_THAT(ddprun->Out(), HasSubstr("Job job runs on 2 hosts"));
+  ASSERT_TRUE(BothTick()) << ddprun->Err();
+  std::ofstream{Gate()};
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SshTest, UnreadOutput_BlocksNeitherTheJobNorSignalsNorStderr) {
   Serve(2);
   std::ofstream(dir_.File("worker.sh")) << "cd " << dir_.path() << "\ntrap 'echo >saved.$RANK; exit 0' TERM\n"
                                         << "while :; do head -c 100000 /dev/zero | tr '\\0' x; echo; "
-                                        << "i=$((i+1)); echo $i >at.$RANK; done\n";
+                                        << "i=$((i+1)); echo $i >at.$RANK; [ $i != 300 ] || echo error >&2; done\n";
   const std::string fifo = dir_.File("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   const int unread = open(fifo.c_str(), O_RDWR);
@@ -324,6 +370,8 @@ TEST_F(SshTest, UnreadOutput_BlocksNeitherTheJobNorSignals) {
   for (const char* rank : {"at.0", "at.1"}) {
     ASSERT_TRUE(Eventually([&] { return std::atoi(ReadFile(dir_.File(rank)).c_str()) > 300; })) << ddprun.Err();
   }
+  EXPECT_TRUE(ddprun.WaitForErr("[node1] [0]: error\n")) << ddprun.Err();
+  EXPECT_TRUE(ddprun.WaitForErr("[node2] [1]: error\n")) << ddprun.Err();
   ddprun.Signal(SIGTERM);
   for (const char* rank : {"saved.0", "saved.1"}) {
     EXPECT_TRUE(Eventually([&] { return access(dir_.File(rank).c_str(), F_OK) == 0; })) << ddprun.Err();

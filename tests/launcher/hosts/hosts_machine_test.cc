@@ -120,7 +120,10 @@ class HostsMachineTest : public ::testing::Test, public HostsShell {
   void ShowOutput(size_t host, bool, std::optional<std::string> data) override {
     if (data) asked_.push_back(absl::StrCat(host, " output ", *data));
   }
-  void Exit(int code) override { asked_.push_back(absl::StrCat("exit ", code)); }
+  void Exit(int code, const std::string& summary) override {
+    if (!summary.empty()) asked_.push_back("show " + summary);
+    asked_.push_back(absl::StrCat("exit ", code));
+  }
 
   static std::string Text(const HostCommand& command) {
     switch (command.kind_case()) {
@@ -131,7 +134,10 @@ class HostsMachineTest : public ::testing::Test, public HostsShell {
       case HostCommand::kReach: return absl::StrCat("reach ", absl::StrJoin(command.reach().addresses(), " "));
       case HostCommand::kStart: return absl::StrCat("start ", absl::StrJoin(command.start().arguments(), " "));
       case HostCommand::kSignal: return absl::StrCat("signal ", command.signal().number());
-      case HostCommand::kPing: return command.ping().hold_output() ? "hold" : "";
+      case HostCommand::kPing:
+        return absl::StrCat(command.ping().hold_stdout() ? "hold stdout" : "",
+                            command.ping().hold_stderr() ? "hold stderr" : "");
+      case HostCommand::kGoodbye: return "goodbye";
       case HostCommand::KIND_NOT_SET: break;
     }
     return "nothing";
@@ -284,11 +290,14 @@ TEST_F(HostsMachineTest, Signals_StopKillAndLeave) {
 
 TEST_F(HostsMachineTest, BlockedOutput_IsHeldBack) {
   RunTwo();
-  machine_->OnOutputBlocked(true);
-  EXPECT_THAT(Asked(), ElementsAre("0 hold", "1 hold"));
-  EXPECT_THAT(Wait(), ElementsAre("0 hold", "1 hold")) << "so do later pings";
-  machine_->OnOutputBlocked(false);
-  EXPECT_THAT(Asked(), IsEmpty());
+  for (const bool is_stderr : {false, true}) {
+    const std::string name = is_stderr ? "stderr" : "stdout";
+    machine_->OnOutputBlocked(is_stderr, true);
+    EXPECT_THAT(Asked(), ElementsAre("0 hold " + name, "1 hold " + name));
+    EXPECT_THAT(Wait(), ElementsAre("0 hold " + name, "1 hold " + name)) << "so do later pings";
+    machine_->OnOutputBlocked(is_stderr, false);
+    EXPECT_THAT(Asked(), IsEmpty());
+  }
 }
 
 // ---- connections that are lost -------------------------------------------------------------------------------------
@@ -349,6 +358,19 @@ TEST_F(HostsMachineTest, HostWithoutLauncher_GetsOne_IfTheJobAllowsIt) {
     End(0, 143);
     EXPECT_THAT(Asked(), ElementsAre("exit 143"));
   }
+}
+
+TEST_F(HostsMachineTest, HostWhoseStartWasLost_GetsItsLauncher) {
+  Begin("a");
+  OnConnected(0);
+  Facts(0);
+  Lose(0);
+  Asked();
+  EXPECT_THAT(Wait(), ElementsAre("0 connect"));
+  OnConnected(0);
+  Asked();
+  Facts(0);
+  EXPECT_THAT(Asked(), ElementsAre("print a: connected again; starting a launcher there", HasSubstr("0 start ")));
 }
 
 TEST_F(HostsMachineTest, HostThatIsNotReadyYet_SaysWhyOnce) {
@@ -418,7 +440,7 @@ TEST_F(HostsMachineTest, AllLost_ForLong) {
     Asked();
     asked = Wait();
   } while (asked.back() != "exit 1");
-  EXPECT_THAT(asked.front(), HasSubstr("no host could be reached for 2m"));
+  EXPECT_THAT(asked, ElementsAre(HasSubstr("a: it could not be reached for 2m"), HasSubstr("b: it could"), "exit 1"));
   EXPECT_EQ(now_, SteadyTime() + absl::Minutes(2));
 }
 
@@ -441,6 +463,53 @@ TEST_F(HostsMachineTest, Detached_TellsHowToComeBack) {
                                    "To see it: ddprunctl --server=10.0.0.1:4000 --token-file=/home/me/token show job\n"
                                    "To end it: ddprunctl --server=10.0.0.1:4000 --token-file=/home/me/token stop job\n",
                                    "exit 0"));
+}
+
+TEST_F(HostsMachineTest, Detached_HostThatIsLostBeforeItsLauncherIsSeen_IsConnectedToAgain) {
+  for (const bool started : {true, false}) {
+    HostsPlan plan;
+    plan.detach = true;
+    Begin("a,b", plan);
+    for (const size_t host : {0, 1}) OnConnected(host);
+    for (const size_t host : {0, 1}) Facts(host);
+    Listening(0);
+    Reached(1, {""});
+    Following(0);
+    Asked();
+    Lose(1);
+    EXPECT_THAT(Asked(), ElementsAre("print b: its ssh connection was lost; connecting again"));
+    EXPECT_THAT(Wait(), ElementsAre("1 connect"));
+    OnConnected(1);
+    Asked();
+    if (!started) {
+      Facts(1);
+      EXPECT_THAT(Asked(), ElementsAre("print b: connected again; starting a launcher there", HasSubstr("1 start ")));
+    }
+    Following(1);
+    const std::vector<std::string> asked = Asked();
+    ASSERT_GE(asked.size(), 2u);
+    EXPECT_THAT(asked[asked.size() - 2], HasSubstr("show Job job runs on 2 hosts."));
+    EXPECT_EQ(asked.back(), "exit 0");
+  }
+}
+
+TEST_F(HostsMachineTest, Detached_HostThatStaysLost_IsNamed_AndTheOthersAreShown) {
+  HostsPlan plan;
+  plan.detach = true;
+  Begin("a,b", plan);
+  for (const size_t host : {0, 1}) OnConnected(host);
+  for (const size_t host : {0, 1}) Facts(host);
+  Listening(0);
+  Reached(1, {""});
+  Following(0);
+  std::vector<std::string> asked;
+  do {
+    Lose(1);
+    Asked();
+    asked = Wait();
+  } while (asked.back() == "1 connect");
+  EXPECT_THAT(asked,
+              ElementsAre(HasSubstr("b: it could not be reached"), HasSubstr("show Job job runs on 1 host"), "exit 1"));
 }
 
 TEST_F(HostsMachineTest, Follower_ShowsTheJob_AndLeavesItAlone) {

@@ -1,4 +1,4 @@
-#include "launcher/hosts/node_comparison.h"
+#include "launcher/preflight/node_comparison.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +23,7 @@ constexpr absl::Duration kClockTolerance = absl::Seconds(1);
 constexpr int64_t kLowShm = 64 << 20;  // Docker's default: too little for NCCL and DataLoader workers
 constexpr int64_t kLowTmp = 1 << 20;
 constexpr size_t kMaxColumn = 40;
-constexpr size_t kMaxColumns = 9;  // of the table, the first of which names the rows
+constexpr size_t kMaxColumns = 9;  // columns of the table, the first of which names the rows
 
 std::string BytesText(int64_t bytes) {
   if (bytes < 0) return "unlimited";
@@ -175,6 +175,31 @@ NodeComparison CompareNodes(const std::vector<HostReading>& hosts) {
     }
   }
   return result;
+}
+
+AddressChoice ChooseCommonAddress(const hosts::v1::HostReport::Listening& first,
+                                  const std::vector<HostReading>& hosts) {
+  AddressChoice choice;
+  const auto reaches = [](const HostReading& host, int address) {
+    return address < static_cast<int>(host.errors.size()) && host.errors[address].empty();
+  };
+  for (int address = 0; address < first.addresses_size(); ++address) {
+    if (std::all_of(hosts.begin() + 1, hosts.end(), [&](const HostReading& host) { return reaches(host, address); })) {
+      choice.index = address;
+      return choice;
+    }
+  }
+  for (size_t k = 1; k < hosts.size(); ++k) {
+    std::vector<std::string> attempts;
+    for (int address = 0; address < first.addresses_size(); ++address) {
+      const auto& tried = first.addresses(address);
+      attempts.push_back(absl::StrCat(tried.address(), " (", tried.interface(),
+                                      "): ", reaches(hosts[k], address) ? "works" : hosts[k].errors[address]));
+    }
+    choice.errors.push_back(absl::StrCat(hosts[k].name, " from port to port ", first.port(), " of ", hosts[0].name,
+                                         ": ", attempts.empty() ? "it has no address" : absl::StrJoin(attempts, ", ")));
+  }
+  return choice;
 }
 
 }  // namespace ddprun::launcher

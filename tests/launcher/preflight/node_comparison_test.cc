@@ -1,4 +1,4 @@
-#include "launcher/hosts/node_comparison.h"
+#include "launcher/preflight/node_comparison.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
