@@ -11,11 +11,9 @@ import sys
 RULES = [
     ("rendezvous/http/*", r"grpc|rendezvous/server/driver", "a page needs no gRPC"),
     ("rendezvous/http/http_message.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
-    ("rendezvous/http/metrics_text.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
+    ("rendezvous/http/metrics.*", r"rendezvous/(server|wire|state)/|boost/", "it is pure"),
     ("rendezvous/ha/leader_lease.*", r"rendezvous/(?!ha/leader_lease)|grpc|base/mutex", "it is pure"),
-    ("rendezvous/server/connection_limits.*", r"grpc|base/mutex|sys/", "it is pure"),
-    ("rendezvous/server/stream_limits.*", r"grpc|base/mutex|sys/", "it is pure"),
-    ("rendezvous/daemon/config_text.*", r"rendezvous/(?!daemon/config_text)|grpc", "it is pure"),
+    ("rendezvous/server/client_limits.*", r"grpc|base/mutex|sys/", "it is pure"),
     ("*/core/*", r"thread>|<mutex>|base/mutex\.h|sys/|grpc", "a core is pure"),
     ("launcher/machine/*", r"thread>|<mutex>|base/mutex\.h|sys/|grpc", "a core is pure"),
 ]

@@ -12,7 +12,6 @@
 #include "rendezvous/client/join_first.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/core/validate.h"
-#include "rendezvous/server/session.h"
 
 namespace ddprun::rendezvous {
 namespace {

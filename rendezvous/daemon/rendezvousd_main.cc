@@ -1,6 +1,9 @@
 // rendezvousd: the standalone rendezvous server, for any number of jobs.
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +16,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -101,10 +103,18 @@ void ExitWithoutShutdown(const std::string& reason) {
   _exit(kExitFailed);
 }
 
-int AwaitSignal(const sigset_t& signals) {
-  int signal_number = 0;
-  sigwait(&signals, &signal_number);
-  return signal_number;
+// Waits for a signal on the signalfd, or until the eventfd is set (-1: there is none). Returns the signal, or 0 for the
+// event.
+int AwaitSignal(int signals, int event = -1) {
+  pollfd fds[] = {{signals, POLLIN, 0}, {event, POLLIN, 0}};
+  while (true) {
+    signalfd_siginfo info;
+    uint64_t count = 0;
+    if (poll(fds, 2, -1) < 0) continue;
+    if (fds[0].revents != 0 && read(signals, &info, sizeof info) == sizeof info)
+      return static_cast<int>(info.ssi_signo);
+    if (fds[1].revents != 0 && read(event, &count, sizeof count) == sizeof count) return 0;
+  }
 }
 
 void NoteEnd(int signal_number) {
@@ -179,7 +189,7 @@ void AnnounceListening(const std::vector<std::string>& addresses, const http::Ht
 }
 
 // Serves launchers and HTTP until a signal arrives. A former follower already serves HTTP.
-int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signals) {
+int Serve(const RendezvousdOptions& options, Place place, int signals) {
   Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, place.events.get());
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, place.listen, {.credentials = options.credentials, .epoch = place.epoch});
@@ -199,7 +209,7 @@ int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signal
   return 0;
 }
 
-int RunAlone(const RendezvousdOptions& options, const sigset_t& signals) {
+int RunAlone(const RendezvousdOptions& options, int signals) {
   Place place{.listen = options.listen};
   std::unique_ptr<SqliteStore> store;
   if (!options.state_dir.empty()) {
@@ -215,10 +225,16 @@ int RunAlone(const RendezvousdOptions& options, const sigset_t& signals) {
 }
 
 // Follows until it leads, then serves until a signal arrives or it loses the leadership.
-int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals) {
-  const auto wake = [] { kill(getpid(), SIGUSR1); };
+int RunAsOneOfSeveral(const RendezvousdOptions& options, int signals) {
+  absl::Status led;  // set before lead_event
+  const int lead_event = eventfd(0, EFD_CLOEXEC);
+  const auto on_lead = [&](absl::Status status) {
+    led = std::move(status);
+    const uint64_t one = 1;
+    (void)!write(lead_event, &one, sizeof one);
+  };
   const absl::StatusOr<std::unique_ptr<HaServer>> ha =
-      HaServer::Start(MakeHaOptions(options), {.on_lead = wake, .on_step_down = ExitWithoutShutdown});
+      HaServer::Start(MakeHaOptions(options), {.on_lead = on_lead, .on_step_down = ExitWithoutShutdown});
   if (!ha.ok()) return Fail(ha.status(), absl::IsInvalidArgument(ha.status()) ? kExitUsage : kExitFailed);
   auto events = std::make_unique<EventLog>();
   auto view = std::make_unique<HttpView>();
@@ -226,28 +242,7 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
   absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, view.get(), events.get());
   if (!http.ok()) return Fail(http.status(), kExitFailed);
   AnnounceListening((*ha)->addresses(), http->get());
-  sigset_t or_lead = signals;
-  sigaddset(&or_lead, SIGUSR1);
-  int signal_number = 0;
-  do {
-    signal_number = AwaitSignal(or_lead);
-  } while (signal_number == SIGUSR1 && (*ha)->epoch() == 0);
-  absl::Status led;
-  if (signal_number == SIGUSR1) {
-    // Reading the records may take as long as etcd takes to answer.
-    std::atomic<bool> done = false;
-    std::thread reader([&] {
-      led = (*ha)->Lead();
-      done = true;
-      wake();
-    });
-    do {
-      signal_number = AwaitSignal(or_lead);
-    } while (signal_number == SIGUSR1 && !done);
-    if (signal_number != SIGUSR1) (*ha)->CancelLead();
-    reader.join();
-  }
-  if (signal_number != SIGUSR1) {
+  if (const int signal_number = AwaitSignal(signals, lead_event); signal_number != 0) {
     NoteEnd(signal_number);
     return 0;
   }
@@ -267,14 +262,13 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
 }
 
 int Run(const RendezvousdOptions& options) {
-  // Blocked before any thread exists, so that only sigwait sees them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigset_t blocked = signals;
-  sigaddset(&blocked, SIGUSR1);  // notifies the main thread that this server leads
+  // Blocked before any thread exists, so that they arrive only at the signalfd.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  sigaddset(&blocked, SIGINT);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  const int signals = signalfd(-1, &blocked, SFD_CLOEXEC);
   // A log reader that exits must not end the jobs, and one that does not read must not block them.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a log file larger than `ulimit -f`

@@ -13,14 +13,13 @@
 #include "base/steady_time.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/ha/etcd_client.h"
-#include "rendezvous/ha/etcd_keys.h"
 #include "rendezvous/state/record_queue.h"
 #include "rendezvous/state/state_store.h"
 
 namespace ddprun::rendezvous {
 
 // The leading server's state store in etcd: the latest record of each live job and of the jobs that ended last (as many
-// as EndedJobs remembers), one key per job (etcd_keys.h).
+// as EndedJobs remembers), one key per job (EtcdKeys in etcd_client.h).
 //
 // Every write is a transaction that requires this server's epoch, so that writes of a replaced server have no effect.
 // It also requires the number of previous writes, so that a write that etcd applies late, after it was retried, has no
@@ -121,7 +120,7 @@ class EtcdStore final : public StateStore {
   uint64_t forgotten_round_ = 0;
   int64_t writes_ = 0;                  // writes of all leaders that etcd has applied
   std::vector<std::string> forgotten_;  // ended jobs whose keys are still to be deleted
-  std::map<std::string, std::vector<std::function<void()>>> too_large_;  // by job: `safe` of records that wait
+  std::map<std::string, std::vector<std::function<void()>>> too_large_;  // callbacks of waiting records, by job
   std::function<void(const std::string& job_id, const std::string& trouble)> report_job_ = [](const std::string&,
                                                                                               const std::string&) {};
   std::map<uint64_t, Ended> ended_;           // in the order in which they ended

@@ -4,71 +4,118 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "base/endpoint.h"
-#include "rendezvous/server/acceptor.h"
-#include "rendezvous/server/call_counter.h"
-#include "rendezvous/server/call_guard.h"
-#include "rendezvous/server/peer_address.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
+#include "rendezvous/ha/leadership.h"
+#include "rendezvous/server/client_limits.h"
+#include "rendezvous/server/grpc_server.h"
 #include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
 #include "rendezvous/wire/leader_hint.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr int kMaxStreamsPerConnection = 100;
-constexpr int kMaxIdleMs = 15'000;
-constexpr int kHandshakeTimeoutMs = 5'000;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);
+// Launchers that wait longer should try another server instead.
+constexpr absl::Duration kPatience = absl::Seconds(2);
 
-// State shared by all calls of one server.
-struct Calls {
-  LeaderLookup* lookup;
-  Acceptor* acceptor;
-  CallGuard* guard;
-  grpc::AsyncGenericService service;
-  grpc::ServerCompletionQueue* queue = nullptr;
-  CallCounter counter;
-};
-
-// One call of any method. Owns itself; deleted when it is over.
-class FollowerCall {
+// Looks up the leader for many concurrent callers. One query to etcd answers all requests made before it was sent, and
+// none made later, so each answer was true at some time after its request. Thread-safe.
+class LeaderLookup {
  public:
-  static void AwaitNext(Calls* calls) {
-    auto* call = new FollowerCall(calls);
-    calls->service.RequestCall(&call->context_, &call->stream_, calls->queue, calls->queue,
-                               static_cast<Completion*>(&call->accepted_tag_));
+  using Done = std::function<void(const absl::StatusOr<LeaderView>&)>;
+
+  LeaderLookup(EtcdClient* client, const EtcdKeys& keys) : client_(client), keys_(keys), thread_([this] { Run(); }) {}
+  ~LeaderLookup() { Stop(); }
+
+  // Calls `done` once: on the lookup's thread, or at once with CANCELLED if the lookup is stopped.
+  void Ask(Done done) {
+    bool stopped = false;
+    {
+      MutexLock lock(&mutex_);
+      stopped = stopping_;
+      if (!stopped) waiting_.push_back(std::move(done));
+    }
+    if (stopped) return done(absl::CancelledError("stopping"));
+    wake_.NotifyAll();
+  }
+
+  // Answers pending and later requests with CANCELLED. Later calls do nothing.
+  void Stop() {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    wake_.NotifyAll();
+    if (thread_.joinable()) thread_.join();
   }
 
  private:
-  explicit FollowerCall(Calls* calls) : calls_(calls), token_(&calls->counter) {}
-
-  void OnAccepted(bool ok) {
-    if (!ok) {  // the server is shutting down: there is no call
-      delete this;
-      return;
+  void Run() {
+    while (true) {
+      std::vector<Done> asked;
+      bool stop = false;
+      {
+        MutexLock lock(&mutex_);
+        while (waiting_.empty() && !stopping_) wake_.Wait(&mutex_);
+        asked.swap(waiting_);
+        stop = stopping_;
+      }
+      const absl::StatusOr<LeaderView> view = stop ? absl::StatusOr<LeaderView>(absl::CancelledError("stopping"))
+                                                   : AskForLeader(client_, keys_, SteadyNow() + kPatience);
+      for (const Done& done : asked) done(view);
+      if (stop) return;
     }
-    AwaitNext(calls_);
-    peer_ = PeerOfCall(context_.peer());
-    if (!calls_->acceptor->OnStreamStarted(peer_)) {
-      return Refuse(absl::ResourceExhaustedError("too many streams on one connection to a follower"));
-    }
-    calls_->guard->Check(context_, Role::kRead,
-                         [this](const absl::StatusOr<Caller>& caller) { OnChecked(caller.status()); });
   }
 
-  void OnChecked(const absl::Status& status) {
-    if (!status.ok()) return Refuse(status);
+  EtcdClient* const client_;
+  const EtcdKeys keys_;
+  Mutex mutex_;
+  CondVar wake_;
+  std::vector<Done> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: started when all else exists
+};
+
+// One call of any method, which ends with the answer about the leader.
+class FollowerCall final : public AsyncCall<grpc::GenericServerContext> {
+ public:
+  FollowerCall(GrpcServer* server, grpc::AsyncGenericService* service, LeaderLookup* lookup)
+      : AsyncCall(server, Role::kRead), service_(service), lookup_(lookup) {
+    service->RequestCall(&context_, &stream_, server->queue(), server->queue(), accepted_tag());
+  }
+
+ private:
+  ~FollowerCall() override {
+    if (in_session_) server()->acceptor()->OnSessionClosed(peer_);
+  }
+
+  void AwaitNext() override { new FollowerCall(server(), service_, lookup_); }
+
+  absl::Status Admit() override {
+    peer_ = PeerOfCall(context_.peer());
+    if (server()->acceptor()->OnStreamStarted(peer_)) return absl::OkStatus();
+    return absl::ResourceExhaustedError("too many streams on one connection to a follower");
+  }
+
+  void OnChecked(const absl::StatusOr<Caller>& caller) override {
+    Begin();
+    if (!caller.ok()) {
+      context_.AddTrailingMetadata(kServerMarker, "1");  // a refused caller learns only that this is a server
+      return End(caller.status());
+    }
     // As a Join does on the leader: while there is no leader, all launchers ask repeatedly, and those that get no
     // answer in time stop their workers. Many of them may share one address.
-    calls_->acceptor->OnSessionStarted(peer_);
+    server()->acceptor()->OnSessionStarted(peer_);
     in_session_ = true;
-    calls_->lookup->Ask([this](const absl::StatusOr<LeaderView>& view) { OnAnswer(view); });
+    lookup_->Ask([this](const absl::StatusOr<LeaderView>& view) { OnAnswer(view); });
   }
 
   void OnAnswer(const absl::StatusOr<LeaderView>& view) {
@@ -85,28 +132,17 @@ class FollowerCall {
     End(absl::FailedPreconditionError(absl::StrCat("a follower; the leader is ", view->address)));
   }
 
-  // A refused caller learns only that this is a server.
-  void Refuse(const absl::Status& status) {
-    context_.AddTrailingMetadata(kServerMarker, "1");
-    End(status);
-  }
-
   void End(const absl::Status& status) {
     stream_.Finish(ToGrpcStatus(status), static_cast<Completion*>(&finished_tag_));
   }
 
-  void OnFinished(bool) {
-    if (in_session_) calls_->acceptor->OnSessionClosed(peer_);
-    delete this;
-  }
+  void OnFinished(bool) { OperationOver(); }
 
-  Calls* const calls_;
-  const CallCounter::Token token_;
+  grpc::AsyncGenericService* const service_;
+  LeaderLookup* const lookup_;
   PeerAddress peer_;
   bool in_session_ = false;  // authenticated
-  grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
-  MemberCompletion<FollowerCall, &FollowerCall::OnAccepted> accepted_tag_{this};
   MemberCompletion<FollowerCall, &FollowerCall::OnFinished> finished_tag_{this};
 };
 
@@ -114,87 +150,32 @@ class FollowerCall {
 
 class FollowerServer::Impl {
  public:
-  Impl(LeaderLookup* lookup, const ServerOptions& options)
-      : options_(options),
-        guard_(options.credentials),
-        acceptor_(options.credentials.tls_cert.empty() ? Acceptor::Protocol::kHttp2 : Acceptor::Protocol::kTls,
-                  options.connections) {
-    calls_.lookup = lookup;
-    calls_.acceptor = &acceptor_;
-    calls_.guard = &guard_;
-  }
+  Impl(EtcdClient* client, const EtcdKeys& keys, const ServerOptions& options)
+      : lookup_(client, keys), grpc_(options.credentials, options.connections) {}
   ~Impl() { Shutdown(); }
 
   absl::Status Start(const std::vector<std::string>& listen) {
-    for (const std::string& text : listen) {
-      const absl::StatusOr<Endpoint> address = ParseEndpoint(text);
-      if (!address.ok()) return address.status();
-      const absl::StatusOr<int> port = acceptor_.Listen(*address);
-      if (!port.ok()) return port.status();
-      addresses_.push_back(Endpoint{address->host, *port}.ToString());
-    }
-    if (absl::Status status = PrepareGrpc(); !status.ok()) return status;
-    grpc::ServerBuilder builder;
-    builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    connections_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        ServerPortCredentials(options_.credentials));
-    builder.RegisterAsyncGenericService(&calls_.service);
-    queue_ = builder.AddCompletionQueue();
-    calls_.queue = queue_.get();
-    guard_.Start(queue_.get());
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) {
-      queue_->Shutdown();
-      RunCompletions(queue_.get());  // gRPC requires every queue to be drained before its destruction
-      return absl::UnavailableError("the gRPC server failed to start");
-    }
-    FollowerCall::AwaitNext(&calls_);
-    thread_ = std::thread([this] { RunCompletions(queue_.get()); });
-    acceptor_.Start([this](int fd) {
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.listener_fd = -1;
-      connection.fd = fd;
-      connections_->HandleNewConnection(&connection);
-    });
-    return absl::OkStatus();
+    if (absl::Status status = grpc_.Listen(listen); !status.ok()) return status;
+    return grpc_.Start([this](grpc::ServerBuilder* builder) { builder->RegisterAsyncGenericService(&service_); },
+                       [this] { new FollowerCall(&grpc_, &service_, &lookup_); });
   }
 
   void Shutdown() {
-    if (server_ == nullptr) return;
-    acceptor_.Stop();
-    calls_.lookup->Stop();
-    guard_.Stop();
-    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-    calls_.counter.WaitForNone();
-    queue_->Shutdown();
-    thread_.join();
-    server_.reset();
+    grpc_.Shutdown(kShutdownGrace, [this] { lookup_.Stop(); });
   }
 
-  const std::vector<std::string>& addresses() const { return addresses_; }
+  const std::vector<std::string>& addresses() const { return grpc_.addresses(); }
 
  private:
-  const ServerOptions options_;
-  CallGuard guard_;
-  Acceptor acceptor_;
-  Calls calls_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::unique_ptr<grpc::Server> server_;
-  std::vector<std::string> addresses_;
-  std::thread thread_;
+  LeaderLookup lookup_;
+  GrpcServer grpc_;
+  grpc::AsyncGenericService service_;
 };
 
-absl::StatusOr<std::unique_ptr<FollowerServer>> FollowerServer::Start(LeaderLookup* lookup,
+absl::StatusOr<std::unique_ptr<FollowerServer>> FollowerServer::Start(EtcdClient* client, const EtcdKeys& keys,
                                                                       const std::vector<std::string>& listen_addresses,
                                                                       const ServerOptions& options) {
-  if (listen_addresses.empty()) return absl::InvalidArgumentError("no address to listen on");
-  auto impl = std::make_unique<Impl>(lookup, options);
+  auto impl = std::make_unique<Impl>(client, keys, options);
   if (absl::Status status = impl->Start(listen_addresses); !status.ok()) return status;
   return std::unique_ptr<FollowerServer>(new FollowerServer(std::move(impl)));
 }

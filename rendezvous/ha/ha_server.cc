@@ -28,9 +28,8 @@ absl::StatusOr<std::unique_ptr<HaServer>> HaServer::Start(HaOptions options, Eve
   if (!lease_client.ok()) return lease_client.status();
   server->client_ = *std::move(client);
   server->lease_client_ = *std::move(lease_client);
-  server->lookup_ = std::make_unique<LeaderLookup>(server->client_.get(), server->keys_);
   absl::StatusOr<std::unique_ptr<FollowerServer>> follower = FollowerServer::Start(
-      server->lookup_.get(), server->options_.listen, {.credentials = server->options_.credentials});
+      server->client_.get(), server->keys_, server->options_.listen, {.credentials = server->options_.credentials});
   if (!follower.ok()) return follower.status();
   server->follower_ = *std::move(follower);
   server->addresses_ = server->follower_->addresses();
@@ -41,17 +40,30 @@ absl::StatusOr<std::unique_ptr<HaServer>> HaServer::Start(HaOptions options, Eve
   }
   Log(LogLevel::kInfo, absl::StrCat("started as a follower; etcd: ", server->client_->Name()));
   HaServer* const raw = server.get();
+  MutexLock lock(&raw->mutex_);  // OnLead waits until leadership_ is set
   server->leadership_ = std::make_unique<Leadership>(
       server->lease_client_.get(), server->keys_, Leadership::Settings{advertise, server->options_.lease_ttl},
-      Leadership::Events{[raw](int64_t epoch) {
-                           raw->epoch_ = epoch;
-                           raw->events_.on_lead();
-                         },
+      Leadership::Events{[raw](int64_t epoch) { raw->OnLead(epoch); },
                          [raw](const std::string& reason) { raw->events_.on_step_down(reason); }});
   return server;
 }
 
-absl::Status HaServer::Lead() {
+void HaServer::OnLead(int64_t epoch) {
+  MutexLock lock(&mutex_);
+  if (stopping_) return;
+  epoch_ = epoch;
+  reading_ = true;
+  reader_ = std::thread([this] {
+    absl::Status status = ReadRecords();
+    {
+      MutexLock lock(&mutex_);
+      reading_ = false;
+    }
+    events_.on_lead(std::move(status));
+  });
+}
+
+absl::Status HaServer::ReadRecords() {
   absl::StatusOr<std::unique_ptr<EtcdStore>> store =
       EtcdStore::Open(client_.get(), keys_,
                       EtcdStore::Leader{.epoch = epoch_,
@@ -63,9 +75,15 @@ absl::Status HaServer::Lead() {
   return absl::OkStatus();
 }
 
-void HaServer::CancelLead() { client_->Stop(); }
-
 void HaServer::Stop() {
+  std::thread reader;
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    if (reading_) client_->Stop();  // etcd may take long to answer
+    reader = std::move(reader_);
+  }
+  if (reader.joinable()) reader.join();
   if (follower_ != nullptr) follower_->Shutdown();
   if (store_ != nullptr) store_->Stop();
   if (leadership_ != nullptr) leadership_->Stop();

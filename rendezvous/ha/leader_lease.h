@@ -64,7 +64,7 @@ class LeaderLease {
 
   struct Granted {
     int64_t lease;
-    absl::Duration ttl;  // as etcd granted it
+    absl::Duration ttl;  // time to live that etcd granted
   };
   enum class Campaigned { kWon, kLost, kNoAnswer };
   enum class Renewed { kKept, kGone, kNoAnswer };
@@ -88,7 +88,7 @@ class LeaderLease {
   // A write of this leader was refused because another server leads. Same effect as an expired lease.
   void OnFenced(SteadyTime now, Effects* effects);
 
-  // Other threads may have seen the validity expire, and have stopped acting, before a renewal was published.
+  // The validity may have expired for threads that act, before a renewal was published.
   void OnLapsed(Effects* effects);
 
   // True if this server may act as the leader.
@@ -111,7 +111,7 @@ class LeaderLease {
   const absl::Duration ttl_;
   State state_ = State::kFollowing;
   int64_t lease_ = 0;         // 0: none
-  absl::Duration lease_ttl_;  // of lease_
+  absl::Duration lease_ttl_;  // time to live of lease_
   SteadyTime sent_;           // when the last request was given to the shell
   SteadyTime valid_until_ = SteadyTime::InfinitePast();
   bool asking_ = false;  // waiting for an answer

@@ -12,7 +12,6 @@
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "rendezvous/ha/etcd_client.h"
-#include "rendezvous/ha/etcd_keys.h"
 #include "rendezvous/ha/leader_lease.h"
 
 namespace ddprun::rendezvous {
@@ -20,8 +19,8 @@ namespace ddprun::rendezvous {
 // The leader according to etcd at one moment.
 struct LeaderView {
   std::string address;   // HOST:PORT; empty: no leader
-  int64_t epoch = 0;     // of the latest leader, which may not lead any more; 0: there was none
-  int64_t revision = 0;  // of etcd at that moment
+  int64_t epoch = 0;     // epoch of the latest leader, which may not lead any more; 0: there was none
+  int64_t revision = 0;  // revision of etcd at that moment
 };
 
 // Queries etcd. The answer was true at some time after the call began.

@@ -13,7 +13,7 @@
 #include "rendezvous/http/login.h"
 #include "rendezvous/http/server_view.h"
 #include "rendezvous/server/event_log.h"
-#include "rendezvous/server/refusal_log.h"
+#include "rendezvous/server/acceptor.h"
 
 namespace ddprun::http {
 

@@ -5,19 +5,48 @@
 #include <list>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/endpoint.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
-#include "rendezvous/server/connection_limits.h"
+#include "rendezvous/server/client_limits.h"
 #include "rendezvous/server/listen.h"
-#include "rendezvous/server/peer_address.h"
-#include "rendezvous/server/refusal_log.h"
 
 namespace ddprun::rendezvous {
+
+// Rate-limits warnings that unauthenticated clients can provoke: one line per ten seconds, with the number of lines
+// suppressed since the last one. Thread-safe.
+class RefusalLog {
+ public:
+  void Warn(absl::string_view line) {
+    int unlogged = 0;
+    {
+      MutexLock lock(&mutex_);
+      const SteadyTime now = SteadyNow();
+      if (now < next_line_) {
+        ++unlogged_;
+        return;
+      }
+      next_line_ = now + absl::Seconds(10);
+      unlogged = std::exchange(unlogged_, 0);
+    }
+    Log(LogLevel::kWarning,
+        absl::StrCat(line, unlogged > 0 ? absl::StrCat(" (and ", unlogged, " more since the last warning)") : ""));
+  }
+
+ private:
+  Mutex mutex_;
+  SteadyTime next_line_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
+  int unlogged_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 // Accepts TCP connections for a gRPC server, within limits (ConnectionLimits). gRPC's own listener has no limits, never
 // accepts again after the process ran out of descriptors, and keeps connections that have not begun to speak HTTP/2 for
@@ -51,7 +80,7 @@ class Acceptor {
   // Stops listening; `take` is not called afterwards. Later calls do nothing.
   void Stop();
 
-  // As in ConnectionLimits. OnStreamStarted returns false if the connection is about to be closed.
+  // See ConnectionLimits. OnStreamStarted returns false if the connection is about to be closed.
   bool OnStreamStarted(const PeerAddress& peer);
   void OnSessionStarted(const PeerAddress& peer);
   void OnSessionClosed(const PeerAddress& peer);

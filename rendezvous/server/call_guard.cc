@@ -9,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -151,16 +150,6 @@ std::string OwnName(const Credentials& credentials) {
   Tokens tokens(credentials);
   const std::optional<Caller> holder = tokens.Accept(tokens.OwnToken());
   return holder.has_value() ? holder->name : "";
-}
-
-std::string AddressOfPeer(const std::string& peer) {
-  std::string text = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
-  absl::string_view address = text;
-  if (!absl::ConsumePrefix(&address, "ipv4:")) absl::ConsumePrefix(&address, "ipv6:");
-  address = address.substr(0, address.rfind(':'));
-  if (absl::ConsumePrefix(&address, "[")) absl::ConsumeSuffix(&address, "]");
-  absl::ConsumePrefix(&address, "::ffff:");
-  return OneLine(address, kMaxNamesBytes);
 }
 
 }  // namespace ddprun::rendezvous

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rendezvous/core/credentials.h"
-#include "rendezvous/server/refusal_log.h"
+#include "rendezvous/server/acceptor.h"
 #include "rendezvous/wire/credential_files.h"
 #include "rendezvous/wire/munge.h"
 
@@ -57,17 +57,13 @@ class CallGuard {
   grpc::CompletionQueue* queue_ = nullptr;
   Tokens tokens_;
   std::optional<Munge> munge_;
-  std::string munge_user_;  // of this process; no other user's credential is accepted
-  bool has_munge_ = true;   // as the last check found; queue's thread only
+  std::string munge_user_;  // user of this process, the only one whose credential is accepted
+  bool has_munge_ = true;   // result of the last check; queue's thread only
   RefusalLog log_;
 };
 
 // The name under which a server knows callers with its own credentials; "" if none. May read files.
 std::string OwnName(const Credentials& credentials);
-
-// The address without its port, from gRPC's name of a peer: "10.0.0.1" for "ipv4:10.0.0.1:4711" and for
-// "ipv6:%5B::ffff:10.0.0.1%5D:4711".
-std::string AddressOfPeer(const std::string& peer);
 
 }  // namespace ddprun::rendezvous
 

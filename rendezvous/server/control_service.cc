@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,12 +14,17 @@
 #include "rendezvous/server/event_stream.h"
 #include "rendezvous/server/peer_address.h"
 #include "rendezvous/server/unary_call.h"
+#include "rendezvous/core/job_view.h"
+#include "rendezvous/server/client_limits.h"
+#include "rendezvous/server/event_log.h"
 #include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kJobsAtOnce = 1000;
+constexpr size_t kReadAtOnce = 64;  // events
 
 v1::ListHostsResponse HostsOf(const Driver& driver) {
   std::map<std::string, v1::Host> hosts;
@@ -49,6 +55,105 @@ v1::ListHostsResponse HostsOf(const Driver& driver) {
 
 }  // namespace
 
+// One WatchEvents call. Reads the log only as fast as the client takes events, so nothing accumulates.
+class EventStream final : public AsyncCall<> {
+ public:
+  explicit EventStream(ControlService* control)
+      : AsyncCall(control->server_, Role::kRead), control_(control), log_(control->driver_->events()) {
+    NotifyWhenDone();
+    control->service_.RequestWatchEvents(&context_, &request_, &writer_, server()->queue(), server()->queue(),
+                                         accepted_tag());
+  }
+
+ private:
+  ~EventStream() override {
+    if (listed_) control_->Remove(this);
+  }
+
+  void AwaitNext() override { new EventStream(control_); }
+
+  void OnChecked(const absl::StatusOr<Caller>& caller) override {
+    if (!caller.ok()) return Finish(ToGrpcStatus(caller.status()));
+    if (log_ == nullptr) return Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this server keeps no events"));
+    if (over_) return;
+    if (absl::Status added = control_->Add(this, context_.peer()); !added.ok()) return Finish(ToGrpcStatus(added));
+    listed_ = true;
+    after_ = request_.after() > log_->newest() ? 0 : request_.after();
+    if (request_.follow()) watch_ = log_->AddWatch([this] { OnEvent(); });
+    writing_ = true;
+    Begin();
+    context_.AddInitialMetadata(kServerMarker, "1");
+    writer_.SendInitialMetadata(static_cast<Completion*>(&written_tag_));  // do not wait for an event
+  }
+
+  // Called on any thread when there is a new event.
+  void OnEvent() {
+    if (posted_.exchange(true)) return;
+    Begin();
+    PostTo(server()->queue(), [this] {
+      posted_ = false;
+      WriteNext();
+      OperationOver();
+    });
+  }
+
+  // Writes the next event, if none is being written.
+  void WriteNext() {
+    while (!writing_ && !over_) {
+      const EventLog::Events events = log_->Read(after_, kReadAtOnce);
+      for (const auto& event : events) {
+        after_ = event->number();
+        if (!request_.job_id().empty() && event->job_id() != request_.job_id()) continue;
+        writing_ = true;
+        Begin();
+        writer_.Write(*event, static_cast<Completion*>(&written_tag_));
+        return;
+      }
+      if (!events.empty()) continue;
+      if (!request_.follow()) Finish(grpc::Status::OK);
+      return;
+    }
+  }
+
+  void Finish(const grpc::Status& status) {
+    if (over_) return;
+    over_ = true;
+    writing_ = true;
+    Begin();
+    writer_.Finish(status, static_cast<Completion*>(&finished_tag_));
+  }
+
+  void OnWritten(bool ok) {
+    writing_ = false;
+    if (ok) {
+      WriteNext();
+    } else {
+      over_ = true;
+    }
+    OperationOver();
+  }
+
+  void OnFinished(bool) { OperationOver(); }
+
+  void OnDone() override {
+    over_ = true;
+    watch_.Reset();
+  }
+
+  ControlService* const control_;
+  EventLog* const log_;
+  v1::WatchEventsRequest request_;
+  grpc::ServerAsyncWriter<v1::Event> writer_{&context_};
+  EventLog::Watch watch_;
+  uint64_t after_ = 0;    // number of the last event read
+  bool writing_ = false;  // the initial metadata, a Write or the Finish is in flight
+  bool over_ = false;     // nothing more will be written
+  bool listed_ = false;   // registered with the service
+  std::atomic<bool> posted_ = false;
+  MemberCompletion<EventStream, &EventStream::OnWritten> written_tag_{this};
+  MemberCompletion<EventStream, &EventStream::OnFinished> finished_tag_{this};
+};
+
 absl::Status ControlService::CheckUser(const std::string& peer) {
   const PeerAddress from = PeerOfCall(peer);
   const absl::Status refused = absl::PermissionDeniedError(absl::StrCat(
@@ -57,7 +162,7 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
       "server a token (--token-file) or client certificates (--tls-ca)"));
   const absl::StatusOr<SocketAddress> far = NumericAddress(from.host, from.port);
   if (!far.ok()) return refused;
-  const std::vector<PeerAddress> ends = acceptor_->LocalEndsOf(from);
+  const std::vector<PeerAddress> ends = server_->acceptor()->LocalEndsOf(from);
   // Any of them may be the caller's, including one that it has already closed.
   for (const PeerAddress& end : ends) {
     const absl::StatusOr<SocketAddress> own = NumericAddress(end.host, end.port);
@@ -70,7 +175,7 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
 
 void ControlService::Do(const std::string& peer, const Caller& caller, const Command& command,
                         std::function<void(absl::Status)> answer) {
-  if (!guard_->AuthenticatesCallers()) {
+  if (!server_->guard()->AuthenticatesCallers()) {
     if (absl::Status status = CheckUser(peer); !status.ok()) return answer(status);
   }
   driver_->OnCommand(command, caller, std::move(answer));
@@ -80,10 +185,11 @@ template <typename Request>
 void ControlService::Serve(RequestMethod<Request> method, Role needed,
                            std::function<Command(const Request&)> command_of) {
   UnaryCall<Request, v1::CommandResponse>::ServeLater(
-      calls_, guard_, needed,
+      server_, needed,
       [this, method](grpc::ServerContext* context, Request* request,
-                     grpc::ServerAsyncResponseWriter<v1::CommandResponse>* responder,
-                     void* tag) { (service_.*method)(context, request, responder, queue_, queue_, tag); },
+                     grpc::ServerAsyncResponseWriter<v1::CommandResponse>* responder, void* tag) {
+        (service_.*method)(context, request, responder, server_->queue(), server_->queue(), tag);
+      },
       [this, command_of = std::move(command_of)](const grpc::ServerContextBase& context, const Caller& caller,
                                                  const Request& request, v1::CommandResponse*,
                                                  std::function<void(const grpc::Status&)> answer) {
@@ -92,12 +198,8 @@ void ControlService::Serve(RequestMethod<Request> method, Role needed,
       });
 }
 
-void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard,
-                           Acceptor* acceptor) {
-  queue_ = queue;
-  calls_ = calls;
-  guard_ = guard;
-  acceptor_ = acceptor;
+void ControlService::Start(GrpcServer* server) {
+  server_ = server;
   using Service = v1::Control::AsyncService;
   // For launchers the registry checks that they own the job.
   Serve<v1::StopJobRequest>(&Service::RequestStopJob, Role::kLauncher,
@@ -113,26 +215,27 @@ void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* call
   Serve<v1::UndrainHostRequest>(&Service::RequestUndrainHost, Role::kAdmin,
                                 [](const v1::UndrainHostRequest& request) { return UndrainHost{request.host()}; });
   UnaryCall<v1::ListHostsRequest, v1::ListHostsResponse>::Serve(
-      calls, guard,
+      server,
       [this](grpc::ServerContext* context, v1::ListHostsRequest* request,
-             grpc::ServerAsyncResponseWriter<v1::ListHostsResponse>* responder,
-             void* tag) { service_.RequestListHosts(context, request, responder, queue_, queue_, tag); },
+             grpc::ServerAsyncResponseWriter<v1::ListHostsResponse>* responder, void* tag) {
+        service_.RequestListHosts(context, request, responder, server_->queue(), server_->queue(), tag);
+      },
       [this](const v1::ListHostsRequest&, v1::ListHostsResponse* response) {
         *response = HostsOf(*driver_);
         return grpc::Status::OK;
       });
-  EventStream::AwaitNext(this);
+  new EventStream(this);
 }
 
 void ControlService::Shutdown() {
   driver_->StopCommands();
   MutexLock lock(&mutex_);
   shut_down_ = true;
-  for (const auto& [stream, address] : streams_) stream->Stop();
+  for (const auto& [stream, address] : streams_) stream->Cancel();
 }
 
 absl::Status ControlService::Add(EventStream* stream, const std::string& peer) {
-  const bool known = guard_->AuthenticatesCallers() || CheckUser(peer).ok();
+  const bool known = server_->guard()->AuthenticatesCallers() || CheckUser(peer).ok();
   const std::string stranger = known ? "" : AddressOfPeer(peer);
   MutexLock lock(&mutex_);
   if (shut_down_) return absl::UnavailableError("the server is shutting down");

@@ -13,17 +13,15 @@
 #include "base/socket_owner.h"
 #include "proto/control.grpc.pb.h"
 #include "rendezvous/core/command.h"
-#include "rendezvous/server/acceptor.h"
-#include "rendezvous/server/call_counter.h"
-#include "rendezvous/server/call_guard.h"
 #include "rendezvous/server/driver.h"
+#include "rendezvous/server/grpc_server.h"
 
 namespace ddprun::rendezvous {
 
 class EventStream;
 
-// Serves the events and commands of a Driver (proto/control.proto) on a completion queue. Thread-safe. Outlives the
-// queue's thread.
+// Serves the events and commands of a Driver (proto/control.proto) as part of a GrpcServer. Thread-safe. Must outlive the
+// server's calls.
 class ControlService {
  public:
   static constexpr size_t kMaxWatchers = 100;
@@ -35,8 +33,8 @@ class ControlService {
 
   grpc::Service* service() { return &service_; }
 
-  // Starts serving. Call once, when the server is built; the arguments outlive the last call.
-  void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard, Acceptor* acceptor);
+  // Awaits the first call of each method. Call once, when `server` starts.
+  void Start(GrpcServer* server);
 
   // Ends all event streams, and later ones at once. Commands that wait for a record are answered.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -54,18 +52,17 @@ class ControlService {
   void Do(const std::string& peer, const Caller& caller, const Command& command,
           std::function<void(absl::Status)> answer);
   // Checks that the caller of a call without credentials is this server's user or root.
-  //   PERMISSION_DENIED  it is not, or the kernel does not tell.
+  //   PERMISSION_DENIED  the caller is another user, or the kernel does not tell which.
   absl::Status CheckUser(const std::string& peer);
+  // Registers a call, so that Shutdown ends it.
   //   RESOURCE_EXHAUSTED  there are too many watchers.
+  //   UNAVAILABLE         Shutdown was called.
   absl::Status Add(EventStream* stream, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(EventStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Driver* const driver_;
   v1::Control::AsyncService service_;
-  grpc::ServerCompletionQueue* queue_ = nullptr;
-  CallCounter* calls_ = nullptr;
-  CallGuard* guard_ = nullptr;
-  Acceptor* acceptor_ = nullptr;
+  GrpcServer* server_ = nullptr;
   SocketOwner socket_owner_;  // queue's thread only
   Mutex mutex_;
   // Maps each stream to the address of an unauthenticated caller, else to "".

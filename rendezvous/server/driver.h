@@ -21,10 +21,22 @@
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/registry.h"
 #include "rendezvous/server/event_log.h"
-#include "rendezvous/server/session.h"
 #include "rendezvous/state/state_store.h"
 
 namespace ddprun::rendezvous {
+
+// One launcher's stream, as the driver sees it. Called from any thread, one call at a time, with no lock held;
+// implementations return at once. Shared by the driver and the object that feeds it.
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Queues a message for the launcher; dropped if the stream is gone.
+  virtual void Send(const ServerMessage& message) = 0;
+
+  // Ends the stream with `status` once everything queued was sent. Later calls of either method do nothing.
+  virtual void End(const absl::Status& status) = 0;
+};
 
 // Runs a Registry: messages of sessions go in, its effects go out to the sessions in order, and a timer thread calls it
 // when something is due. State changes are logged at kInfo. With a state store, a job's sessions receive what depends
@@ -73,7 +85,7 @@ class Driver {
   // Makes both waits, current and later ones, return false at once.
   void StopWaiting();
 
-  // As Registry::OnCommand. `answer` is called once, from any thread, with OK or a refusal, and only when everything
+  // Executes a command (Registry::OnCommand). `answer` is called once, from any thread, with OK or a refusal, and only when everything
   // that the job (for hosts: the server) has handed to the store is persisted, so that the answer holds after a crash.
   // Also:
   //   UNAVAILABLE        records cannot be persisted now, or this server is no longer the leader: nothing was done.
@@ -153,7 +165,7 @@ class Driver {
   void OnRecordPersisted(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
   // The store cannot persist records, or can again ("").
   void OnStoreError(const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
-  // As OnStoreError, for one job.
+  // The store cannot persist records of one job, or can again ("").
   void OnJobStoreError(const std::string& job_id, const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
   // Why the job's records cannot be persisted now; "" if they can.
   std::string StoreErrorLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -181,10 +193,10 @@ class Driver {
   std::unordered_map<const Session*, Peer> peers_ ABSL_GUARDED_BY(mutex_);
   std::map<NodeKey, std::shared_ptr<Session>> joined_ ABSL_GUARDED_BY(mutex_);
   int remote_launchers_ ABSL_GUARDED_BY(mutex_) = 0;  // peers of other processes that joined
-  int leavers_ ABSL_GUARDED_BY(mutex_) = 0;           // those of them that sent Leave
+  int leavers_ ABSL_GUARDED_BY(mutex_) = 0;           // how many of them sent Leave
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool takes_commands_ ABSL_GUARDED_BY(mutex_) = true;
-  CondVar everyone_left_;  // remote_launchers_ or leavers_ changed, or stop_waiting_ was set
+  CondVar everyone_left_;  // signaled when remote_launchers_ or leavers_ changes, or stop_waiting_ is set
   std::deque<Action> actions_ ABSL_GUARDED_BY(mutex_);
   // Actions waiting for a record on its way to the store, in order, per job. Each queue begins with a wait.
   std::unordered_map<std::string, std::deque<Action>> held_ ABSL_GUARDED_BY(mutex_);

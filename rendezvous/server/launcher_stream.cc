@@ -54,13 +54,13 @@ void LauncherStreams::Joined(const LauncherStream* stream) {
 void LauncherStreams::SetTimerLocked() {
   const SteadyTime next = limits_.NextDeadline();
   if (timer_token_.has_value() || shut_down_ || next == SteadyTime::InfiniteFuture()) return;
-  timer_token_.emplace(calls);
-  timer_.Set(queue, AfterNow(std::max(next - SteadyNow(), absl::ZeroDuration())),
+  timer_token_.emplace(server->calls());
+  timer_.Set(server->queue(), AfterNow(std::max(next - SteadyNow(), absl::ZeroDuration())),
              static_cast<Completion*>(&timer_tag_));
 }
 
 void LauncherStreams::OnDeadline(bool) {
-  const CallCounter::Token until_return(calls);
+  const CallCounter::Token until_return(server->calls());
   std::vector<std::shared_ptr<LauncherStream>> overdue;
   {
     MutexLock lock(&mutex_);
@@ -91,8 +91,8 @@ void LauncherStreams::Remove(const LauncherStream* stream) {
 void LauncherStream::AwaitNext(LauncherStreams* streams) {
   auto stream = std::make_shared<LauncherStream>(streams);
   stream->self_ = stream;
-  streams->service->RequestSession(&stream->call_->context, &stream->call_->stream, streams->queue, streams->queue,
-                                   static_cast<Completion*>(&stream->accepted_tag_));
+  streams->service->RequestSession(&stream->call_->context, &stream->call_->stream, streams->server->queue(),
+                                   streams->server->queue(), static_cast<Completion*>(&stream->accepted_tag_));
 }
 
 void LauncherStream::OnAccepted(bool ok) {
@@ -106,11 +106,11 @@ void LauncherStream::OnAccepted(bool ok) {
   if (streams_->epoch != 0) call_->context.AddInitialMetadata(kEpochKey, absl::StrCat(streams_->epoch));
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
   peer_ = PeerOfCall(call_->context.peer());
-  if (!streams_->acceptor->OnStreamStarted(peer_)) {
+  if (!streams_->server->acceptor()->OnStreamStarted(peer_)) {
     return End(absl::ResourceExhaustedError("too many streams without a Join on one connection"));
   }
-  streams_->guard->Check(call_->context, Role::kLauncher,
-                         [self = self_](const absl::StatusOr<Caller>& caller) { self->OnChecked(caller); });
+  streams_->server->guard()->Check(call_->context, Role::kLauncher,
+                                   [self = self_](const absl::StatusOr<Caller>& caller) { self->OnChecked(caller); });
 }
 
 void LauncherStream::OnChecked(const absl::StatusOr<Caller>& caller) {
@@ -159,7 +159,7 @@ void LauncherStream::HandleMessageBytes(const grpc::ByteBuffer& buffer) {
     if (message.ok()) {
       if (!std::exchange(driver_knows_, true)) {
         streams_->Joined(this);
-        streams_->acceptor->OnSessionStarted(peer_);
+        streams_->server->acceptor()->OnSessionStarted(peer_);
       }
       if (Join* join = std::get_if<Join>(&*message)) {
         join->mutable_origin()->set_peer(peer_.host);
@@ -249,7 +249,7 @@ void LauncherStream::OnFinished(bool) {
 void LauncherStream::ReleaseIfOver() {
   if (!finished_ || reading_) return;
   NotifyDriverClosed();
-  if (driver_knows_) streams_->acceptor->OnSessionClosed(peer_);
+  if (driver_knows_) streams_->server->acceptor()->OnSessionClosed(peer_);
   streams_->Remove(this);
   const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
   MutexLock lock(&mutex_);

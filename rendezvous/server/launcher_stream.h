@@ -15,13 +15,9 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/server/acceptor.h"
-#include "rendezvous/server/call_counter.h"
-#include "rendezvous/server/call_guard.h"
+#include "rendezvous/server/client_limits.h"
 #include "rendezvous/server/driver.h"
-#include "rendezvous/server/peer_address.h"
-#include "rendezvous/server/session.h"
-#include "rendezvous/server/stream_limits.h"
+#include "rendezvous/server/grpc_server.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
@@ -31,29 +27,19 @@ using AsyncRendezvous = v1::Rendezvous::WithRawMethod_Session<
 
 class LauncherStream;
 
-// All launcher streams of one server. Thread-safe. Outlives the completion queue's thread.
+// All launcher streams of one server. Thread-safe. Must outlive the server's calls.
 class LauncherStreams {
  public:
-  LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue, CallCounter* calls,
-                  CallGuard* guard, Acceptor* acceptor, const StreamLimits::Limits& limits, int64_t epoch)
-      : driver(driver),
-        service(service),
-        queue(queue),
-        calls(calls),
-        guard(guard),
-        acceptor(acceptor),
-        epoch(epoch),
-        limits_(limits) {}
+  LauncherStreams(Driver* driver, AsyncRendezvous* service, GrpcServer* server, const StreamLimits::Limits& limits,
+                  int64_t epoch)
+      : driver(driver), service(service), server(server), epoch(epoch), limits_(limits) {}
 
   // Ends all streams, current and later ones, with UNAVAILABLE.
   void Shutdown();
 
   Driver* const driver;
   AsyncRendezvous* const service;
-  grpc::ServerCompletionQueue* const queue;
-  CallCounter* const calls;
-  CallGuard* const guard;
-  Acceptor* const acceptor;
+  GrpcServer* const server;
   const int64_t epoch;  // see ServerOptions
 
  private:
@@ -87,7 +73,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   static void AwaitNext(LauncherStreams* streams);
 
   explicit LauncherStream(LauncherStreams* streams)
-      : streams_(streams), call_(std::make_unique<Call>(streams->calls)) {}
+      : streams_(streams), call_(std::make_unique<Call>(streams->server->calls())) {}
 
   void Send(const ServerMessage& message) override;
   void End(const absl::Status& status) override;
@@ -131,7 +117,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   bool reading_ = false;
   bool finished_ = false;
   PeerAddress peer_;
-  std::string user_;                     // as in Join
+  std::string user_;                     // see Join
   bool driver_knows_ = false;            // OnMessage was called
   bool driver_notified_closed_ = false;  // OnClosed was called
 

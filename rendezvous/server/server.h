@@ -8,9 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "rendezvous/core/credentials.h"
-#include "rendezvous/server/connection_limits.h"
+#include "rendezvous/server/client_limits.h"
 #include "rendezvous/server/driver.h"
-#include "rendezvous/server/stream_limits.h"
 
 namespace ddprun::rendezvous {
 

@@ -306,12 +306,5 @@ TEST_F(TlsTest, Rotation_ClientFilesStall_ReconnectsWithLastRead) {
   log.AwaitReconnected();
 }
 
-TEST(CallGuardTest, AddressOfPeer_EveryForm) {
-  EXPECT_EQ(AddressOfPeer("ipv4:10.0.0.1:4711"), "10.0.0.1");
-  EXPECT_EQ(AddressOfPeer("ipv6:[::1]:4711"), "::1");
-  EXPECT_EQ(AddressOfPeer("ipv6:%5B::1%5D:4711"), "::1");
-  EXPECT_EQ(AddressOfPeer("ipv6:%5B::ffff:10.0.0.1%5D:4711"), "10.0.0.1");
-}
-
 }  // namespace
 }  // namespace ddprun::rendezvous

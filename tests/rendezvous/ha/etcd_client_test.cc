@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "tests/rendezvous/ha/etcd_cluster.h"
@@ -130,6 +131,22 @@ TEST_F(EtcdClientTest, RenewalsShareAStream_UntilItsMemberDies) {
   EXPECT_EQ(streams(), opened);
   ASSERT_TRUE(client_->LeaseRevoke(lease.id(), Soon()).ok());
   EXPECT_TRUE(absl::IsNotFound(client_->LeaseKeepAlive(lease.id(), Soon())));
+}
+
+TEST(EtcdProblemTest, SaysWhatToDo) {
+  const auto describe = [](const char* text) { return DescribeEtcdProblem(text, false); };
+  EXPECT_EQ(describe("DNS resolution failed for x:2379: C-ares status is not ARES_SUCCESS"),
+            "the host name does not resolve; check --etcd");
+  EXPECT_EQ(describe("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to "
+                     "remote host: No route to host"),
+            "No route to host");
+  EXPECT_TRUE(absl::StartsWith(describe("Ssl handshake failed: SSL routines::certificate verify failed"),
+                               "etcd's certificate is not valid here; check --etcd-cacert"));
+  EXPECT_EQ(describe("etcdserver: no leader"), "no leader");
+  // gRPC reports one of these, depending on the progress of the other side.
+  for (const char* text : {"Ssl handshake failed: wrong version number", "Handshake read failed"}) {
+    EXPECT_TRUE(absl::StartsWith(DescribeEtcdProblem(text, true), "the TLS handshake failed; ")) << text;
+  }
 }
 
 }  // namespace

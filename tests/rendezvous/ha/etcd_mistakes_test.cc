@@ -9,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/ha/etcd_problem.h"
 #include "tests/e2e/launch.h"
 #include "tests/rendezvous/ha/etcd_cluster.h"
 #include "tests/security/certificates.h"
@@ -57,22 +56,6 @@ class EtcdMistakesTest : public ::testing::Test {
   const std::string address_ = absl::StrCat("127.0.0.1:", port_);
   std::unique_ptr<Process> etcd_;
 };
-
-TEST(EtcdProblemTest, SaysWhatToDo) {
-  const auto describe = [](const char* text) { return rendezvous::DescribeEtcdProblem(text, false); };
-  EXPECT_EQ(describe("DNS resolution failed for x:2379: C-ares status is not ARES_SUCCESS"),
-            "the host name does not resolve; check --etcd");
-  EXPECT_EQ(describe("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to "
-                     "remote host: No route to host"),
-            "No route to host");
-  EXPECT_TRUE(absl::StartsWith(describe("Ssl handshake failed: SSL routines::certificate verify failed"),
-                               "etcd's certificate is not valid here; check --etcd-cacert"));
-  EXPECT_EQ(describe("etcdserver: no leader"), "no leader");
-  // gRPC reports one of these, depending on the progress of the other side.
-  for (const char* text : {"Ssl handshake failed: wrong version number", "Handshake read failed"}) {
-    EXPECT_TRUE(absl::StartsWith(rendezvous::DescribeEtcdProblem(text, true), "the TLS handshake failed; ")) << text;
-  }
-}
 
 TEST_F(EtcdMistakesTest, OneMemberIsMisspelt_IsNamed_TheOthersAreUsed) {
   StartEtcd();

@@ -66,7 +66,7 @@ class NamesTest : public ::testing::Test {
   TestCa ca_{NewFolder("ca")};
   std::unique_ptr<Hosts> hosts_;
   std::unique_ptr<Process> etcd_;
-  std::array<std::unique_ptr<Process>, kServers + 1> servers_;  // by host
+  std::array<std::unique_ptr<Process>, kServers + 1> servers_;  // index: host
 };
 
 TEST_F(NamesTest, NameOfAllServers_LeadsToTheLeader_AndToTheNextOne) {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "rendezvous/client/local_client.h"
-#include "rendezvous/server/effect_log.h"
 #include "tests/rendezvous/server/samples.h"
 #include "tests/rendezvous/server/test_launcher.h"
 
@@ -524,18 +524,19 @@ TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
   driver.OnClosed(other);
 }
 
-TEST(EffectLogTest, DescribeEffects_OneLinePerJob) {
-  Effects effects;
-  for (const char* job : {"a", "b"}) {
-    for (int node = 0; node < 3; ++node) {
-      effects.emplace_back(Tell{job, absl::StrCat(node), 1, NewStopRound(4, "rank 1 failed", std::nullopt)});
-    }
-  }
-  effects.emplace_back(Close{"a", "0", 1, Close::Why::kLost, "silent"});
-  const std::vector<std::string> lines = DescribeEffects(effects);
-  ASSERT_EQ(lines.size(), 2);
-  EXPECT_EQ(lines[0], "job a: stopping round 4: rank 1 failed");
-  EXPECT_EQ(lines[1], "job b: stopping round 4: rank 1 failed");
+TEST(DriverTest, OnMessage_RoundStopsOnThreeNodes_IsLoggedOnce) {
+  Driver driver;
+  JobSettings settings = PatientSettings(3);
+  settings.set_max_restarts(1);
+  std::vector<std::shared_ptr<RecordingSession>> nodes;
+  for (const char* host : {"node1", "node2", "node3"}) nodes.push_back(JoinTo(&driver, host, settings));
+  for (const auto& node : nodes) node->Await<Assign>();
+  ::testing::internal::CaptureStderr();
+  driver.OnMessage(nodes[0], NewWorkerFailed(1, NewFailure()));
+  for (const auto& node : nodes) node->Await<StopRound>();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "job job: stopping round 1")).size(), 2) << log;
+  for (const auto& node : nodes) driver.OnClosed(node);
 }
 
 }  // namespace

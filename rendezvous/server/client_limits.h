@@ -1,24 +1,51 @@
-#ifndef DDPRUN_RENDEZVOUS_SERVER_CONNECTION_LIMITS_H_
-#define DDPRUN_RENDEZVOUS_SERVER_CONNECTION_LIMITS_H_
+#ifndef DDPRUN_RENDEZVOUS_SERVER_CLIENT_LIMITS_H_
+#define DDPRUN_RENDEZVOUS_SERVER_CLIENT_LIMITS_H_
 
 #include <cstdint>
 #include <list>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/hash/hash.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "rendezvous/server/peer_address.h"
+
+// PURE: limits on clients, so that no client can exhaust a server or keep launchers out: ConnectionLimits on TCP
+// connections, which an Acceptor applies, and StreamLimits on gRPC calls of Rendezvous.Session, which LauncherStreams
+// applies. PeerAddress says which client a connection or call belongs to.
+struct sockaddr_storage;
 
 namespace ddprun::rendezvous {
 
-// PURE: decides which TCP connections a server holds, so that clients can neither exhaust it nor keep launchers out. A
-// connection without a session (a launcher's stream that has brought its Join) is waiting: where there is no room for
+// One end of a TCP connection. A remote end usually identifies one connection, but a process of this host can have
+// several from the same port to different addresses of this host.
+struct PeerAddress {
+  std::string host;  // numeric, without a zone; IPv4 even if the socket is IPv6
+  int port = 0;
+  friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const PeerAddress& peer) {
+    return H::combine(std::move(h), peer.host, peer.port);
+  }
+};
+
+// Converts the address of a socket. REQUIRES: an IPv4 or IPv6 address.
+PeerAddress PeerOfSocket(const sockaddr_storage& address);
+
+// Converts gRPC's name of the peer of a call, such as "ipv4:10.0.0.1:4711" or "ipv6:%5Bfe80::1%252%5D:4711".
+PeerAddress PeerOfCall(const std::string& peer);
+
+// Returns the host of gRPC's name of a peer, with its zone: "10.0.0.1" for "ipv4:10.0.0.1:4711" and for
+// "ipv6:%5B::ffff:10.0.0.1%5D:4711".
+std::string AddressOfPeer(const std::string& peer);
+
+// Decides which TCP connections a server holds. A connection without a session (a launcher's stream that has brought its Join) is waiting: where there is no room for
 // another connection, the one that has waited longest is evicted. Connections with a session stay.
 //
 // Closed connections are not reported (gRPC closes them) and need not be: the kernel reuses a descriptor's number only
@@ -28,7 +55,7 @@ class ConnectionLimits {
   struct Limits {
     size_t connections = 100'000;
     size_t waiting = 16'384;
-    size_t per_address = 16'384;  // as for streams (StreamLimits)
+    size_t per_address = 16'384;  // equal to that of streams (StreamLimits)
     // Rate limit: an address may open one connection per interval, in bursts of up to `burst`, because thousands of
     // launchers behind one address may reconnect at once. A stream also counts until it brings its Join, as it costs
     // more than a connection: a whole burst must not delay the heartbeats of others.
@@ -94,7 +121,7 @@ class ConnectionLimits {
   };
   struct Address {
     size_t connections = 0;
-    SteadyTime entered = SteadyTime::InfinitePast();  // as `rested`, for connections handed to gRPC
+    SteadyTime entered = SteadyTime::InfinitePast();  // like `rested`, for connections handed to gRPC
     std::list<int> waiting;                           // descriptors, longest waiting first
     SteadyTime rested = SteadyTime::InfinitePast();   // when the rate limit is fully replenished
   };
@@ -105,7 +132,7 @@ class ConnectionLimits {
   void ForgetIdleAddresses(SteadyTime now);
 
   const Limits limits_;
-  std::unordered_map<int, Connection> connections_;                              // by descriptor
+  std::unordered_map<int, Connection> connections_;                              // keys: descriptors
   absl::flat_hash_map<PeerAddress, int> by_peer_;                                // the newest connection of each peer
   std::unordered_multimap<PeerAddress, int, absl::Hash<PeerAddress>> loopback_;  // connections with an own end
   std::unordered_map<std::string, Address> addresses_;
@@ -113,6 +140,48 @@ class ConnectionLimits {
   size_t next_scan_size_ = 1024;
 };
 
+// Decides which streams a server holds: how many, from which addresses, and how long without a Join. Thread-compatible.
+class StreamLimits {
+ public:
+  struct Limits {
+    size_t streams = 100'000;
+    size_t streams_per_address = 16'384;               // a host may have a thousand launchers, in tests ten thousand
+    size_t waiting = 4096;                             // streams without a Join; a launcher is one for one round trip
+    absl::Duration first_message = absl::Seconds(10);  // deadline for the Join
+  };
+  using Key = const void*;
+
+  explicit StreamLimits(const Limits& limits) : limits_(limits) {}
+
+  // Adds a stream. RESOURCE_EXHAUSTED: there is no room for it; nothing has changed.
+  absl::Status Open(Key stream, const std::string& address, SteadyTime now);
+  // The stream's first message arrived.
+  void Joined(Key stream);
+  void Closed(Key stream);
+
+  // Returns the stream that has waited longest if too many wait; it has to be ended. nullptr if none.
+  Key TakeSurplus();
+  // Returns streams that have exceeded the deadline for their Join; they have to be ended.
+  std::vector<Key> TakeOverdue(SteadyTime now);
+  // When TakeOverdue will next return a stream.
+  SteadyTime NextDeadline() const;
+
+ private:
+  struct Waiting {
+    Key stream;
+    SteadyTime until;
+  };
+  struct Stream {
+    std::string address;
+    std::list<Waiting>::iterator place;  // waiting_.end() if it is not waiting
+  };
+
+  const Limits limits_;
+  absl::flat_hash_map<Key, Stream> streams_;
+  absl::flat_hash_map<std::string, size_t> of_address_;
+  std::list<Waiting> waiting_;  // longest waiting first
+};
+
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_SERVER_CONNECTION_LIMITS_H_
+#endif  // DDPRUN_RENDEZVOUS_SERVER_CLIENT_LIMITS_H_

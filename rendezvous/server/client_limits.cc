@@ -1,12 +1,57 @@
-#include "rendezvous/server/connection_limits.h"
+#include "rendezvous/server/client_limits.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kMaxAddressBytes = 256;
+
+}  // namespace
+
+PeerAddress PeerOfSocket(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &ipv4.sin_addr, text, sizeof text);
+    return PeerAddress{text, ntohs(ipv4.sin_port)};
+  }
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
+  inet_ntop(AF_INET6, &ipv6.sin6_addr, text, sizeof text);
+  absl::string_view host = text;
+  absl::ConsumePrefix(&host, "::ffff:");
+  return PeerAddress{std::string(host), ntohs(ipv6.sin6_port)};
+}
+
+PeerAddress PeerOfCall(const std::string& peer) {
+  PeerAddress address;
+  address.host = AddressOfPeer(peer);
+  address.host.resize(address.host.find('%') == std::string::npos ? address.host.size() : address.host.find('%'));
+  (void)absl::SimpleAtoi(absl::string_view(peer).substr(peer.rfind(':') + 1), &address.port);
+  return address;
+}
+
+std::string AddressOfPeer(const std::string& peer) {
+  std::string text = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  absl::string_view address = text;
+  if (!absl::ConsumePrefix(&address, "ipv4:")) absl::ConsumePrefix(&address, "ipv6:");
+  address = address.substr(0, address.rfind(':'));
+  if (absl::ConsumePrefix(&address, "[")) absl::ConsumeSuffix(&address, "]");
+  absl::ConsumePrefix(&address, "::ffff:");
+  return OneLine(address, kMaxAddressBytes);
+}
 
 absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const Id& id, const PeerAddress& peer,
                                                                          SteadyTime now, const PeerAddress& own) {
@@ -136,6 +181,58 @@ void ConnectionLimits::ForgetIdleAddresses(SteadyTime now) {
   std::erase_if(addresses_,
                 [&](const auto& entry) { return entry.second.connections == 0 && entry.second.rested <= now; });
   next_scan_size_ = std::max<size_t>(1024, 2 * addresses_.size());
+}
+
+absl::Status StreamLimits::Open(Key stream, const std::string& address, SteadyTime now) {
+  const bool surplus = waiting_.size() >= limits_.waiting;  // one waiting stream will be ended
+  if (streams_.size() >= limits_.streams + (surplus ? 1 : 0)) {
+    return absl::ResourceExhaustedError(absl::StrCat("too many streams (", streams_.size(), "); try again later"));
+  }
+  size_t& of_address = of_address_[address];
+  if (of_address >= limits_.streams_per_address + (surplus ? 1 : 0)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("too many streams from ", address, " (", of_address, "); try again later"));
+  }
+  ++of_address;
+  waiting_.push_back(Waiting{stream, now + limits_.first_message});
+  streams_[stream] = Stream{address, std::prev(waiting_.end())};
+  return absl::OkStatus();
+}
+
+void StreamLimits::Joined(Key stream) {
+  const auto it = streams_.find(stream);
+  if (it == streams_.end() || it->second.place == waiting_.end()) return;
+  waiting_.erase(it->second.place);
+  it->second.place = waiting_.end();
+}
+
+void StreamLimits::Closed(Key stream) {
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) return;
+  Joined(stream);
+  const auto of_address = of_address_.find(it->second.address);
+  if (--of_address->second == 0) of_address_.erase(of_address);
+  streams_.erase(it);
+}
+
+StreamLimits::Key StreamLimits::TakeSurplus() {
+  if (waiting_.size() <= limits_.waiting) return nullptr;
+  Key stream = waiting_.front().stream;
+  Joined(stream);
+  return stream;
+}
+
+std::vector<StreamLimits::Key> StreamLimits::TakeOverdue(SteadyTime now) {
+  std::vector<Key> overdue;
+  while (!waiting_.empty() && waiting_.front().until <= now) {
+    overdue.push_back(waiting_.front().stream);
+    Joined(overdue.back());
+  }
+  return overdue;
+}
+
+SteadyTime StreamLimits::NextDeadline() const {
+  return waiting_.empty() ? SteadyTime::InfiniteFuture() : waiting_.front().until;
 }
 
 }  // namespace ddprun::rendezvous

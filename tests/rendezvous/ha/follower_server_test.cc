@@ -1,3 +1,5 @@
+#include "rendezvous/ha/follower_server.h"
+
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -7,9 +9,6 @@
 #include "gtest/gtest.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/ha/etcd_client.h"
-#include "rendezvous/ha/etcd_keys.h"
-#include "rendezvous/ha/follower_server.h"
-#include "rendezvous/ha/leader_lookup.h"
 #include "rendezvous/wire/leader_hint.h"
 
 namespace ddprun::rendezvous {
@@ -18,12 +17,11 @@ namespace {
 // While no server leads, launchers stop their workers unless a follower answers in time.
 TEST(FollowerTest, ManyLaunchersOfOneAddress_AreAllAnswered) {
   const auto client = EtcdClient::Create({.endpoints = {"127.0.0.1:1"}, .patience = absl::Milliseconds(10)});
-  LeaderLookup lookup(client->get(), EtcdKeys("/follower_test/"));
   // An unauthenticated address may open one connection an hour.
   ServerOptions options;
   options.connections.entries = 1;
   options.connections.entry_interval = absl::Hours(1);
-  const auto follower = FollowerServer::Start(&lookup, {"127.0.0.1:0"}, options);
+  const auto follower = FollowerServer::Start(client->get(), EtcdKeys("/follower_test/"), {"127.0.0.1:0"}, options);
 
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < 5; ++i) {

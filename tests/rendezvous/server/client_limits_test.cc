@@ -1,4 +1,4 @@
-#include "rendezvous/server/connection_limits.h"
+#include "rendezvous/server/client_limits.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/server/peer_address.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -84,7 +83,7 @@ TEST(ConnectionLimitsTest, StreamsWithoutAJoin_TheConnectionGoes) {
   const SteadyTime now = At(absl::ZeroDuration());
   Open(&limits, 1, Peer("a", 1));
   Open(&limits, 2, Peer("a", 2));
-  for (int i = 0; i < 5; ++i) {  // of a proxy
+  for (int i = 0; i < 5; ++i) {  // streams of a proxy
     EXPECT_EQ(limits.OnStreamStarted(Peer("a", 1), now), std::nullopt);
     limits.OnSessionStarted(Peer("a", 1));
   }
@@ -135,7 +134,7 @@ TEST(ConnectionLimitsTest, Enter_FewAtATime) {
   EXPECT_EQ(limits.Enter(Id{1, 1}, now), Entry::kNever);
 }
 
-// That a connection was closed shows only when its descriptor is used again.
+// The end of a connection shows only when its descriptor is used again.
 TEST(ConnectionLimitsTest, DescriptorIsUsedAgain_TheConnectionBeforeIsForgotten) {
   ConnectionLimits limits({.per_address = 2});
   Open(&limits, 1, Peer("a", 1));
@@ -242,5 +241,70 @@ TEST(ConnectionLimitsTest, OwnEndsOf_AllConnectionsOfAPort) {
   EXPECT_EQ(limits.LocalEndsOf(peer), std::vector<PeerAddress>{one});
 }
 
+TEST(PeerAddressTest, AddressOfPeer_EveryForm) {
+  EXPECT_EQ(AddressOfPeer("ipv4:10.0.0.1:4711"), "10.0.0.1");
+  EXPECT_EQ(AddressOfPeer("ipv6:[::1]:4711"), "::1");
+  EXPECT_EQ(AddressOfPeer("ipv6:%5B::1%5D:4711"), "::1");
+  EXPECT_EQ(AddressOfPeer("ipv6:%5B::ffff:10.0.0.1%5D:4711"), "10.0.0.1");
+}
+
+SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
+StreamLimits::Key Stream(intptr_t i) { return reinterpret_cast<StreamLimits::Key>(i); }
+
+TEST(StreamLimitsTest, NoJoinInTime_IsOverdueOnce) {
+  StreamLimits limits({.first_message = absl::Seconds(10)});
+  EXPECT_EQ(limits.NextDeadline(), SteadyTime::InfiniteFuture());
+  ASSERT_TRUE(limits.Open(Stream(1), "a", At(0)).ok());
+  ASSERT_TRUE(limits.Open(Stream(2), "a", At(1)).ok());
+  ASSERT_TRUE(limits.Open(Stream(3), "a", At(2)).ok());
+  limits.Joined(Stream(2));
+  EXPECT_EQ(limits.NextDeadline(), At(10));
+  EXPECT_TRUE(limits.TakeOverdue(At(9)).empty());
+  EXPECT_EQ(limits.TakeOverdue(At(11)), std::vector<StreamLimits::Key>{Stream(1)});
+  EXPECT_TRUE(limits.TakeOverdue(At(11)).empty());
+  limits.Closed(Stream(3));
+  EXPECT_EQ(limits.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST(StreamLimitsTest, TooManyWait_TheOldestGoes) {
+  StreamLimits limits({.waiting = 2});
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_TRUE(limits.Open(Stream(i), "a", At(i)).ok());
+    EXPECT_EQ(limits.TakeSurplus(), nullptr);
+  }
+  ASSERT_TRUE(limits.Open(Stream(3), "b", At(3)).ok());
+  EXPECT_EQ(limits.TakeSurplus(), Stream(1));
+  EXPECT_EQ(limits.TakeSurplus(), nullptr);
+  limits.Joined(Stream(2));
+  ASSERT_TRUE(limits.Open(Stream(4), "b", At(4)).ok());
+  EXPECT_EQ(limits.TakeSurplus(), nullptr);
+}
+
+TEST(StreamLimitsTest, TooManyOfOneAddress_OthersGetIn) {
+  StreamLimits limits({.streams_per_address = 2});
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_TRUE(limits.Open(Stream(i), "a", At(0)).ok());
+    limits.Joined(Stream(i));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(limits.Open(Stream(3), "a", At(0))));
+  EXPECT_TRUE(limits.Open(Stream(4), "b", At(0)).ok());
+  limits.Closed(Stream(1));
+  EXPECT_TRUE(limits.Open(Stream(3), "a", At(0)).ok());
+}
+
+TEST(StreamLimitsTest, TooManyInAll) {
+  StreamLimits limits({.streams = 2});
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_TRUE(limits.Open(Stream(i), absl::StrCat("a", i), At(0)).ok());
+    limits.Joined(Stream(i));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(limits.Open(Stream(3), "b", At(0))));
+  limits.Closed(Stream(3));  // which was never taken in
+  limits.Closed(Stream(2));
+  limits.Closed(Stream(2));
+  EXPECT_TRUE(limits.Open(Stream(3), "b", At(0)).ok());
+}
+
 }  // namespace
+
 }  // namespace ddprun::rendezvous
