@@ -35,7 +35,7 @@
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/daemon/rendezvousd_options.h"
 #include "rendezvous/ha/ha_server.h"
-#include "rendezvous/http/http_service.h"
+#include "rendezvous/http/http_api.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
 #include "rendezvous/server/server.h"

@@ -1,27 +1,107 @@
 #include "rendezvous/http/http_api.h"
 
+#include <dirent.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/endpoint.h"
+#include "base/secret.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "rendezvous/http/metrics_text.h"
-#include "rendezvous/http/page.h"
-#include "rendezvous/http/process_numbers.h"
-#include "rendezvous/http/server_sent_events.h"
+#include "rendezvous/http/metrics.h"
+#include "rendezvous/http/page_files.inc"
 #include "rendezvous/wire/message_json.h"
 
 namespace ddprun::http {
 namespace {
 
 using nlohmann::json;
+using rendezvous::EventLog;
 
+// A file of the web page, embedded in the program. Valid as long as the program runs.
+struct Asset {
+  absl::string_view type;
+  absl::string_view text;
+};
+
+// Returns the file at a path of the server ("/", "/page.js"); nullopt if there is none.
+std::optional<Asset> FindAsset(absl::string_view path) {
+  const auto text = [](const unsigned char* bytes, size_t size) {
+    return absl::string_view(reinterpret_cast<const char*>(bytes), size);
+  };
+  if (path == "/") return Asset{"text/html; charset=utf-8", text(kIndexHtml, sizeof(kIndexHtml))};
+  if (path == "/page.css") return Asset{"text/css; charset=utf-8", text(kPageCss, sizeof(kPageCss))};
+  if (path == "/page.js") return Asset{"text/javascript; charset=utf-8", text(kPageJs, sizeof(kPageJs))};
+  return std::nullopt;
+}
+
+// Number of fields in /proc/self/stat between the name in brackets, which may contain anything, and the start time; the
+// first one is the state (field 3).
+constexpr int kFieldsBeforeStartTime = 19;
+
+double StartTime() {
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t end = line.rfind(')');
+  if (end == std::string::npos) return 0;
+  std::istringstream fields(line.substr(end + 1));
+  std::string field;
+  for (int i = 0; i < kFieldsBeforeStartTime; ++i) fields >> field;
+  double ticks = 0;
+  fields >> ticks;
+  timespec real;
+  timespec since_boot;
+  clock_gettime(CLOCK_REALTIME, &real);
+  clock_gettime(CLOCK_BOOTTIME, &since_boot);
+  return static_cast<double>(real.tv_sec - since_boot.tv_sec) + ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double CountFiles() {
+  DIR* const folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return 0;
+  int count = -3;  // ".", ".." and the folder itself
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// Reads the current numbers of this process.
+ProcessNumbers ReadProcessNumbers() {
+  ProcessNumbers numbers;
+  timespec cpu;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+  numbers.cpu_seconds = static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) / 1e9;
+  double pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  numbers.resident_bytes = pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+  numbers.open_files = CountFiles();
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) numbers.max_files = static_cast<double>(limit.rlim_cur);
+  static const double start = StartTime();  // the clocks may be set; the start does not change
+  numbers.start_time_seconds = start;
+  return numbers;
+}
+
+constexpr size_t kPartBytes = 64 * 1024;
+constexpr size_t kEventsAtOnce = 256;
 constexpr char kJobPath[] = "/api/v1/jobs/";
 // Allows only content from this server; no inline script or style.
 constexpr char kContentPolicy[] =
@@ -36,6 +116,15 @@ Response Json(const json& value, int status = 200) {
 Response Error(int status, absl::string_view text) { return Json({{"error", std::string(text)}}, status); }
 
 Response NotFound() { return Error(404, "no such path"); }
+
+// A browser shares cookies of one name among all ports of a host, and "localhost" can be several servers (`ssh -L`), so
+// the name includes the port that the browser uses.
+std::string CookieName(const Request& request) {
+  const std::string host(request.Header("host"));
+  const std::string port = host.substr(host.rfind(':') + 1);
+  const bool is_port = !port.empty() && port.size() < host.size() && port.find_first_not_of("0123456789") == port.npos;
+  return absl::StrCat("ddprun_session", is_port ? "_" : "", is_port ? port : "");
+}
 
 }  // namespace
 
@@ -167,6 +256,137 @@ Response HttpApi::LogIn(const Request& request) {
   if (!cookie.has_value() && login_.required()) LogRefusal(request);
   if (!cookie.has_value()) return Error(401, login_.required() ? "invalid token" : "this server has no token");
   return Response{.status = 204, .headers = {{"Set-Cookie", *cookie}}};
+}
+
+Login::Login(const rendezvous::Credentials& credentials) : required_(credentials.has_token()), tokens_(credentials) {}
+
+bool Login::Allows(const Request& request, SteadyTime now) {
+  if (!required_) return true;
+  const std::string authorization(request.Header("authorization"));
+  if (const auto token = rendezvous::BearerToken(authorization)) return tokens_.Accept(*token).has_value();
+  const std::string cookie = request.Cookie(CookieName(request));
+  if (cookie.empty()) return false;
+  while (!sessions_.empty() && sessions_.front().until <= now) sessions_.pop_front();
+  const std::string digest = SecretDigest(cookie);
+  for (const Session& session : sessions_) {
+    // A client cannot guess the cookie's digest, so an early exit of the comparison reveals nothing.
+    if (session.digest == digest) return tokens_.Accept(session.token).has_value();
+  }
+  return false;
+}
+
+std::optional<std::string> Login::Begin(const Request& request, const std::string& token, bool secure, SteadyTime now) {
+  if (!required_ || !tokens_.Accept(token)) return std::nullopt;
+  const std::string cookie = absl::BytesToHexString(RandomSecret());
+  sessions_.push_back({SecretDigest(cookie), token, now + kLifetime});
+  if (sessions_.size() > kMaxSessions) sessions_.pop_front();
+  return absl::StrCat(CookieName(request), "=", cookie, "; Path=/; Max-Age=", absl::ToInt64Seconds(kLifetime),
+                      "; HttpOnly; SameSite=Strict", secure ? "; Secure" : "");
+}
+
+EventStream::EventStream(const EventLog* log, const std::string& server, Options options)
+    : log_(log), server_(server), options_(std::move(options)) {
+  absl::string_view number = options_.last_id;
+  if (absl::ConsumePrefix(&number, absl::StrCat(server_, "-")) && absl::SimpleAtoi(number, &after_) &&
+      after_ <= log_->newest()) {
+    return;
+  }
+  if (!options_.last_id.empty()) head_ = "event: reset\ndata: {}\n\n";
+  after_ = BacklogStart();
+}
+
+bool EventStream::Matches(const rendezvous::Event& event) const {
+  return options_.job_id.empty() || event.job_id() == options_.job_id;
+}
+
+uint64_t EventStream::BacklogStart() const {
+  const EventLog::Events all = log_->Read(0, EventLog::kCapacity);
+  size_t wanted = options_.backlog;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    if (wanted == 0) return (*it)->number();
+    if (Matches(**it)) --wanted;
+  }
+  return all.empty() ? log_->newest() : all.front()->number() - 1;
+}
+
+std::string EventStream::Next() {
+  std::string part = std::exchange(head_, "");
+  while (part.size() < kPartBytes) {
+    // Read() would start over for a number above the newest.
+    if (after_ >= log_->newest()) break;
+    const EventLog::Events events = log_->Read(after_, kEventsAtOnce);
+    if (events.empty()) break;
+    if (events.front()->number() > after_ + 1) {
+      absl::StrAppend(&part, "event: gap\ndata: {\"missing\":", events.front()->number() - after_ - 1, "}\n\n");
+    }
+    for (const auto& event : events) {
+      after_ = event->number();
+      if (!Matches(*event)) continue;
+      absl::StrAppend(&part, "id: ", server_, "-", after_, "\ndata: ", rendezvous::JsonText(rendezvous::ToJson(*event)),
+                      "\n\n");
+      if (part.size() >= kPartBytes) break;
+    }
+  }
+  return part;
+}
+
+absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOptions& options, Sources sources,
+                                                                rendezvous::EventLog* events) {
+  const absl::StatusOr<Endpoint> address = ParseEndpoint(options.address);
+  if (!address.ok()) return address.status();
+  std::unique_ptr<HttpService> service(new HttpService(events));
+  HttpService* const raw = service.get();
+  sources.events = events;
+  sources.counts = [raw] { return raw->CountEvents(); };
+  sources.server = [raw, inner = std::move(sources.server), began = SteadyNow()] {
+    ServerView view = inner();
+    const Server* const server = raw->running_;
+    const Server::Counts counts = server == nullptr ? Server::Counts() : server->counts();
+    view.connections = counts.connections;
+    view.event_streams = counts.streams;
+    view.refused_connections = counts.refused;
+    view.age = SteadyNow() - began;
+    return view;
+  };
+  service->api_ = std::make_unique<HttpApi>(std::move(sources), options.credentials, options.open);
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(*address, options.credentials,
+                    [api = service->api_.get()](const Request& request) { return api->Handle(request); });
+  if (!server.ok()) return server.status();
+  service->server_ = *std::move(server);
+  service->running_ = service->server_.get();
+  service->watch_ = events->AddWatch([raw] { raw->OnEvents(); });
+  return service;
+}
+
+HttpService::~HttpService() {
+  watch_.Reset();
+  server_.reset();
+}
+
+void HttpService::OnEvents() {
+  // Count at each event, so that none leaves the log uncounted.
+  CountNew();
+  Server* const server = running_;
+  if (server != nullptr) server->Wake();
+}
+
+EventCounts HttpService::CountEvents() {
+  CountNew();
+  MutexLock lock(&mutex_);
+  return counter_.counts();
+}
+
+void HttpService::CountNew() {
+  constexpr size_t kAtOnce = 1000;
+  MutexLock lock(&mutex_);
+  while (counted_ < events_->newest()) {
+    for (const auto& event : events_->Read(counted_, kAtOnce)) {
+      counted_ = event->number();
+      // Events of earlier servers were counted there.
+      if (counted_ > events_->restored()) counter_.Add(*event);
+    }
+  }
 }
 
 }  // namespace ddprun::http

@@ -14,7 +14,7 @@ namespace ddprun::http {
 
 struct Request {
   std::string method;                                        // "GET"
-  std::string target;                                        // as received: "/api/v1/jobs?limit=10"
+  std::string target;                                        // target as received: "/api/v1/jobs?limit=10"
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
   std::string peer;  // the client's address without its port

@@ -1,4 +1,4 @@
-#include "rendezvous/http/metrics_text.h"
+#include "rendezvous/http/metrics.h"
 
 #include <cmath>
 #include <map>
@@ -16,8 +16,11 @@
 namespace ddprun::http {
 namespace {
 
+namespace event_kind = rendezvous::event_kind;
+using rendezvous::Event;
 using rendezvous::JobState;
 using rendezvous::StateOf;
+using rendezvous::WorkerFailure;
 using Labels = std::vector<std::pair<absl::string_view, std::string>>;
 
 constexpr JobState kStates[] = {JobState::kWaiting,    JobState::kLastCall, JobState::kStopping, JobState::kRunning,
@@ -198,6 +201,15 @@ std::vector<const v1::Job*> JobsWithSeries(const std::vector<v1::Job>& jobs) {
   return shown;
 }
 
+constexpr const char* kFailureKinds[] = {"exit", "signal", "oom", "start", "report"};
+
+const char* KindOf(const WorkerFailure& failure) {
+  if (failure.oom_killed()) return "oom";
+  if (failure.signal() != 0) return "signal";
+  if (failure.pid() == 0) return "start";
+  return failure.exit_code() != 0 ? "exit" : "report";
+}
+
 }  // namespace
 
 std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
@@ -210,6 +222,29 @@ std::string MetricsText(const ServerView& server, const EventCounts& counts, con
   AddGoodput(shown, &text);
   AddProcess(process, &text);
   return text.Take();
+}
+
+EventCounter::EventCounter() {
+  // All counters start at 0: one that first appears with its first increment would show no increase.
+  for (const absl::string_view kind : event_kind::kAll) counts_.events[std::string(kind)] = 0;
+  for (const char* kind : kFailureKinds) counts_.failures[kind] = 0;
+}
+
+void EventCounter::Add(const Event& event) {
+  const std::string& kind = event.kind();
+  ++counts_.events[kind];
+  if (kind == event_kind::kWorkerFailed && event.has_failure()) ++counts_.failures[KindOf(event.failure())];
+  // Only events of jobs and rounds carry the restart count.
+  if (event.job_id().empty() || !(absl::StartsWith(kind, "job.") || absl::StartsWith(kind, "round."))) return;
+  const bool created = kind == event_kind::kJobCreated;
+  // A job created under an earlier server starts with the restarts it already had.
+  const auto [known, inserted] = restarts_.try_emplace(event.job_id(), created ? 0 : event.restart_count());
+  if (created) known->second = 0;
+  if (event.restart_count() > known->second) {
+    counts_.restarts += event.restart_count() - known->second;
+    known->second = event.restart_count();
+  }
+  if (rendezvous::IsEnd(kind)) restarts_.erase(known);
 }
 
 }  // namespace ddprun::http

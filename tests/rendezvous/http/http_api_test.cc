@@ -1,4 +1,6 @@
 // The pure parts of rendezvous/http, and the answers to requests.
+#include "rendezvous/http/http_api.h"
+
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -14,11 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "rendezvous/daemon/rendezvousd_options.h"
-#include "rendezvous/http/event_counter.h"
-#include "rendezvous/http/http_api.h"
 #include "rendezvous/http/http_message.h"
-#include "rendezvous/http/metrics_text.h"
-#include "rendezvous/http/server_sent_events.h"
+#include "rendezvous/http/metrics.h"
 #include "tests/testing/process.h"
 #include "tests/testing/text_proto.h"
 
@@ -396,7 +395,7 @@ TEST_F(HttpApiTest, Login_GivesACookie) {
   Request request = Get("/api/v1/jobs");
   request.headers.emplace_back("cookie", cookie.substr(0, cookie.find(';')));
   EXPECT_EQ(api.Handle(request).status, 200);
-  EXPECT_EQ(Api(kToken).Handle(request).status, 401);  // another process
+  EXPECT_EQ(Api(kToken).Handle(request).status, 401);  // the cookie of another process
   request.headers.back().second += "0";
   EXPECT_EQ(api.Handle(request).status, 401);
   login.body = "token=wrong";
