@@ -15,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "rendezvous/client/stream_end.h"
+#include "rendezvous/client/reconnector.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"

@@ -1,6 +1,14 @@
 #include "rendezvous/client/grpc_client.h"
 
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <map>
 #include <optional>
@@ -20,11 +28,9 @@
 #include "absl/strings/str_replace.h"
 #include "base/endpoint.h"
 #include "base/mutex.h"
+#include "base/steady_time.h"
 #include "rendezvous/client/client_stream.h"
-#include "rendezvous/client/connect_probe.h"
 #include "rendezvous/client/reconnector.h"
-#include "rendezvous/client/resolver.h"
-#include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 
@@ -42,6 +48,21 @@ std::string GrpcTarget(const std::string& address) {
   return absl::StrCat("ipv6:", absl::StrReplaceAll(address, {{"%", "%25"}}));  // '%' starts a zone
 }
 
+// Waits for the pending connection on the socket. Returns its error: 0 if it succeeded, EINPROGRESS at the deadline.
+int AwaitConnection(int fd, SteadyTime deadline) {
+  while (true) {
+    pollfd poll_fd{fd, POLLOUT, 0};
+    const absl::Duration left = std::max(deadline - SteadyNow(), absl::ZeroDuration());
+    const int ready =
+        poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return EINPROGRESS;
+    int error = 0;
+    socklen_t size = sizeof error;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+  }
+}
+
 std::string HostsOf(const std::vector<Endpoint>& servers) {
   return absl::StrJoin(servers, ",", [](std::string* out, const Endpoint& server) { *out += server.host; });
 }
@@ -49,6 +70,33 @@ std::string HostsOf(const std::vector<Endpoint>& servers) {
 std::string AddressesOf(const std::vector<Endpoint>& servers) {
   return absl::StrJoin(servers, ",", [](std::string* out, const Endpoint& server) { *out += server.ToString(); });
 }
+
+// Runs blocking calls on threads of their own, since they can't be cancelled. If this object is destroyed in the
+// meantime, results are dropped.
+class DetachedCalls {
+ public:
+  ~DetachedCalls() {
+    MutexLock lock(&shared_->mutex);
+    shared_->over = true;
+  }
+
+  // Runs `call` on a new thread, and then `done` with its result.
+  template <typename Result>
+  void Start(std::function<Result()> call, std::function<void(Result)> done) {
+    std::thread([shared = shared_, call = std::move(call), done = std::move(done)] {
+      Result result = call();
+      MutexLock lock(&shared->mutex);  // so that the destructor waits for a `done` that runs
+      if (!shared->over) done(std::move(result));
+    }).detach();
+  }
+
+ private:
+  struct Shared {
+    Mutex mutex;
+    bool over ABSL_GUARDED_BY(mutex) = false;
+  };
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
 
 // Carries out the effects of a Reconnector. One thread runs the completion queue and calls the handler; Send, Reset and
 // Close may be called by any other thread.
@@ -185,26 +233,30 @@ class GrpcClient final : public Client {
   void LookUpNext(const std::shared_ptr<LookUp>& look_up) {
     while (look_up->next < look_up->names.size()) {
       const Endpoint& name = look_up->names[look_up->next++];
-      if (const std::optional<std::string> literal = Resolver::Literal(name)) {
-        look_up->found.push_back({Resolver::AddressOf(*literal), name.host});
+      if (IsAddress(name.host)) {
+        look_up->found.push_back({name.ToString(), name.host});
         continue;
       }
-      resolver_.Resolve(name, [this, look_up](Resolver::Result result) {
-        Post([this, look_up, result = std::move(result)] {
-          if (result.ok()) {
-            const std::string& host = look_up->names[look_up->next - 1].host;
-            for (const std::string& address : *result) look_up->found.push_back({Resolver::AddressOf(address), host});
-          } else if (look_up->failure.empty()) {
-            look_up->failure = std::string(result.status().message());
-          }
-          LookUpNext(look_up);
-        });
-      });
+      using Addresses = absl::StatusOr<std::vector<std::string>>;
+      detached_.Start<Addresses>([name] { return LookUpAddresses(name); },
+                                 [this, look_up](Addresses result) {
+                                   Post([this, look_up, result = std::move(result)] { OnLookedUp(look_up, result); });
+                                 });
       return;
     }
     absl::StatusOr<std::vector<ServerAddress>> addresses = look_up->found;
     if (look_up->found.empty()) addresses = absl::NotFoundError(look_up->failure);
     Step([&](Reconnector* core, auto* effects) { core->OnResolved(addresses, SteadyNow(), effects); });
+  }
+
+  void OnLookedUp(const std::shared_ptr<LookUp>& look_up, const absl::StatusOr<std::vector<std::string>>& result) {
+    if (result.ok()) {
+      const std::string& host = look_up->names[look_up->next - 1].host;
+      for (const std::string& address : *result) look_up->found.push_back({address, host});
+    } else if (look_up->failure.empty()) {
+      look_up->failure = std::string(result.status().message());
+    }
+    LookUpNext(look_up);
   }
 
   void Do(reconnect::Connect connect) {
@@ -279,12 +331,15 @@ class GrpcClient final : public Client {
   }
 
   void Do(reconnect::Probe probe) {
-    probe_.Start(probe.target, probe.timeout, [this, number = probe.probe](bool refused, SteadyTime began) {
-      const std::optional<SteadyTime> at = refused ? std::make_optional(began) : std::nullopt;
-      Post([this, number, at] {
-        Step([&](Reconnector* core, auto* effects) { core->OnProbed(number, at, SteadyNow(), effects); });
-      });
-    });
+    const SteadyTime began = SteadyNow();
+    detached_.Start<bool>(
+        [target = probe.target, deadline = began + probe.timeout] { return IsRefused(target, deadline); },
+        [this, number = probe.probe, began](bool refused) {
+          const std::optional<SteadyTime> at = refused ? std::make_optional(began) : std::nullopt;
+          Post([this, number, at] {
+            Step([&](Reconnector* core, auto* effects) { core->OnProbed(number, at, SteadyNow(), effects); });
+          });
+        });
   }
 
   void Do(reconnect::Close close) {
@@ -326,12 +381,52 @@ class GrpcClient final : public Client {
   std::set<uint64_t> authorizing_ ABSL_GUARDED_BY(mutex_);  // streams waiting for their authorization
   grpc::Alarm retry_alarm_;
   MemberCompletion<GrpcClient, &GrpcClient::OnRetry> retry_tag_{this};
-  Resolver resolver_;  // last, because their callbacks use the members above
-  ConnectProbe probe_;
+  DetachedCalls detached_;  // after all that its calls use
   std::thread thread_;
 };
 
 }  // namespace
+
+bool IsAddress(const std::string& host) {
+  in6_addr address;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+absl::StatusOr<std::vector<std::string>> LookUpAddresses(const Endpoint& server) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failure = getaddrinfo(server.host.c_str(), nullptr, &hints, &found);
+  if (failure != 0) return absl::NotFoundError(gai_strerror(failure));
+  std::vector<std::string> addresses;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    char host[NI_MAXHOST];
+    if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    addresses.push_back(Endpoint{host, server.port}.ToString());
+  }
+  freeaddrinfo(found);
+  if (addresses.empty()) return absl::NotFoundError("the name resolves to no address");
+  return addresses;
+}
+
+bool IsRefused(const std::string& address, SteadyTime deadline) {
+  const absl::StatusOr<Endpoint> parsed = ParseEndpoint(address);
+  if (!parsed.ok()) return false;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(parsed->host.c_str(), absl::StrCat(parsed->port).c_str(), &hints, &found) != 0) return false;
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int error = EINVAL;
+  if (fd >= 0) {
+    error = connect(fd, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) error = AwaitConnection(fd, deadline);
+    close(fd);
+  }
+  freeaddrinfo(found);
+  return error == ECONNREFUSED;
+}
 
 std::unique_ptr<Client> NewGrpcClient(const std::vector<Endpoint>& servers, Client::Handler handler,
                                       absl::Duration patience, const Credentials& credentials) {

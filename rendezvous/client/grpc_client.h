@@ -5,7 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/endpoint.h"
+#include "base/steady_time.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/core/credentials.h"
 
@@ -34,6 +37,20 @@ std::unique_ptr<Client> NewGrpcClient(const Endpoint& server, Client::Handler ha
 // once, and the leader's is used. REQUIRES: there is at least one server.
 std::unique_ptr<Client> NewGrpcClient(const std::vector<Endpoint>& servers, Client::Handler handler,
                                       absl::Duration patience, const Credentials& credentials);
+
+// Parts of this client, which block.
+
+// True if `host` is an IPv4 or IPv6 address (without a zone), so that it need not be looked up.
+bool IsAddress(const std::string& host);
+
+// Returns the addresses of the server's host name with the server's port: "10.0.0.1:29400", "[fe80::1%eth0]:29400".
+// Uses the system's resolver, which unlike gRPC's own uses /etc/hosts and all name services of the host.
+//   NOT_FOUND  there is none; the message says why.
+absl::StatusOr<std::vector<std::string>> LookUpAddresses(const Endpoint& server);
+
+// True if a connection to `address` ("10.0.0.1:29400") is refused (ECONNREFUSED), so that no process listens there.
+// False in all other cases: a process listens, no route, no answer by the deadline, an address that can't be parsed.
+bool IsRefused(const std::string& address, SteadyTime deadline);
 
 }  // namespace ddprun::rendezvous
 

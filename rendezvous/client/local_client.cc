@@ -9,9 +9,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "rendezvous/client/join_first.h"
-#include "rendezvous/client/stream_end.h"
+#include "rendezvous/client/reconnector.h"
 #include "rendezvous/core/validate.h"
+#include "rendezvous/server/driver.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,9 +1,11 @@
 #ifndef DDPRUN_RENDEZVOUS_CLIENT_RECONNECTOR_H_
 #define DDPRUN_RENDEZVOUS_CLIENT_RECONNECTOR_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,20 +13,109 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "rendezvous/client/backoff.h"
 #include "rendezvous/client/client.h"
-#include "rendezvous/client/join_first.h"
-#include "rendezvous/client/stream_end.h"
 #include "rendezvous/core/messages.h"
 
+// How a Client finds its server and finds it again: Reconnector decides, with Backoff for the times of its attempts and
+// JoinFirst for the messages that a new stream may carry. StreamProgress and the functions after it judge how a stream
+// ended, and describe it for users.
 namespace ddprun::rendezvous {
+
+// How far a stream got before it ended.
+enum class StreamProgress {
+  kNone,       // no response of a rendezvous server was received
+  kTimedOut,   // no response was received before the timeout
+  kFollower,   // a server that does not lead answered
+  kOpen,       // a rendezvous server answered
+  kAbandoned,  // a rendezvous server answered, and the launcher abandoned the stream
+};
+
+// Answer of one of several servers that does not lead (protocol 4.8).
+struct FollowerAnswer {
+  std::string leader;  // HOST:PORT; empty: no leader, or unknown
+  int64_t epoch = 0;   // epoch of the latest leader at some time after the query; 0: unknown
+};
+
+// True if the server refuses this launcher (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED, UNAUTHENTICATED,
+// PERMISSION_DENIED).
+bool IsRefusal(const absl::Status& status);
+
+// True if a TLS connection attempt failed because of TLS, as far as gRPC reveals: a peer was reached but no session
+// resulted.
+bool IsTlsFailure(StreamProgress progress, const absl::Status& status);
+// Returns "TLS handshake failed: ...", with what to check.
+std::string DescribeTlsFailure(const absl::Status& status);
+
+// Describes for the launcher the end of a stream to `address` (a name or an address); `status` comes from gRPC or the
+// server. If nothing was reached, the reason names only the address and the error: "10.0.0.5: connection refused".
+// Thread-safe.
+Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status);
+
+// Computes the wait before each retry and the timeout of each attempt. After a stream that worked, the first retry is
+// immediate, because the server soon considers the node lost; then waits grow from 10 ms, doubling to 1 s. Each is
+// shortened randomly, so that a thousand launchers do not retry at once. While attempts get no answer at all, the
+// server may be overloaded (protocol 4.7): then waits double to 4 s and attempts have longer timeouts, so that less of
+// the server's work is wasted. Thread-compatible; `seed` makes it repeatable.
+class Backoff {
+ public:
+  static constexpr absl::Duration kFirst = absl::Milliseconds(10);
+  static constexpr absl::Duration kMost = absl::Seconds(1);
+  static constexpr absl::Duration kMostWithoutAnswer = absl::Seconds(4);
+  static constexpr absl::Duration kTry = absl::Seconds(5);
+  static constexpr absl::Duration kLongestTry = absl::Seconds(10);
+
+  explicit Backoff(uint32_t seed) : random_(seed) {}
+
+  // The stream works: the next retry is immediate.
+  void Reset() {
+    next_ = absl::ZeroDuration();
+    try_ = kTry;
+  }
+
+  // `no_answer`: the previous attempt timed out without an answer.
+  absl::Duration Next(bool no_answer = false) {
+    try_ = no_answer ? std::min(2 * try_, kLongestTry) : kTry;
+    const absl::Duration most = no_answer ? kMostWithoutAnswer : kMost;
+    const absl::Duration wait = std::min(next_, most);
+    next_ = std::clamp(2 * next_, kFirst, most);
+    return wait * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  }
+
+  // Timeout of the next attempt.
+  absl::Duration longest_try() const { return try_; }
+
+ private:
+  absl::Duration next_ = kFirst;
+  absl::Duration try_ = kTry;
+  std::minstd_rand random_;
+};
+
+// Decides which messages may be sent on the current stream. A launcher may send a message before it learns that its
+// stream broke and another one is open. That message was meant for the old stream, and the server refuses a stream that
+// does not begin with a Join or has two. Thread-compatible.
+class JoinFirst {
+ public:
+  void OnNewStream() { joined_ = false; }
+
+  // True if the message may be sent: the first Join of the stream, or any other message after it.
+  bool Admits(const LauncherMessage& message) {
+    const bool is_join = std::holds_alternative<Join>(message);
+    const bool admitted = is_join != joined_;
+    joined_ = joined_ || is_join;
+    return admitted;
+  }
+
+ private:
+  bool joined_ = false;
+};
 
 // One address of a server.
 struct ServerAddress {
-  std::string address;  // the shell's name of the address
-  std::string host;     // the name that resolved to it, which the server's certificate must be valid for
+  std::string address;  // "10.0.0.1:29400", "[fe80::1%eth0]:29400"
+  std::string host;     // name that resolved to it, for which the server's certificate must be valid
 
   friend bool operator==(const ServerAddress&, const ServerAddress&) = default;
 };
@@ -36,8 +127,8 @@ struct StreamEnd {
   FollowerAnswer follower = {};  // if kFollower
 };
 
-// Effects that the shell of a Reconnector carries out. Streams are numbered from 1; `target` is the shell's name of one
-// address.
+// Effects that the shell of a Reconnector carries out. Streams are numbered from 1; `target` is the address of a
+// ServerAddress.
 namespace reconnect {
 // Look up the addresses of the servers' names, and of `leader` (HOST:PORT) unless it is empty or one of them. Answered
 // by OnResolved.
@@ -51,7 +142,7 @@ struct Connect {
   std::string host;
   absl::Duration timeout;
 };
-// Probe the address with a plain kernel connection (ConnectProbe). Answered by OnProbed.
+// Probe the address with a plain kernel connection (IsRefused in grpc_client.h). Answered by OnProbed.
 struct Probe {
   uint64_t probe;
   std::string target;
@@ -168,7 +259,7 @@ class Reconnector {
   std::string open_target_;       // its address
   std::vector<uint64_t> silent_;  // abandoned, but not ended
 
-  std::map<uint64_t, Try> tries_;  // by stream; includes those of earlier rounds
+  std::map<uint64_t, Try> tries_;  // attempts by stream, including those of earlier rounds
 
   // State of the current round over the addresses.
   std::string tried_;       // failed attempts and their errors
@@ -186,7 +277,7 @@ class Reconnector {
   // State of the server that sent the last message.
   std::string good_target_;  // its address
   int64_t epoch_ = 0;        // 0: it was the only server
-  int64_t open_epoch_ = 0;   // of the open stream, which may not have worked yet
+  int64_t open_epoch_ = 0;   // epoch of the open stream, which may not have worked yet
   bool gone_ = false;        // it has stopped leading and has certainly ended
 };
 

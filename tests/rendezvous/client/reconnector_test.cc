@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -320,6 +321,83 @@ TEST_F(SeveralServersTest, FollowersRefuse_IsFinalOnlyIfNobodySaysOtherwise) {
   EXPECT_EQ(End(5, StreamProgress::kFollower, refusal), "");
   EXPECT_EQ(End(6, StreamProgress::kFollower, absl::PermissionDeniedError("not you")), "over");
   EXPECT_EQ(lost_.reason, absl::StrCat("rendezvous server at ", kB, " refused: not you"));
+}
+
+TEST(BackoffTest, Next_DoublesFromTenMillisecondsToASecond) {
+  Backoff backoff(1);
+  absl::Duration bound = absl::Milliseconds(10);
+  for (int i = 0; i < 12; ++i) {
+    const absl::Duration wait = backoff.Next();
+    EXPECT_LE(wait, bound);
+    EXPECT_GE(wait, bound / 2);
+    bound = std::min(bound * 2, absl::Seconds(1));
+  }
+}
+
+TEST(BackoffTest, Next_WithoutAnswer_WaitsAndTriesGetLongerUntilThereIsOne) {
+  Backoff backoff(3);
+  EXPECT_EQ(backoff.longest_try(), absl::Seconds(5));
+  absl::Duration wait;
+  for (int i = 0; i < 12; ++i) wait = backoff.Next(true);
+  EXPECT_GE(wait, absl::Seconds(2));
+  EXPECT_LE(wait, absl::Seconds(4));
+  EXPECT_EQ(backoff.longest_try(), absl::Seconds(10));
+  EXPECT_LE(backoff.Next(false), absl::Seconds(1)) << "refused: the server may be back at any moment";
+  EXPECT_EQ(backoff.longest_try(), absl::Seconds(5));
+}
+
+TEST(BackoffTest, Reset_NextIsAtOnceAndOnlyThat) {
+  Backoff backoff(2);
+  for (int i = 0; i < 8; ++i) backoff.Next();
+  backoff.Reset();
+  EXPECT_EQ(backoff.Next(), absl::ZeroDuration());
+  EXPECT_GE(backoff.Next(), absl::Milliseconds(5));
+}
+
+TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
+  struct Case {
+    StreamProgress progress;
+    absl::Status status;
+    std::string reason;
+    bool permanent = false;
+  };
+  const Case cases[] = {
+      {StreamProgress::kNone,
+       absl::UnavailableError("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed "
+                              "to connect to remote host: Connection refused"),
+       "S: connection refused"},
+      {StreamProgress::kNone, absl::UnavailableError("Name or service not known"), "S: name or service not known"},
+      {StreamProgress::kNone,
+       absl::UnavailableError("DNS resolution failed for a.invalid:1: C-ares status is not ARES_SUCCESS qtype=A "
+                              "name=a.invalid is_balancer=0: Domain name not found"),
+       "S: can't resolve the host name: domain name not found"},
+      {StreamProgress::kNone, absl::UnavailableError("UNAVAILABLE: ipv6:%5B::1%5D:29400: Socket closed"),
+       "S: socket closed"},
+      {StreamProgress::kNone, absl::UnimplementedError(""), "S: not a ddprun rendezvous server"},
+      {StreamProgress::kTimedOut, absl::CancelledError(), "S: no answer"},
+      {StreamProgress::kAbandoned, absl::CancelledError(), "S: not responding"},
+      {StreamProgress::kOpen, absl::UnavailableError("recvmsg:Connection reset by peer"),
+       "S: connection reset by peer"},
+      {StreamProgress::kOpen, absl::UnavailableError(""), "S: connection lost"},
+      {StreamProgress::kOpen, absl::OkStatus(), "S: connection closed by the server"},
+      {StreamProgress::kOpen, absl::AbortedError("two\nlines"), "rendezvous server at S refused: two lines", true},
+      {StreamProgress::kOpen, absl::FailedPreconditionError("nnodes differs"),
+       "rendezvous server at S refused: nnodes differs", true},
+      {StreamProgress::kOpen, absl::InvalidArgumentError("join.slots: ..."),
+       "rendezvous server at S refused: join.slots: ...", true},
+  };
+  for (const Case& c : cases) {
+    const Disconnected end = DescribeEnd("S", c.progress, c.status);
+    EXPECT_EQ(end.reason, c.reason);
+    EXPECT_EQ(end.permanent, c.permanent) << c.reason;
+  }
+}
+
+TEST(StreamEndTest, IsTlsFailure_NotOfAHostThatIsNotReached) {
+  constexpr auto kNone = StreamProgress::kNone;
+  EXPECT_TRUE(IsTlsFailure(kNone, absl::UnavailableError("last error: UNKNOWN: ipv4:10.0.0.1:1: Socket closed")));
+  EXPECT_FALSE(IsTlsFailure(kNone, absl::UnavailableError("Failed to connect to remote host: Connection refused")));
+  EXPECT_FALSE(IsTlsFailure(kNone, absl::UnavailableError("DNS resolution failed for a.invalid:1: not found")));
 }
 
 }  // namespace
