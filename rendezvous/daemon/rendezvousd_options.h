@@ -6,9 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "rendezvous/core/credentials.h"
 
-// Options of rendezvousd from flags and a configuration file. To add an option: a member here, an Add...Options
+// Options of rendezvousd, from flags and a configuration file. To add an option: a member here, an Add...Options
 // function and, if it involves files or must be consistent with other options, a check in CheckRendezvousdOptions.
 namespace ddprun::rendezvous {
 
@@ -24,6 +25,7 @@ struct EtcdFlags {
   int lease_ttl_s = 3;
 };
 
+// Options of rendezvousd; each is named as its flag.
 struct RendezvousdOptions {
   std::vector<std::string> listen = {"127.0.0.1:29400"};
   std::string log_level = "INFO";
@@ -54,6 +56,21 @@ void TakeEtcdUserFromEnvironment(EtcdFlags* etcd);
 // one line each.
 //   INVALID_ARGUMENT  something is missing, unreadable, or inconsistent with another option.
 absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vector<std::string>* warnings);
+
+// One key of a configuration file, which is a flat subset of TOML:
+//
+//     listen = ["0.0.0.0:29400", "[::]:29400"]  # a list may span lines
+//     token-file = "/etc/ddprun/token"
+//     log-level = INFO                          # quotes are optional around a word
+struct ConfigEntry {
+  std::string key;
+  std::vector<std::string> values;  // one, unless the value is a list
+  int line = 0;                     // line of the key, from 1
+};
+
+// Returns the entries of a configuration file, in its order.
+//   INVALID_ARGUMENT  malformed text, or a duplicate key; the message begins with "LINE: ".
+absl::StatusOr<std::vector<ConfigEntry>> ParseConfigText(absl::string_view text);
 
 }  // namespace ddprun::rendezvous
 

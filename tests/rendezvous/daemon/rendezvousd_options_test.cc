@@ -13,7 +13,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/daemon/config_text.h"
 #include "rendezvous/wire/credential_files.h"
 #include "tests/testing/process.h"
 
