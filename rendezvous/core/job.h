@@ -112,7 +112,7 @@ class Job {
   EndedJob Ended(SteadyTime now, absl::Time start) const;
 
  private:
-  // job.cc
+  // Events (job.cc).
   Job(const JobRecord& record, JobOrigin origin, const JobServer& server, SteadyTime now);
   void RemoveExpired(const Turn& turn);
   void RemoveSilent(Node* node, Departure* departure, const Turn& turn);
@@ -137,7 +137,7 @@ class Job {
   void Report(Event event, const Turn& turn);
   static Event EventOf(absl::string_view kind, const Node& node, std::string detail);
 
-  // job_join.cc
+  // Joins, returns and recovery (job_join.cc).
   void OnNewcomer(const Join& join, const Turn& turn);
   void LearnRound(uint64_t number, const Turn& turn);
   void OnRejoin(Node* node, const Join& join, const Turn& turn);
@@ -168,7 +168,7 @@ class Job {
   // Ends the recovery at its deadline, without the nodes that have not reported.
   void GiveUpRecovery(const Turn& turn);
 
-  // job_round.cc
+  // Rounds and the end of the job (job_round.cc).
   static constexpr absl::string_view kRecoveringReason =
       "server restarted; waiting for the nodes of the running round to rejoin";
   // Changes the state. Aborts the process if job_state.h does not list the transition.

@@ -32,7 +32,7 @@ class Recovery {
   void StartOver() {
     reported_.clear();
     gone_.clear();
-    owing_.clear();
+    causes_expected_.clear();
     leaving_ = failed_ = left_before_ = false;
   }
 
@@ -51,7 +51,7 @@ class Recovery {
   // Discards the report of a node, which is gone or joins again.
   void Forget(int32_t group_rank) {
     reported_.erase(group_rank);
-    owing_.erase(group_rank);
+    causes_expected_.erase(group_rank);
   }
   int32_t reported() const { return static_cast<int32_t>(reported_.size()); }
   // Number of nodes that have reported or are known to be gone.
@@ -65,10 +65,10 @@ class Recovery {
 
   // A node whose workers are stopping will send the failure that caused it, or Ready. ExpectCause marks it as expected,
   // CauseReceived as received.
-  void ExpectCause(int32_t group_rank) { owing_.insert(group_rank); }
-  void CauseReceived(int32_t group_rank) { owing_.erase(group_rank); }
+  void ExpectCause(int32_t group_rank) { causes_expected_.insert(group_rank); }
+  void CauseReceived(int32_t group_rank) { causes_expected_.erase(group_rank); }
   // True if the round is stopped, and an expected WorkerFailed or Ready is missing, which may name the first cause.
-  bool awaits_cause() const { return leaving_ && !left_before_ && !owing_.empty(); }
+  bool awaits_cause() const { return leaving_ && !left_before_ && !causes_expected_.empty(); }
 
   // Reports that a worker failed. Returns true for the first failure, which is the cause; later ones are consequences.
   bool Fail() { return !std::exchange(failed_, true); }
@@ -77,7 +77,7 @@ class Recovery {
   SteadyTime until_;
   absl::flat_hash_set<int32_t> reported_;  // group ranks that have reported
   absl::flat_hash_set<int32_t> gone_;      // group ranks known to be gone
-  absl::flat_hash_set<int32_t> owing_;     // group ranks whose cause is expected
+  absl::flat_hash_set<int32_t> causes_expected_;     // group ranks whose cause is expected
   bool anybody_ = false;
   bool leaving_ = false;
   bool failed_ = false;
