@@ -20,9 +20,9 @@ std::string Table(const std::vector<std::vector<std::string>>& rows);
 std::string JobsTable(const std::vector<v1::Job>& jobs);
 std::string NodesTable(const std::vector<JobNode>& nodes);
 std::string HostsTable(const v1::ListHostsResponse& hosts);
-// One job with its nodes.
+// Describes one job and its nodes, in several lines.
 std::string DescribeJob(const v1::Job& job);
-// "12  2026-11-23T06:15:25Z  round.assigned  job1  round 3  all 2 nodes joined".
+// Returns one line: "12  2026-11-23T06:15:25Z  round.assigned  job1  round 3  all 2 nodes joined".
 std::string EventLine(const v1::Event& event);
 
 }  // namespace ddprun::ctl

@@ -72,10 +72,10 @@ class LeaderLease {
   // `ttl`: the requested time to live; etcd may grant more.
   explicit LeaderLease(absl::Duration ttl) : ttl_(ttl) {}
 
-  // The first call.
+  // Begins to follow. Call first, once.
   void Start(SteadyTime now, Effects* effects);
 
-  // `leader`: true if there is one; unset: no answer.
+  // Answers to the effects, and the deadline. `leader`: true if there is one; unset: no answer.
   void OnObserved(std::optional<bool> leader, SteadyTime now, Effects* effects);
   void OnGranted(std::optional<Granted> granted, SteadyTime now, Effects* effects);
   void OnCampaign(Campaigned result, int64_t epoch, SteadyTime now, Effects* effects);
@@ -88,12 +88,13 @@ class LeaderLease {
   // A write of this leader was refused because another server leads. Same effect as an expired lease.
   void OnFenced(SteadyTime now, Effects* effects);
 
-  // The validity may have expired for threads that act, before a renewal was published.
+  // Steps down, because the shell published a renewal only after valid_until(): other threads may have seen that time
+  // pass and stopped acting.
   void OnLapsed(Effects* effects);
 
   // True if this server may act as the leader.
   bool leads(SteadyTime now) const { return state_ == State::kLeading && now < valid_until_; }
-  // The end of that time unless a renewal is answered. Infinite past: it does not lead.
+  // Returns when leads() becomes false unless a renewal is answered. Infinite past: this server does not lead.
   SteadyTime valid_until() const { return state_ == State::kLeading ? valid_until_ : SteadyTime::InfinitePast(); }
   bool over() const { return state_ == State::kOver; }
 
@@ -110,7 +111,7 @@ class LeaderLease {
 
   const absl::Duration ttl_;
   State state_ = State::kFollowing;
-  int64_t lease_ = 0;         // 0: none
+  int64_t lease_ = 0;         // etcd's id of the lease; 0: none
   absl::Duration lease_ttl_;  // time to live of lease_
   SteadyTime sent_;           // when the last request was given to the shell
   SteadyTime valid_until_ = SteadyTime::InfinitePast();

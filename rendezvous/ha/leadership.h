@@ -50,7 +50,7 @@ class Leadership {
   // While this server follows: HOST:PORT of the leader as last reported by etcd; empty: none, or etcd does not answer.
   std::string leader() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // A write was refused because another server leads.
+  // Reports that etcd refused a write because another server leads.
   void OnFenced();
 
   // Resigns, so that another server need not wait for the lease to expire, and ends the thread. Later calls do nothing.
@@ -83,7 +83,7 @@ class Leadership {
   LeaderView view_;  // the last one; empty: none, or etcd did not answer
   // Set while another process leads at this server's address: when to report that. Infinite future: reported.
   std::optional<SteadyTime> own_address_alarm_;
-  std::atomic<int64_t> valid_until_ns_{INT64_MIN};  // on the steady clock
+  std::atomic<int64_t> valid_until_ns_{INT64_MIN};  // end of the leadership on the steady clock, in ns
   mutable Mutex mutex_;
   CondVar wake_;
   std::string leader_ ABSL_GUARDED_BY(mutex_);
