@@ -41,7 +41,7 @@ constexpr int kMaxName = 1024;
 
 Symbolizer symbolize_function = nullptr;
 pid_t installed_in = 0;
-alignas(16) char stack_of_handler[64 * 1024];  // for a thread whose own stack has overflowed
+alignas(16) char stack_of_handler[64 * 1024];  // used by a thread whose own stack has overflowed
 
 // ---- in a copy of the crashed process: any call may be made, and may never return ----
 
@@ -105,7 +105,7 @@ void PrintFolded(int out, int begin, int end, const Equal& equal, const Print& p
 void PrintNativeStack(int out, const void* crashed_at) {
   void* frames[kMaxFrames];
   const int count = backtrace(frames, kMaxFrames);
-  int first = 0;  // those before are this handler's
+  int first = 0;  // the frames before it are this handler's
   while (first < count && frames[first] != crashed_at) ++first;
   if (first == count) first = 0;  // a jump to nowhere
   dprintf(out, "Native stack (most recent call first):\n");

@@ -1,6 +1,9 @@
 #ifndef DDPRUN_WORKER_CONTRACT_ENVIRONMENT_H_
 #define DDPRUN_WORKER_CONTRACT_ENVIRONMENT_H_
 
+#include <cstdint>
+#include <string>
+
 // Names of the environment variables that the launcher sets for a worker. All but the last group are torchrun's, with
 // torchrun's meaning, so that a program written for torchrun runs unchanged. Values are decimal numbers unless stated.
 namespace ddprun::worker_contract {
@@ -26,7 +29,7 @@ inline constexpr char kMasterPort[] = "MASTER_PORT";  // its port: a new one in 
 inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";
 
 // ---- the job ----
-inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // of the whole job: the same on every node
+inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // restarts of the whole job: equal on every node
 inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";  // text: the job id; its presence means "started elastically"
 // Path of a JSON file into which the worker may write its last error; empty: the file is not read.
@@ -56,6 +59,22 @@ inline constexpr char kStopGrace[] = "DDPRUN_STOP_GRACE";
 // namespace.
 inline constexpr char kWorkerLink[] = "DDPRUN_WORKER_LINK";
 inline constexpr char kJobEndTime[] = "DDPRUN_JOB_END_TIME";  // unix seconds: end of the job's time limit, if known
+
+// A worker's place in a round: what changes when a worker that keeps its process enters the next one. A new process
+// reads it from the environment, a suspended one from the worker link's re-form (LinkReForm).
+struct WorkerAssignment {
+  uint64_t round = 0;            // ddprun's round number, which never decreases; 0 under other launchers
+  int32_t rank = 0;              // 0 to world_size - 1
+  int32_t world_size = 1;        // workers on all nodes
+  int32_t local_world_size = 1;  // workers on its node
+  int32_t group_rank = 0;        // index of its node
+  int32_t group_world_size = 1;  // number of nodes
+  std::string master_addr;       // host of the store; empty if there is none (started by hand)
+  int32_t master_port = 0;       // TCP port of the store; 0 if there is none
+  int32_t restart_count = 0;     // number of restarts of the job before this round
+
+  friend bool operator==(const WorkerAssignment&, const WorkerAssignment&) = default;
+};
 
 }  // namespace ddprun::worker_contract
 

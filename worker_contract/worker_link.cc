@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -27,96 +28,125 @@ std::string Cut(absl::string_view text, size_t max_bytes) {
   return std::string(text);
 }
 
-std::string Line(const Json& object) {
-  std::string line = object.dump(-1, ' ', false, Json::error_handler_t::replace);
-  line.push_back('\n');
-  return line;
-}
-
 // Encodes non-finite numbers as strings, because JSON has no numbers for them.
 Json NumberToJson(double number) {
   if (std::isfinite(number)) return number;
   return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
 }
 
-// Reads the fields of one object. The first error is kept.
-class Fields {
+constexpr int64_t kMaxPid = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxPort = 65535;
+
+// Writes the fields of a message into an object.
+class Writer {
  public:
-  Fields(const Json& object, absl::string_view type) : object_(object), type_(type) {}
+  template <typename T>
+  void Integer(const char* name, const T& value, int64_t /*most*/ = 0) {
+    object[name] = value;
+  }
+  template <typename T>
+  void Integer(const char* name, const std::optional<T>& value) {
+    if (value) object[name] = *value;
+  }
+  void Flag(const char* name, bool value) { object[name] = value; }
+  void Deadline(absl::Duration value) { object["deadline"] = absl::ToDoubleSeconds(value); }
+  void Address(const char* name, const std::string& value) { object[name] = value; }
+  void Number(const char* name, const std::optional<double>& value) {
+    if (value) object[name] = NumberToJson(*value);
+  }
+  void Text(const char* name, const std::string& value, size_t max_bytes) { object[name] = Cut(value, max_bytes); }
+  void OptionalText(const char* name, const std::string& value, size_t max_bytes) {
+    if (!value.empty()) Text(name, value, max_bytes);
+  }
+  void Texts(const char* name, const std::vector<std::string>& values, size_t max_count, size_t max_bytes) {
+    Json& texts = object[name] = Json::array();
+    for (const std::string& value : values) {
+      if (texts.size() < max_count) texts.push_back(Cut(value, max_bytes));
+    }
+  }
+
+  Json object;
+};
+
+// Reads the fields of a message from an object. The first error is kept; fields that are missing keep their values.
+class Reader {
+ public:
+  Reader(const Json& object, absl::string_view type) : object_(object), type_(type) {}
 
   const absl::Status& status() const { return status_; }
 
-  std::optional<int64_t> Integer(const char* name, int64_t most) {
-    const Json* const value = Find(name);
-    if (value == nullptr) return std::nullopt;
+  // From 0 to `most`.
+  template <typename T>
+  void Integer(const char* name, T& value, int64_t most = std::numeric_limits<std::make_signed_t<T>>::max()) {
+    const Json* const found = Find(name);
+    if (found == nullptr) return Fail(name, "is missing");
     // Unsigned values above the range of int64_t are out of range too.
-    const bool fits = value->is_number_unsigned() && value->get<uint64_t>() <= static_cast<uint64_t>(most);
-    if (fits) return value->get<int64_t>();
-    Fail(name, absl::StrCat("must be an integer from 0 to ", most));
-    return std::nullopt;
+    if (found->is_number_unsigned() && found->get<uint64_t>() <= static_cast<uint64_t>(most)) {
+      value = static_cast<T>(found->get<int64_t>());
+    } else {
+      Fail(name, absl::StrCat("must be an integer from 0 to ", most));
+    }
+  }
+  template <typename T>
+  void Integer(const char* name, std::optional<T>& value) {
+    if (Find(name) != nullptr) Integer(name, value.emplace());
   }
 
-  int64_t RequiredInteger(const char* name, int64_t most) {
-    if (Find(name) == nullptr) Fail(name, "is missing");
-    return Integer(name, most).value_or(0);
+  void Flag(const char* name, bool& value) {
+    const Json* const found = Find(name);
+    if (found == nullptr) return;
+    if (!found->is_boolean()) return Fail(name, "must be true or false");
+    value = found->get<bool>();
   }
 
-  // False if the field is missing.
-  bool Flag(const char* name) {
-    const Json* const value = Find(name);
-    if (value == nullptr) return false;
-    if (value->is_boolean()) return value->get<bool>();
-    Fail(name, "must be true or false");
-    return false;
-  }
-
-  // The field "deadline", in seconds.
-  absl::Duration RequiredDeadline() {
-    const Json* const value = Find("deadline");
-    const double seconds = value != nullptr && value->is_number() ? value->get<double>() : -1;
-    if (seconds >= 0 && seconds <= kMaxDeadlineSeconds) return absl::Seconds(seconds);
-    Fail("deadline", "must be a number of seconds from 0 to 1e9");
-    return absl::ZeroDuration();
+  // A number of seconds.
+  void Deadline(absl::Duration& value) {
+    const Json* const found = Find("deadline");
+    const double seconds = found != nullptr && found->is_number() ? found->get<double>() : -1;
+    if (!(seconds >= 0 && seconds <= kMaxDeadlineSeconds)) {
+      return Fail("deadline", "must be a number of seconds from 0 to 1e9");
+    }
+    value = absl::Seconds(seconds);
   }
 
   // Never truncated: a truncated address would be another host.
-  std::string RequiredAddress(const char* name) {
-    const std::string address = Text(name, kMaxAddressBytes + 1);
-    if (!address.empty() && address.size() <= kMaxAddressBytes) return address;
-    Fail(name, absl::StrCat("must have 1 to ", kMaxAddressBytes, " bytes"));
-    return "";
-  }
-
-  std::optional<double> Number(const char* name) {
-    const Json* const value = Find(name);
-    if (value == nullptr) return std::nullopt;
-    if (value->is_number()) return value->get<double>();
-    if (*value == "nan") return std::numeric_limits<double>::quiet_NaN();
-    if (*value == "inf") return std::numeric_limits<double>::infinity();
-    if (*value == "-inf") return -std::numeric_limits<double>::infinity();
-    Fail(name, "must be a number, \"nan\", \"inf\" or \"-inf\"");
-    return std::nullopt;
-  }
-
-  std::string Text(const char* name, size_t max_bytes) {
-    const Json* const value = Find(name);
-    if (value == nullptr) return "";
-    if (value->is_string()) return Cut(value->get_ref<const std::string&>(), max_bytes);
-    Fail(name, "must be a string");
-    return "";
-  }
-
-  std::vector<std::string> Texts(const char* name, size_t max_count, size_t max_bytes) {
-    std::vector<std::string> texts;
-    const Json* const value = Find(name);
-    if (value == nullptr) return texts;
-    if (!value->is_array()) Fail(name, "must be an array of strings");
-    for (const Json& text : *value) {
-      if (!text.is_string()) Fail(name, "must be an array of strings");
-      if (!status_.ok() || texts.size() == max_count) break;
-      texts.push_back(Cut(text.get_ref<const std::string&>(), max_bytes));
+  void Address(const char* name, std::string& value) {
+    Text(name, value, kMaxAddressBytes + 1);
+    if (value.empty() || value.size() > kMaxAddressBytes) {
+      Fail(name, absl::StrCat("must have 1 to ", kMaxAddressBytes, " bytes"));
     }
-    return texts;
+  }
+
+  void Number(const char* name, std::optional<double>& value) {
+    const Json* const found = Find(name);
+    if (found == nullptr) return;
+    if (found->is_number()) {
+      value = found->get<double>();
+    } else if (*found == "nan") {
+      value = std::numeric_limits<double>::quiet_NaN();
+    } else if (*found == "inf" || *found == "-inf") {
+      value = (*found == "inf" ? 1 : -1) * std::numeric_limits<double>::infinity();
+    } else {
+      Fail(name, "must be a number, \"nan\", \"inf\" or \"-inf\"");
+    }
+  }
+
+  void Text(const char* name, std::string& value, size_t max_bytes) {
+    const Json* const found = Find(name);
+    if (found == nullptr) return;
+    if (!found->is_string()) return Fail(name, "must be a string");
+    value = Cut(found->get_ref<const std::string&>(), max_bytes);
+  }
+  void OptionalText(const char* name, std::string& value, size_t max_bytes) { Text(name, value, max_bytes); }
+
+  void Texts(const char* name, std::vector<std::string>& values, size_t max_count, size_t max_bytes) {
+    const Json* const found = Find(name);
+    if (found == nullptr) return;
+    if (!found->is_array()) return Fail(name, "must be an array of strings");
+    for (const Json& text : *found) {
+      if (!text.is_string()) return Fail(name, "must be an array of strings");
+      if (values.size() < max_count) values.push_back(Cut(text.get_ref<const std::string&>(), max_bytes));
+    }
   }
 
  private:
@@ -135,9 +165,84 @@ class Fields {
   absl::Status status_;
 };
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxPort = 65535;
-constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+// ---- the fields of each message, for a Writer or a Reader ----
+
+void ListFields(LinkHello& hello, auto& fields) {
+  fields.Integer("version", hello.version);
+  fields.Integer("local_rank", hello.local_rank);
+  fields.Integer("rank", hello.rank);
+  fields.Integer("pid", hello.pid, kMaxPid);
+  fields.Texts("capabilities", hello.capabilities, kMaxCapabilities, kMaxCapabilityBytes);
+}
+
+void ListFields(LinkProgress& progress, auto& fields) {
+  fields.Integer("step", progress.step);
+  fields.Integer("samples", progress.samples);
+  fields.OptionalText("phase", progress.phase, kMaxPhaseBytes);
+  fields.Number("loss", progress.loss);
+}
+
+void ListFields(LinkSuspended& suspended, auto& fields) {
+  fields.Integer("round", suspended.round);
+  fields.Integer("step", suspended.step);
+}
+
+void ListFields(LinkReFormed& formed, auto& fields) {
+  fields.Integer("round", formed.round);
+  fields.Integer("step", formed.step);
+  fields.Integer("source", formed.source);
+}
+
+void ListFields(LinkCheckpointed& checkpointed, auto& fields) { fields.Integer("step", checkpointed.step); }
+
+void ListFields(LinkFailed& failed, auto& fields) {
+  fields.Integer("round", failed.round);
+  fields.Text("message", failed.message, kMaxReasonBytes);
+}
+
+void ListFields(LinkStop& stop, auto& fields) {
+  fields.Deadline(stop.deadline);
+  fields.Text("reason", stop.reason, kMaxReasonBytes);
+}
+
+void ListFields(LinkCheckpointNow& checkpoint, auto& fields) { fields.Deadline(checkpoint.deadline); }
+
+void ListFields(LinkSuspend& suspend, auto& fields) {
+  fields.Integer("round", suspend.round);
+  fields.Flag("at_step_end", suspend.at_step_end);
+  fields.Text("reason", suspend.reason, kMaxReasonBytes);
+  fields.Integer("blame", suspend.blame);
+}
+
+void ListFields(LinkReForm& form, auto& fields) {
+  fields.Integer("round", form.round);
+  fields.Integer("rank", form.rank);
+  fields.Integer("world_size", form.world_size);
+  fields.Integer("local_world_size", form.local_world_size);
+  fields.Integer("group_rank", form.group_rank);
+  fields.Integer("group_world_size", form.group_world_size);
+  fields.Integer("role_rank", form.role_rank);
+  fields.Integer("role_world_size", form.role_world_size);
+  fields.Address("master_addr", form.master_addr);
+  fields.Integer("master_port", form.master_port, kMaxPort);
+  fields.Integer("restart_count", form.restart_count);
+  fields.Integer("state_source", form.state_source);
+  fields.Integer("state_step", form.state_step);
+}
+
+// ---- lines ----
+
+template <typename Variant>
+std::string Encode(Variant line) {
+  return std::visit(
+      [](auto& message) {
+        Writer writer;
+        writer.object["type"] = message.kType;
+        ListFields(message, writer);
+        return writer.object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+      },
+      line);
+}
 
 absl::StatusOr<Json> ParseObject(absl::string_view line) {
   if (line.size() >= kMaxLinkLine) {
@@ -152,196 +257,39 @@ absl::StatusOr<Json> ParseObject(absl::string_view line) {
   return object;
 }
 
-template <typename Variant, typename Value>
-absl::StatusOr<std::optional<Variant>> Result(const Fields& fields, Value value) {
-  if (!fields.status().ok()) return fields.status();
-  return std::optional<Variant>(std::move(value));
+template <typename Variant, typename Message>
+absl::StatusOr<std::optional<Variant>> Read(const Json& object) {
+  Reader reader(object, Message::kType);
+  Message message;
+  ListFields(message, reader);
+  if (!reader.status().ok()) return reader.status();
+  return std::optional<Variant>(std::move(message));
 }
 
-Json ToJson(const LinkHello& hello) {
-  Json capabilities = Json::array();
-  for (const std::string& capability : hello.capabilities) {
-    if (capabilities.size() < kMaxCapabilities) capabilities.push_back(Cut(capability, kMaxCapabilityBytes));
-  }
-  return {{"type", "hello"},    {"version", hello.version}, {"local_rank", hello.local_rank},
-          {"rank", hello.rank}, {"pid", hello.pid},         {"capabilities", std::move(capabilities)}};
-}
-
-Json ToJson(const LinkProgress& progress) {
-  Json object = {{"type", "progress"}, {"step", progress.step}};
-  if (progress.samples) object["samples"] = *progress.samples;
-  if (!progress.phase.empty()) object["phase"] = Cut(progress.phase, kMaxPhaseBytes);
-  if (progress.loss) object["loss"] = NumberToJson(*progress.loss);
-  return object;
-}
-
-Json ToJson(const LinkSuspended& suspended) {
-  Json object = {{"type", "suspended"}, {"round", suspended.round}};
-  if (suspended.step) object["step"] = *suspended.step;
-  return object;
-}
-
-Json ToJson(const LinkReFormed& formed) {
-  Json object = {{"type", "re-formed"}, {"round", formed.round}, {"step", formed.step}};
-  if (formed.source) object["source"] = *formed.source;
-  return object;
-}
-
-Json ToJson(const LinkCheckpointed& checkpointed) { return {{"type", "checkpointed"}, {"step", checkpointed.step}}; }
-
-Json ToJson(const LinkFailed& failed) {
-  return {{"type", "failed"}, {"round", failed.round}, {"message", Cut(failed.message, kMaxReasonBytes)}};
-}
-
-Json ToJson(const LinkCheckpointNow& checkpoint) {
-  return {{"type", "checkpoint-now"}, {"deadline", absl::ToDoubleSeconds(checkpoint.deadline)}};
-}
-
-Json ToJson(const LinkSuspend& suspend) {
-  Json object = {{"type", "suspend"},
-                 {"round", suspend.round},
-                 {"at_step_end", suspend.at_step_end},
-                 {"reason", Cut(suspend.reason, kMaxReasonBytes)}};
-  if (suspend.blame) object["blame"] = *suspend.blame;
-  return object;
-}
-
-Json ToJson(const LinkReForm& form) {
-  Json object = {{"type", "re-form"},
-                 {"round", form.round},
-                 {"rank", form.rank},
-                 {"world_size", form.world_size},
-                 {"local_world_size", form.local_world_size},
-                 {"group_rank", form.group_rank},
-                 {"group_world_size", form.group_world_size},
-                 {"role_rank", form.role_rank},
-                 {"role_world_size", form.role_world_size},
-                 {"master_addr", form.master_addr},
-                 {"master_port", form.master_port},
-                 {"restart_count", form.restart_count}};
-  if (form.state_source) object["state_source"] = *form.state_source;
-  if (form.state_step) object["state_step"] = *form.state_step;
-  return object;
-}
-
-Json ToJson(const LinkStop& stop) {
-  return {{"type", "stop"},
-          {"deadline", absl::ToDoubleSeconds(stop.deadline)},
-          {"reason", Cut(stop.reason, kMaxReasonBytes)}};
-}
-
-LinkReForm ReadReForm(Fields* fields) {
-  LinkReForm form;
-  form.round = fields->RequiredInteger("round", kMaxInt64);
-  form.rank = fields->RequiredInteger("rank", kMaxInt32);
-  form.world_size = fields->RequiredInteger("world_size", kMaxInt32);
-  form.local_world_size = fields->RequiredInteger("local_world_size", kMaxInt32);
-  form.group_rank = fields->RequiredInteger("group_rank", kMaxInt32);
-  form.group_world_size = fields->RequiredInteger("group_world_size", kMaxInt32);
-  form.role_rank = fields->RequiredInteger("role_rank", kMaxInt32);
-  form.role_world_size = fields->RequiredInteger("role_world_size", kMaxInt32);
-  form.master_addr = fields->RequiredAddress("master_addr");
-  form.master_port = fields->RequiredInteger("master_port", kMaxPort);
-  form.restart_count = fields->RequiredInteger("restart_count", kMaxInt32);
-  form.state_source = fields->Integer("state_source", kMaxInt32);
-  form.state_step = fields->Integer("state_step", kMaxInt64);
-  return form;
+// `like` gives the messages that the line may have.
+template <typename... Messages>
+absl::StatusOr<std::optional<std::variant<Messages...>>> Decode(absl::string_view line,
+                                                                const std::variant<Messages...>* /*like*/) {
+  using Variant = std::variant<Messages...>;
+  const absl::StatusOr<Json> object = ParseObject(line);
+  if (!object.ok()) return object.status();
+  const std::string& type = (*object)["type"].get_ref<const std::string&>();
+  absl::StatusOr<std::optional<Variant>> result = std::nullopt;
+  ((type == Messages::kType ? void(result = Read<Variant, Messages>(*object)) : void()), ...);
+  return result;
 }
 
 }  // namespace
 
-std::string EncodeMessage(const WorkerLinkMessage& line) {
-  return std::visit([](const auto& value) { return Line(ToJson(value)); }, line);
-}
-
-std::string EncodeMessage(const LauncherLinkMessage& line) {
-  return std::visit([](const auto& value) { return Line(ToJson(value)); }, line);
-}
+std::string EncodeMessage(const WorkerLinkMessage& line) { return Encode(line); }
+std::string EncodeMessage(const LauncherLinkMessage& line) { return Encode(line); }
 
 absl::StatusOr<std::optional<WorkerLinkMessage>> DecodeWorkerMessage(absl::string_view line) {
-  const absl::StatusOr<Json> object = ParseObject(line);
-  if (!object.ok()) return object.status();
-  const std::string& type = (*object)["type"].get_ref<const std::string&>();
-  if (type == "hello") {
-    Fields fields(*object, "hello");
-    LinkHello hello;
-    hello.version = fields.RequiredInteger("version", kMaxInt32);
-    hello.local_rank = fields.RequiredInteger("local_rank", kMaxInt32);
-    hello.rank = fields.RequiredInteger("rank", kMaxInt32);
-    hello.pid = fields.RequiredInteger("pid", kMaxInt32);
-    hello.capabilities = fields.Texts("capabilities", kMaxCapabilities, kMaxCapabilityBytes);
-    return Result<WorkerLinkMessage>(fields, std::move(hello));
-  }
-  if (type == "progress") {
-    Fields fields(*object, "progress");
-    LinkProgress progress;
-    progress.step = fields.RequiredInteger("step", kMaxInt64);
-    progress.samples = fields.Integer("samples", kMaxInt64);
-    progress.phase = fields.Text("phase", kMaxPhaseBytes);
-    progress.loss = fields.Number("loss");
-    return Result<WorkerLinkMessage>(fields, std::move(progress));
-  }
-  if (type == "suspended") {
-    Fields fields(*object, "suspended");
-    LinkSuspended suspended;
-    suspended.round = fields.RequiredInteger("round", kMaxInt64);
-    suspended.step = fields.Integer("step", kMaxInt64);
-    return Result<WorkerLinkMessage>(fields, suspended);
-  }
-  if (type == "re-formed") {
-    Fields fields(*object, "re-formed");
-    LinkReFormed formed;
-    formed.round = fields.RequiredInteger("round", kMaxInt64);
-    formed.step = fields.RequiredInteger("step", kMaxInt64);
-    formed.source = fields.Integer("source", kMaxInt32);
-    return Result<WorkerLinkMessage>(fields, formed);
-  }
-  if (type == "checkpointed") {
-    Fields fields(*object, "checkpointed");
-    const LinkCheckpointed checkpointed{fields.RequiredInteger("step", kMaxInt64)};
-    return Result<WorkerLinkMessage>(fields, checkpointed);
-  }
-  if (type == "failed") {
-    Fields fields(*object, "failed");
-    LinkFailed failed;
-    failed.round = fields.RequiredInteger("round", kMaxInt64);
-    failed.message = fields.Text("message", kMaxReasonBytes);
-    return Result<WorkerLinkMessage>(fields, std::move(failed));
-  }
-  return std::nullopt;
+  return Decode(line, static_cast<const WorkerLinkMessage*>(nullptr));
 }
 
 absl::StatusOr<std::optional<LauncherLinkMessage>> DecodeLauncherMessage(absl::string_view line) {
-  const absl::StatusOr<Json> object = ParseObject(line);
-  if (!object.ok()) return object.status();
-  const std::string& type = (*object)["type"].get_ref<const std::string&>();
-  if (type == "stop") {
-    Fields fields(*object, "stop");
-    LinkStop stop;
-    stop.deadline = fields.RequiredDeadline();
-    stop.reason = fields.Text("reason", kMaxReasonBytes);
-    return Result<LauncherLinkMessage>(fields, std::move(stop));
-  }
-  if (type == "checkpoint-now") {
-    Fields fields(*object, "checkpoint-now");
-    const LinkCheckpointNow checkpoint{fields.RequiredDeadline()};
-    return Result<LauncherLinkMessage>(fields, checkpoint);
-  }
-  if (type == "suspend") {
-    Fields fields(*object, "suspend");
-    LinkSuspend suspend;
-    suspend.round = fields.RequiredInteger("round", kMaxInt64);
-    suspend.at_step_end = fields.Flag("at_step_end");
-    suspend.reason = fields.Text("reason", kMaxReasonBytes);
-    suspend.blame = fields.Integer("blame", kMaxInt32);
-    return Result<LauncherLinkMessage>(fields, std::move(suspend));
-  }
-  if (type == "re-form") {
-    Fields fields(*object, "re-form");
-    LinkReForm form = ReadReForm(&fields);
-    return Result<LauncherLinkMessage>(fields, std::move(form));
-  }
-  return std::nullopt;
+  return Decode(line, static_cast<const LauncherLinkMessage*>(nullptr));
 }
 
 absl::Status LineReader::Read(absl::string_view bytes, std::vector<std::string>* lines) {

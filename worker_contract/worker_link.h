@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "worker_contract/environment.h"
 
 // PURE: the messages of the worker link, as values and as lines (section numbers refer to docs/worker_protocol.md).
 // Encode ends a line with '\n'; Decode takes one without it. Thread-safe.
@@ -30,10 +31,28 @@ inline constexpr char kCanCheckpoint[] = "checkpoint";  // answers checkpoint-no
 // Limit on a worker's reports, averaged over a second (section 3.3).
 inline constexpr int kMaxReportsPerSecond = 500;
 
+// ---- phases of a step that have a meaning to the launcher (section 3.2); a worker may report others ----
+
+inline constexpr char kForwardPhase[] = "forward";
+inline constexpr char kBackwardPhase[] = "backward";
+inline constexpr char kOptimizerPhase[] = "optimizer";
+// The ranks agree on stops, checkpoints and the like.
+inline constexpr char kSyncPhase[] = "sync";
+inline constexpr char kCheckpointPhase[] = "checkpoint";
+inline constexpr char kEvaluationPhase[] = "evaluation";
+// The training is over: no later activity of the worker, however long, counts as a hang.
+inline constexpr char kFinishedPhase[] = "finished";
+// The program has finished and only has to exit, with code 0.
+inline constexpr char kExitingPhase[] = "exiting";
+
+inline bool IsAfterTraining(absl::string_view phase) { return phase == kFinishedPhase || phase == kExitingPhase; }
+
 // ---- worker -> launcher ----
 
 // The first line of a connection (section 3.1).
 struct LinkHello {
+  static constexpr char kType[] = "hello";
+
   int version = kLinkVersion;
   int32_t local_rank = 0;
   int32_t rank = 0;
@@ -45,6 +64,8 @@ struct LinkHello {
 
 // Training position of the worker (section 3.2).
 struct LinkProgress {
+  static constexpr char kType[] = "progress";
+
   int64_t step = 0;                // current step, as the worker counts steps; not negative
   std::optional<int64_t> samples;  // samples this rank has trained on; not negative
   std::string phase;               // "forward", "backward", "checkpoint" ...; empty: unknown
@@ -55,6 +76,8 @@ struct LinkProgress {
 
 // The worker has left its process group and waits for re-form (section 5.2).
 struct LinkSuspended {
+  static constexpr char kType[] = "suspended";
+
   uint64_t round = 0;           // the round it left
   std::optional<int64_t> step;  // committed; unset: the worker holds no training state
 
@@ -63,6 +86,8 @@ struct LinkSuspended {
 
 // The worker has the group and the training state of its round (section 5.3).
 struct LinkReFormed {
+  static constexpr char kType[] = "re-formed";
+
   uint64_t round = 0;
   int64_t step = 0;               // committed, on all ranks
   std::optional<int32_t> source;  // the rank that the state came from; unset: no rank held one
@@ -72,6 +97,8 @@ struct LinkReFormed {
 
 // The worker has written a checkpoint (section 4.2).
 struct LinkCheckpointed {
+  static constexpr char kType[] = "checkpointed";
+
   int64_t step = 0;
 
   friend bool operator==(const LinkCheckpointed&, const LinkCheckpointed&) = default;
@@ -79,6 +106,8 @@ struct LinkCheckpointed {
 
 // The worker's process group failed without a `suspend`: it asks for a new round (section 5.4).
 struct LinkFailed {
+  static constexpr char kType[] = "failed";
+
   uint64_t round = 0;
   std::string message;
 
@@ -92,6 +121,8 @@ using WorkerLinkMessage =
 
 // The worker is killed after `deadline`, measured from the line's arrival (section 4.1).
 struct LinkStop {
+  static constexpr char kType[] = "stop";
+
   absl::Duration deadline;
   std::string reason;  // one line
 
@@ -100,6 +131,8 @@ struct LinkStop {
 
 // The worker writes a checkpoint if it can within `deadline`, and answers with `checkpointed` (section 4.2).
 struct LinkCheckpointNow {
+  static constexpr char kType[] = "checkpoint-now";
+
   absl::Duration deadline;
 
   friend bool operator==(const LinkCheckpointNow&, const LinkCheckpointNow&) = default;
@@ -107,6 +140,8 @@ struct LinkCheckpointNow {
 
 // The round is over: the worker leaves its process group and answers with `suspended` (section 5.1).
 struct LinkSuspend {
+  static constexpr char kType[] = "suspend";
+
   uint64_t round = 0;            // the round that is over
   bool at_step_end = false;      // the step may be finished first
   std::string reason;            // one line
@@ -116,18 +151,11 @@ struct LinkSuspend {
 };
 
 // Assignment in the next round, for a suspended worker (section 5.3): what a new process reads from its environment.
-struct LinkReForm {
-  uint64_t round = 0;
-  int32_t rank = 0;
-  int32_t world_size = 0;
-  int32_t local_world_size = 0;
-  int32_t group_rank = 0;
-  int32_t group_world_size = 0;
+struct LinkReForm : WorkerAssignment {
+  static constexpr char kType[] = "re-form";
+
   int32_t role_rank = 0;
   int32_t role_world_size = 0;
-  std::string master_addr;
-  int32_t master_port = 0;
-  int32_t restart_count = 0;
   std::optional<int32_t> state_source;  // the rank with the newest training state; unset: no rank holds one
   std::optional<int64_t> state_step;    // its committed step; set if state_source is
 

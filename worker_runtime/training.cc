@@ -19,7 +19,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "worker_contract/phase_names.h"
+#include "worker_contract/worker_link.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"

@@ -38,18 +38,6 @@ constexpr int64_t kNothing = -1;
 constexpr std::chrono::microseconds kPollInterval = std::chrono::microseconds(20);
 constexpr absl::Duration kHealthCheckInterval = absl::Milliseconds(2);
 
-void EnterRound(const LinkReForm& round, WorkerEnv& env) {
-  env.rank = round.rank;
-  env.world_size = round.world_size;
-  env.local_world_size = round.local_world_size;
-  env.group_rank = round.group_rank;
-  env.group_world_size = round.group_world_size;
-  env.master_addr = round.master_addr;
-  env.master_port = round.master_port;
-  env.restart_count = round.restart_count;
-  env.round = round.round;
-}
-
 }  // namespace
 
 Worker::Worker(WorkerEnv env, WorkerOptions options, c10::Device device)
@@ -107,7 +95,7 @@ absl::Status Worker::NextRendezvous(TrainingState& state, DistributedModel& ddp)
     std::cerr << absl::StrCat("rank ", env_.rank, ": LibTorch logged ", Counted(dropped, "error"),
                               " at the end of round ", env_.round, "; TORCH_CPP_LOG_LEVEL=ERROR shows them\n");
   }
-  EnterRound(round, env_);
+  static_cast<worker_contract::WorkerAssignment&>(env_) = round;
   failure_.clear();
   recovery_.round = round.round;
   recovery_.suspended = rounds_->suspended_at();

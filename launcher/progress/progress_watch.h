@@ -13,7 +13,6 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "launcher/workers/worker_set.h"
-#include "worker_contract/phase_names.h"
 #include "worker_contract/worker_link.h"
 
 // PURE. Finds workers of one node that hang or are slow, from their progress reports. ProgressWatch learns how long

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "launcher/report/wait_text.h"
-#include "worker_contract/phase_names.h"
+#include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -26,7 +26,7 @@
 #include "launcher/report/error_file_format.h"
 #include "launcher/report/explain_end.h"
 #include "worker_contract/exit_codes.h"
-#include "worker_contract/phase_names.h"
+#include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 

@@ -5,7 +5,7 @@
 namespace ddprun::worker_contract {
 namespace {
 
-TEST(ErrorFileJson, IsThatOfTorchrunsErrorHandler) {
+TEST(ErrorFileJson, ErrorFileJson_AnyError_EqualsTorchruns) {
   ReportedError error;
   error.message = "all \"went\" wrong\xff";
   error.at = absl::FromUnixSeconds(1700000000) + absl::Milliseconds(900);

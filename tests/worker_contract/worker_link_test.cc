@@ -30,9 +30,9 @@ WorkerLinkMessage Decoded(absl::string_view line) {
 
 std::string ErrorOf(absl::string_view line) { return std::string(DecodeWorkerMessage(line).status().message()); }
 
-const LinkReForm kReForm{6, 1, 4, 2, 0, 2, 1, 4, "10.0.0.5", 40123, 1, 0, 120};
+const LinkReForm kReForm{{6, 1, 4, 2, 0, 2, "10.0.0.5", 40123, 1}, 1, 4, 0, 120};
 
-TEST(WorkerLink, Section3_TheLinesOfTheProtocol) {
+TEST(WorkerLink, Section3_Encode_AnyMessage_IsTheProtocolsLine) {
   EXPECT_EQ(Encode(WorkerLinkMessage(LinkHello{1, 2, 10, 4711, {"progress"}})),
             R"({"capabilities":["progress"],"local_rank":2,"pid":4711,"rank":10,"type":"hello","version":1})");
   EXPECT_EQ(Encode(WorkerLinkMessage(LinkProgress{120, 7680, "backward", 2.5})),
@@ -42,7 +42,7 @@ TEST(WorkerLink, Section3_TheLinesOfTheProtocol) {
             R"({"deadline":1.5,"reason":"received SIGTERM","type":"stop"})");
 }
 
-TEST(WorkerLink, Section5_TheLinesOfRounds) {
+TEST(WorkerLink, Section5_Encode_MessagesOfRounds_AreTheProtocolsLines) {
   EXPECT_EQ(Encode(WorkerLinkMessage(LinkSuspended{5, 120})), R"({"round":5,"step":120,"type":"suspended"})");
   EXPECT_EQ(Encode(WorkerLinkMessage(LinkSuspended{5, {}})), R"({"round":5,"type":"suspended"})");
   EXPECT_EQ(Encode(WorkerLinkMessage(LinkReFormed{6, 120, 0})),
@@ -59,7 +59,7 @@ TEST(WorkerLink, Section5_TheLinesOfRounds) {
             R"("state_source":0,"state_step":120,"type":"re-form","world_size":4})");
 }
 
-TEST(WorkerLink, WhatWasWrittenIsRead) {
+TEST(WorkerLink, Decode_OwnLine_RoundTrips) {
   for (const WorkerLinkMessage& line :
        {WorkerLinkMessage(LinkHello{1, 2, 10, 4711, {"progress", "stop"}}), WorkerLinkMessage(LinkHello{}),
         WorkerLinkMessage(LinkProgress{.step = std::numeric_limits<int64_t>::max()}),
@@ -88,7 +88,7 @@ TEST(WorkerLink, WhatWasWrittenIsRead) {
   }
 }
 
-TEST(WorkerLink, Section1_UnknownTypesAndFieldsAreIgnored) {
+TEST(WorkerLink, Section1_Decode_UnknownTypesAndFields_AreIgnored) {
   EXPECT_EQ(Decoded(R"({"type":"progress","step":7,"new":{"a":[1]},"phase":null})"),
             WorkerLinkMessage(LinkProgress{7}));
   const auto worker = DecodeWorkerMessage(R"({"type":"resting","step":12})");
@@ -97,7 +97,7 @@ TEST(WorkerLink, Section1_UnknownTypesAndFieldsAreIgnored) {
   EXPECT_TRUE(launcher.ok() && !launcher->has_value());
 }
 
-TEST(WorkerLink, BadLinesAreErrorsThatSayWhatIsWrong) {
+TEST(WorkerLink, Decode_BadLine_ErrorHasTheReason) {
   EXPECT_EQ(ErrorOf("hello"), "a line is not a JSON object");
   EXPECT_EQ(ErrorOf("[1]"), "a line is not a JSON object");
   EXPECT_EQ(ErrorOf("{\"type\":\"progress\",\"step\":1,\"phase\":\"\xff\"}"), "a line is not a JSON object");
@@ -127,7 +127,7 @@ TEST(WorkerLink, BadLinesAreErrorsThatSayWhatIsWrong) {
             "suspend: at_step_end must be true or false");
 }
 
-TEST(WorkerLink, Section5_3_ReFormWithoutAFieldOrWithABadAddressIsAnError) {
+TEST(WorkerLink, Section5_3_Decode_ReFormWithoutAField_ReturnsError) {
   const auto error_of = [](absl::string_view field, absl::string_view becomes) {
     const std::string line = absl::StrReplaceAll(Encode(LauncherLinkMessage(kReForm)), {{field, becomes}});
     return std::string(DecodeLauncherMessage(line).status().message());
@@ -140,7 +140,7 @@ TEST(WorkerLink, Section5_3_ReFormWithoutAFieldOrWithABadAddressIsAnError) {
   EXPECT_EQ(error_of("10.0.0.5", std::string(255, 'x')), "");
 }
 
-TEST(WorkerLink, Section1_NoLineIsLongerThanTheLimit) {
+TEST(WorkerLink, Section1_Encode_AnyMessage_StaysWithinTheLimit) {
   LinkHello hello;
   hello.capabilities.assign(100, std::string(1000, '\x01'));
   EXPECT_LE(EncodeMessage(WorkerLinkMessage(hello)).size(), kMaxLinkLine);
@@ -156,7 +156,7 @@ TEST(WorkerLink, Section1_NoLineIsLongerThanTheLimit) {
   EXPECT_EQ(std::get<LinkProgress>(cut).phase, std::string(63, 'x'));
 }
 
-TEST(LineReader, LinesArriveInAnyPieces) {
+TEST(LineReader, Read_AnyPieces_ReturnsWholeLines) {
   LineReader reader;
   std::vector<std::string> lines;
   EXPECT_TRUE(reader.Read("one\ntw", &lines).ok());
@@ -166,7 +166,7 @@ TEST(LineReader, LinesArriveInAnyPieces) {
   EXPECT_THAT(lines, ElementsAre("one", "two", ""));
 }
 
-TEST(LineReader, ALineOfTheLimit_AndOneByteMore) {
+TEST(LineReader, Read_LineOfTheLimitAndLonger_OnlyLongerIsAnError) {
   LineReader reader;
   std::vector<std::string> lines;
   EXPECT_TRUE(reader.Read(std::string(kMaxLinkLine - 1, 'x') + "\n", &lines).ok());

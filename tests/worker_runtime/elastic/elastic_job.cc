@@ -91,16 +91,14 @@ void ElasticJob::Begin(int n) {
       members_[rank] = Start(rank, n);
       continue;
     }
-    members_[rank].launcher->SendToLauncher(LinkReForm{.round = round_,
-                                                       .rank = rank,
-                                                       .world_size = n,
-                                                       .local_world_size = n,
-                                                       .group_rank = 0,
-                                                       .group_world_size = 1,
-                                                       .role_rank = rank,
-                                                       .role_world_size = n,
-                                                       .master_addr = "127.0.0.1",
-                                                       .master_port = store_->port()});
+    members_[rank].launcher->SendToLauncher(LinkReForm{{.round = round_,
+                                                        .rank = rank,
+                                                        .world_size = n,
+                                                        .local_world_size = n,
+                                                        .master_addr = "127.0.0.1",
+                                                        .master_port = store_->port()},
+                                                       /*role_rank=*/rank,
+                                                       /*role_world_size=*/n});
   }
 }
 

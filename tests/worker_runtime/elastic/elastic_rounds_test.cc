@@ -18,16 +18,15 @@ using namespace worker_contract;
 constexpr uint64_t kRound = 5;
 
 LinkReForm NextRound() {
-  return {.round = 6,
-          .rank = 1,
-          .world_size = 4,
-          .local_world_size = 2,
-          .group_rank = 0,
-          .group_world_size = 2,
-          .role_rank = 1,
-          .role_world_size = 4,
-          .master_addr = "10.0.0.5",
-          .master_port = 40123};
+  return {{.round = 6,
+           .rank = 1,
+           .world_size = 4,
+           .local_world_size = 2,
+           .group_world_size = 2,
+           .master_addr = "10.0.0.5",
+           .master_port = 40123},
+          1,
+          4};
 }
 
 class ElasticRoundsTest : public ::testing::Test {

@@ -12,7 +12,7 @@ using Action = RoundTracker::Action;
 
 SteadyTime At(double seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
 
-TEST(RoundTracker, Suspended_SaysSoOnce_AndTakesTheNextRound) {
+TEST(RoundTracker, Next_Suspended_SendsItOnceAndEntersTheNextRound) {
   RoundTracker tracker(5);
   EXPECT_FALSE(tracker.suspended());
   EXPECT_EQ(tracker.Suspend({.round = 5}, At(10)), Abort::kAll);
@@ -23,7 +23,7 @@ TEST(RoundTracker, Suspended_SaysSoOnce_AndTakesTheNextRound) {
   const Action wait = tracker.Next(At(11));
   EXPECT_EQ(wait.kind, Action::kWait);
   EXPECT_EQ(wait.deadline, SteadyTime::InfiniteFuture());
-  EXPECT_TRUE(tracker.ReForm({.round = 6, .rank = 3}, At(12)));
+  EXPECT_TRUE(tracker.ReForm({{.round = 6, .rank = 3}}, At(12)));
   const Action next = tracker.Next(At(13));
   EXPECT_EQ(next.kind, Action::kReForm);
   EXPECT_EQ(next.re_form.rank, 3);
@@ -33,7 +33,7 @@ TEST(RoundTracker, Suspended_SaysSoOnce_AndTakesTheNextRound) {
   EXPECT_EQ(tracker.re_formed_at(), At(12));
 }
 
-TEST(RoundTracker, AtStepEnd_BreaksOffOnlyACreation_AndALaterOneIsMoreUrgent) {
+TEST(RoundTracker, Suspend_AtStepEnd_AbortsOnlyACreationUntilOneIsUrgent) {
   RoundTracker tracker(5);
   EXPECT_EQ(tracker.Suspend({.round = 5, .at_step_end = true}, At(1)), Abort::kCreation);
   EXPECT_TRUE(tracker.suspended());
@@ -45,7 +45,7 @@ TEST(RoundTracker, AtStepEnd_BreaksOffOnlyACreation_AndALaterOneIsMoreUrgent) {
   EXPECT_EQ(tracker.suspended_at(), At(1));
 }
 
-TEST(RoundTracker, GroupFailed_WaitsForSuspend_ThenSaysFailedOnce_ThenSuspended) {
+TEST(RoundTracker, Next_GroupFailed_WaitsThenSendsFailedOnceThenSuspended) {
   RoundTracker tracker(5);
   tracker.Leave(At(100));
   const Action wait = tracker.Next(At(100));
@@ -59,7 +59,7 @@ TEST(RoundTracker, GroupFailed_WaitsForSuspend_ThenSaysFailedOnce_ThenSuspended)
   EXPECT_EQ(tracker.Next(At(1000)).kind, Action::kWait);
 }
 
-TEST(RoundTracker, SuspendedBeforePatienceEnds_NeverSaysFailed) {
+TEST(RoundTracker, Next_SuspendedBeforePatienceEnds_NeverSendsFailed) {
   RoundTracker tracker(5);
   tracker.Leave(At(100));
   tracker.Suspend({.round = 5}, At(100.1));
@@ -67,44 +67,44 @@ TEST(RoundTracker, SuspendedBeforePatienceEnds_NeverSaysFailed) {
   EXPECT_EQ(tracker.Next(At(200)).kind, Action::kWait);
 }
 
-TEST(RoundTracker, NextRoundEndsBeforeItIsTaken_SaysSuspendedForThatOne) {
+TEST(RoundTracker, Suspend_NextRoundEndsBeforeItIsEntered_SendsSuspendedForIt) {
   RoundTracker tracker(5);
   tracker.Suspend({.round = 5}, At(1));
   tracker.Leave(At(1));
   EXPECT_EQ(tracker.Next(At(1)).kind, Action::kSendSuspended);
-  EXPECT_TRUE(tracker.ReForm({.round = 6}, At(2)));
+  EXPECT_TRUE(tracker.ReForm({{.round = 6}}, At(2)));
   EXPECT_EQ(tracker.Suspend({.round = 5}, At(2)), Abort::kNothing) << "of an older round";
   EXPECT_EQ(tracker.Suspend({.round = 6}, At(3)), Abort::kAll);
   EXPECT_EQ(tracker.Next(At(3)).kind, Action::kSendSuspended);
   EXPECT_EQ(tracker.round(), 6);
   EXPECT_EQ(tracker.Next(At(3)).kind, Action::kWait);
-  EXPECT_TRUE(tracker.ReForm({.round = 7}, At(4)));
+  EXPECT_TRUE(tracker.ReForm({{.round = 7}}, At(4)));
   EXPECT_EQ(tracker.Next(At(4)).re_form.round, 7);
 }
 
-TEST(RoundTracker, MessagesOfOlderRounds_AreDropped) {
+TEST(RoundTracker, Suspend_OlderRound_IsDropped) {
   RoundTracker tracker(5);
   EXPECT_EQ(tracker.Suspend({.round = 4}, At(1)), Abort::kNothing);
-  EXPECT_FALSE(tracker.ReForm({.round = 5}, At(1)));
+  EXPECT_FALSE(tracker.ReForm({{.round = 5}}, At(1)));
   EXPECT_FALSE(tracker.suspended());
   tracker.Suspend({.round = 5}, At(2));
   tracker.Leave(At(2));
   tracker.Next(At(2));
-  tracker.ReForm({.round = 6}, At(3));
-  EXPECT_FALSE(tracker.ReForm({.round = 6}, At(3))) << "a repeated one";
+  tracker.ReForm({{.round = 6}}, At(3));
+  EXPECT_FALSE(tracker.ReForm({{.round = 6}}, At(3))) << "a repeated one";
   EXPECT_EQ(tracker.Next(At(3)).kind, Action::kReForm);
-  EXPECT_FALSE(tracker.ReForm({.round = 6}, At(4)));
+  EXPECT_FALSE(tracker.ReForm({{.round = 6}}, At(4)));
   EXPECT_EQ(tracker.Suspend({.round = 5}, At(4)), Abort::kNothing);
   EXPECT_FALSE(tracker.suspended());
 }
 
-TEST(RoundTracker, LeavesAgain_InTheNextRound_WithPatienceAnew) {
+TEST(RoundTracker, Leave_NextRoundFails_WaitsWithNewPatience) {
   RoundTracker tracker(5);
   tracker.Leave(At(10));
   EXPECT_EQ(tracker.Next(At(10) + RoundTracker::kPatience).kind, Action::kSendFailed);
   tracker.Suspend({.round = 5}, At(20));
   EXPECT_EQ(tracker.Next(At(20)).kind, Action::kSendSuspended);
-  tracker.ReForm({.round = 6}, At(30));
+  tracker.ReForm({{.round = 6}}, At(30));
   EXPECT_EQ(tracker.Next(At(30)).kind, Action::kReForm);
   tracker.Leave(At(50));
   EXPECT_EQ(tracker.Next(At(50)).deadline, At(50) + RoundTracker::kPatience);
@@ -113,7 +113,7 @@ TEST(RoundTracker, LeavesAgain_InTheNextRound_WithPatienceAnew) {
   EXPECT_EQ(tracker.Next(At(60)).kind, Action::kSendSuspended);
 }
 
-TEST(RoundTracker, StoppedOrWithoutLauncher_EndsTheWait) {
+TEST(RoundTracker, Next_StoppedOrWithoutLauncher_EndsTheWait) {
   RoundTracker stopped(5);
   stopped.Leave(At(1));
   stopped.Stop();
