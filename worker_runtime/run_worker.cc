@@ -21,7 +21,6 @@
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/preload/wait_to_be_forked.h"
 #include "worker_runtime/process_group/choose_device.h"
-#include "worker_runtime/process_group/nccl_loader.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
 #include "worker_runtime/stop_requested.h"
 #include "worker_runtime/worker.h"

@@ -15,7 +15,7 @@
 #include "base/steady_time.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/launcher_link.h"
-#include "worker_runtime/process_group/values.h"
+#include "worker_runtime/process_group/collectives.h"
 
 namespace ddprun {
 namespace {

@@ -22,7 +22,6 @@
 #include "worker_runtime/elastic/core/state_source.h"
 #include "worker_runtime/elastic/elastic_rounds.h"
 #include "worker_runtime/process_group/choose_device.h"
-#include "worker_runtime/process_group/nccl_loader.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
 #include "worker_runtime/state/training_state.h"
 

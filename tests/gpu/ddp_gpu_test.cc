@@ -20,7 +20,6 @@
 #include "worker_runtime/extras/nn/parameters.h"
 #include "worker_runtime/extras/optim/adamw.h"
 #include "worker_runtime/process_group/choose_device.h"
-#include "worker_runtime/process_group/nccl_loader.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace ddprun {

@@ -21,7 +21,6 @@
 #include "tests/testing/process.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/meeting.h"
-#include "worker_runtime/process_group/nccl_loader.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace ddprun {

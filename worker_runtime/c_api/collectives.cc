@@ -1,3 +1,5 @@
+#include "worker_runtime/process_group/collectives.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +17,6 @@
 #include "worker_runtime/c_api/ddprun_worker.h"
 #include "worker_runtime/c_api/worker_handle.h"
 #include "worker_runtime/process_group/process_group.h"
-#include "worker_runtime/process_group/tensor_collectives.h"
 
 namespace ddprun::c_api {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "worker_runtime/process_group/values.h"
+#include "worker_runtime/process_group/collectives.h"
 
 namespace ddprun {
 namespace {

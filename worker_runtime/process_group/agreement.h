@@ -62,8 +62,8 @@ class RankMeeting {
 
   ProcessGroup* const group_;
   const std::string call_;
-  int steps_ = 0;       // of this object
-  int64_t number_ = 0;  // of this call among all in the group; 0: not known yet
+  int steps_ = 0;       // number of steps of this object
+  int64_t number_ = 0;  // number of this call among all in the group; 0: not known yet
 };
 
 }  // namespace ddprun

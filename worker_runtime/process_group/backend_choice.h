@@ -17,7 +17,7 @@ struct BackendChoice {
   bool gloo() const { return gloo_for_cpu || gloo_for_cuda; }
   bool nccl() const { return nccl_for_cuda; }
 
-  // In PyTorch's notation: "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl".
+  // Returns PyTorch's notation: "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl".
   std::string ToString() const;
 
   friend bool operator==(const BackendChoice&, const BackendChoice&) = default;

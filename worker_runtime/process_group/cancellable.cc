@@ -1,12 +1,14 @@
 #include "worker_runtime/process_group/cancellable.h"
 
+#include <c10/util/Logging.h>
+#include <stdlib.h>
+
 #include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/mutex.h"
-#include "worker_runtime/process_group/quiet_log.h"
 
 namespace ddprun {
 namespace {
@@ -17,6 +19,19 @@ struct Run {
   std::optional<absl::Status> result ABSL_GUARDED_BY(mutex);
   std::optional<QuietLog> quiet ABSL_GUARDED_BY(mutex);  // set when the thread is left behind
 };
+
+struct Level {
+  Mutex mutex;
+  int quiet ABSL_GUARDED_BY(mutex) = 0;   // QuietLogs that exist
+  int before ABSL_GUARDED_BY(mutex) = 0;  // the level without them
+};
+
+Level& TheLevel() {
+  static auto* const level = new Level;
+  return *level;
+}
+
+bool SetByUser() { return getenv("TORCH_CPP_LOG_LEVEL") != nullptr; }
 
 }  // namespace
 
@@ -47,6 +62,23 @@ absl::Status RunCancellable(const std::stop_token& cancel, std::function<absl::S
   }
   thread.join();
   return *std::move(result);
+}
+
+QuietLog::QuietLog() {
+  constexpr int kFatal = 3;
+  if (SetByUser()) return;
+  Level& level = TheLevel();
+  MutexLock lock(&level.mutex);
+  if (level.quiet++ > 0) return;
+  level.before = FLAGS_caffe2_log_level;
+  FLAGS_caffe2_log_level = kFatal;
+}
+
+QuietLog::~QuietLog() {
+  if (SetByUser()) return;
+  Level& level = TheLevel();
+  MutexLock lock(&level.mutex);
+  if (--level.quiet == 0) FLAGS_caffe2_log_level = level.before;
 }
 
 }  // namespace ddprun

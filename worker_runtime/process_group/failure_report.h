@@ -38,7 +38,7 @@ struct FailureReport {
   std::string Operation() const;
 };
 
-using FailureReports = std::map<int, FailureReport>;  // by rank; only failed ranks that could still post
+using FailureReports = std::map<int, FailureReport>;  // keyed by rank; only failed ranks that could still post
 
 // Encodes one line of a list of reports, and decodes the list. Malformed lines are skipped; only a rank's first line
 // counts.
@@ -48,7 +48,7 @@ FailureReports DecodeLines(absl::string_view text);
 // Origin of a chain of lost connections.
 struct FailureCause {
   std::optional<int> rank;                // nullopt: unknown
-  std::optional<FailureReport> reported;  // that rank's report; nullopt: it posted none, so it is dead or stopped
+  std::optional<FailureReport> reported;  // the report of `rank`; nullopt: it posted none, so it is dead or stopped
 };
 FailureCause FindCause(int rank, const FailureReport& own, const FailureReports& reports);
 

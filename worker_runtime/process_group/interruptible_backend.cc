@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <map>
@@ -15,11 +16,35 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
-#include "worker_runtime/process_group/operation_watch.h"
 
 namespace ddprun {
 
 using c10::ivalue::Future;
+
+void OperationWatch::Interrupt(SteadyTime now) {
+  if (!interrupted_.has_value()) interrupted_ = now;
+}
+
+bool OperationWatch::Step(const Sight& sight, SteadyTime now) {
+  if (interrupted_.has_value()) {
+    // While a connection is open, bytes that have arrived may still be written to a tensor.
+    const absl::Duration grace = sight.open == 0 ? kGrace : kSilence;
+    return now - *interrupted_ >= grace;
+  }
+  if (sight.lost == 0) {
+    silent_since_.reset();
+    return false;
+  }
+  if (sight.one_failed) return true;
+  if (!silent_since_.has_value() || sight.bytes != bytes_) silent_since_ = now;
+  bytes_ = sight.bytes;
+  return now - *silent_since_ >= kSilence;
+}
+
+SteadyTime OperationWatch::NextLook(SteadyTime now) const {
+  if (!interrupted_.has_value()) return now + kBetweenLooks;
+  return std::max(*interrupted_ + kGrace, now + kGrace / 5);
+}
 
 // An operation as seen by its user; `inner` is Gloo's.
 class InterruptibleBackend::Operation : public c10d::Work {
@@ -32,7 +57,7 @@ class InterruptibleBackend::Operation : public c10d::Work {
 
   uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
 
-  uint64_t number = 0;  // in InFlight, whose lock guards it
+  uint64_t number = 0;  // its key in InFlight, whose lock guards it
 
  protected:
   const Started inner_;
@@ -164,7 +189,7 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
   CondVar changed_;
   std::thread watcher_ ABSL_GUARDED_BY(mutex_);
   OperationWatch watch_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, c10::intrusive_ptr<Operation>> operations_ ABSL_GUARDED_BY(mutex_);  // by age
+  std::map<uint64_t, c10::intrusive_ptr<Operation>> operations_ ABSL_GUARDED_BY(mutex_);  // ordered by age
   uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;         // inner operations
   std::exception_ptr why_ ABSL_GUARDED_BY(mutex_);  // no operation can begin
@@ -314,101 +339,6 @@ void InterruptibleBackend::setGroupUid(const std::string& uid) {
 void InterruptibleBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   in_flight_->Check();
   gloo_->monitoredBarrier(options, wait_all_ranks);
-}
-
-InterruptibleBackend::Started InterruptibleBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return StartCollective([&] { return gloo_->broadcast(tensors, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return StartCollective([&] { return gloo_->allreduce(tensors, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::allreduce_sparse(Tensors& tensors,
-                                                                     const c10d::AllreduceOptions& options) {
-  return StartCollective([&] { return gloo_->allreduce_sparse(tensors, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::allreduce_coalesced(
-    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return StartCollective([&] { return gloo_->allreduce_coalesced(tensors, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return StartCollective([&] { return gloo_->reduce(tensors, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::allgather(Lists& outputs, Tensors& inputs,
-                                                              const c10d::AllgatherOptions& options) {
-  return StartCollective([&] { return gloo_->allgather(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                                    const c10d::AllgatherOptions& options) {
-  return StartCollective([&] { return gloo_->_allgather_base(output, input, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,
-                                                                        const c10d::AllgatherOptions& options) {
-  return StartCollective([&] { return gloo_->allgather_coalesced(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::allgather_into_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return StartCollective([&] { return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::gather(Lists& outputs, Tensors& inputs,
-                                                           const c10d::GatherOptions& options) {
-  return StartCollective([&] { return gloo_->gather(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::scatter(Tensors& outputs, Lists& inputs,
-                                                            const c10d::ScatterOptions& options) {
-  return StartCollective([&] { return gloo_->scatter(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
-                                                                   const c10d::ReduceScatterOptions& options) {
-  return StartCollective([&] { return gloo_->reduce_scatter(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                                         const c10d::ReduceScatterOptions& options) {
-  return StartCollective([&] { return gloo_->_reduce_scatter_base(output, input, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::reduce_scatter_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  return StartCollective([&] { return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                                                  std::vector<int64_t>& output_counts,
-                                                                  std::vector<int64_t>& input_counts,
-                                                                  const c10d::AllToAllOptions& options) {
-  return StartCollective([&] { return gloo_->alltoall_base(output, input, output_counts, input_counts, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::alltoall(Tensors& outputs, Tensors& inputs,
-                                                             const c10d::AllToAllOptions& options) {
-  return StartCollective([&] { return gloo_->alltoall(outputs, inputs, options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::barrier(const c10d::BarrierOptions& options) {
-  return StartCollective([&] { return gloo_->barrier(options); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::send(Tensors& tensors, int to, int tag) {
-  return StartMessage([&] { return gloo_->send(tensors, to, tag); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::recv(Tensors& tensors, int from, int tag) {
-  return StartMessage([&] { return gloo_->recv(tensors, from, tag); });
-}
-
-InterruptibleBackend::Started InterruptibleBackend::recvAnysource(Tensors& tensors, int tag) {
-  return StartMessage([&] { return gloo_->recvAnysource(tensors, tag); });
 }
 
 }  // namespace ddprun

@@ -4,13 +4,57 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "worker_runtime/process_group/c10d_operations.h"
 
 namespace ddprun {
+
+// Decides when operations that the backend does not end must be ended. Pure; thread-compatible.
+//
+// Gloo notifies an operation of a broken connection, unless a message is half sent or half received at that moment:
+// then the operation waits until its timeout. A lost connection alone proves nothing, because a peer that has finished
+// may leave in good order while this rank still receives from others.
+class OperationWatch {
+ public:
+  // How long an operation runs before the first look at the connections, and the time between looks.
+  static constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
+  // How long operations may take to end after their connections were broken on purpose. An operation that ends in this
+  // time no longer writes to its tensors.
+  static constexpr absl::Duration kGrace = absl::Milliseconds(50);
+  // How long no byte may move on the remaining connections after one was lost.
+  static constexpr absl::Duration kSilence = absl::Seconds(1);
+
+  struct Sight {
+    int lost = 0;             // closed connections
+    int open = 0;             // open connections
+    uint64_t bytes = 0;       // moved on the open ones, in both directions
+    bool one_failed = false;  // an operation has ended with an error since the group was made
+  };
+
+  // The connections were broken on purpose. Only the first call counts.
+  void Interrupt(SteadyTime now);
+
+  // Resets what was seen, when nothing is in flight.
+  void Rest() { silent_since_.reset(); }
+
+  // Returns true if the operations in flight must be ended.
+  bool Step(const Sight& sight, SteadyTime now);
+
+  // Returns when to look again while an operation is in flight.
+  SteadyTime NextLook(SteadyTime now) const;
+
+ private:
+  std::optional<SteadyTime> interrupted_;
+  std::optional<SteadyTime> silent_since_;
+  uint64_t bytes_ = 0;
+};
 
 // A c10d backend that wraps Gloo's and ends operations when they are interrupted or a peer is lost, even where Gloo
 // does not: when a connection breaks in the middle of a message, Gloo closes it without waking the operation, which
@@ -49,33 +93,13 @@ class InterruptibleBackend : public c10d::Backend {
   // Not interruptible: blocks this thread inside Gloo. Its messages are too short to break in the middle.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  using Tensors = std::vector<at::Tensor>;
-  using Lists = std::vector<Tensors>;
   using Started = c10::intrusive_ptr<c10d::Work>;
-  Started broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  Started allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  Started allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  Started allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  Started reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  Started allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  Started _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  Started allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  Started allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) override;
-  Started gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  Started scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
-  Started reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) override;
-  Started _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) override;
-  Started reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options) override;
-  Started alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_counts,
-                        std::vector<int64_t>& input_counts, const c10d::AllToAllOptions& options) override;
-  Started alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  Started barrier(const c10d::BarrierOptions& options) override;
-  Started send(Tensors& tensors, int to, int tag) override;
-  Started recv(Tensors& tensors, int from, int tag) override;
-  Started recvAnysource(Tensors& tensors, int tag) override;
+#define DDPRUN_FORWARD(kind, name, parameters, arguments)      \
+  Started name parameters override {                           \
+    return Start##kind([&] { return gloo_->name arguments; }); \
+  }
+  DDPRUN_FOR_EACH_C10D_OPERATION(DDPRUN_FORWARD)
+#undef DDPRUN_FORWARD
 
  private:
   class InFlight;

@@ -23,7 +23,7 @@
 #include "base/socket_address.h"
 #include "base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/process_group/quiet_log.h"
+#include "worker_runtime/process_group/cancellable.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
 namespace ddprun {

@@ -64,7 +64,7 @@ std::optional<int> Peers::RankListeningAt(absl::string_view address) const {
 }
 
 absl::Status Peers::CheckCompatible() const {
-  std::map<std::pair<std::string, std::string>, int> ranks;  // of each GPU
+  std::map<std::pair<std::string, std::string>, int> ranks;  // the first rank on each GPU
   for (int rank = 0; rank < size(); ++rank) {
     const Peer& peer = peers_[rank];
     if (peer.settings != peers_[0].settings) {

@@ -20,7 +20,7 @@ struct Peer {
   std::string gpu;      // UUID of this rank's GPU; empty: NCCL is not used, or the rank is not bound to one GPU
   // NCCL's name of the host, NCCL_HOSTID or else `host`: NCCL refuses two ranks with the same GPU and the same name.
   std::string nccl_host;
-  std::string settings;  // those that must be the same on all ranks, as a text for users
+  std::string settings;  // settings that must be equal on all ranks, as a text for users
 
   std::string Encode() const;
   static absl::StatusOr<Peer> Decode(absl::string_view text);

@@ -105,7 +105,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   int rank() const;
   int size() const;
   const std::string& name() const;
-  const std::string& backend() const;  // as in ProcessGroupOptions, resolved
+  const std::string& backend() const;  // the notation of ProcessGroupOptions, resolved
   absl::Duration timeout() const;
   // The CPU if a backend handles CPU tensors, else this rank's GPU: the device of tensors that are created for this
   // group's operations. The model's device is `device` of the options.
@@ -129,9 +129,9 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // the group's timeout).
   absl::Status Barrier(std::optional<absl::Duration> timeout = std::nullopt);
 
-  // In place. Tensors have equal shape and dtype on all ranks. kAverage requires a floating-point dtype.
+  // Reduces in place. Tensors have equal shape and dtype on all ranks. kAverage requires a floating-point dtype.
   absl::Status AllReduce(at::Tensor tensor, ReduceOp op = ReduceOp::kSum);
-  // In place, from `root`. Tensors have equal shape and dtype on all ranks.
+  // Copies in place, from `root`. Tensors have equal shape and dtype on all ranks.
   absl::Status Broadcast(at::Tensor tensor, int root = 0);
   // Returns one tensor per rank, in rank order, each of the shape, dtype and device of `tensor`.
   absl::StatusOr<std::vector<at::Tensor>> AllGather(const at::Tensor& tensor);
@@ -142,8 +142,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // above, with `operation` in the message.
   absl::Status Try(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
 
-  // For code that catches exceptions itself with TorchTry: returns the status that Try would have returned for
-  // `thrown`.
+  // Returns the status that Try would have returned for `thrown`, in code that catches exceptions itself with TorchTry.
   absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
 
   // Returns OK, or the reason why the group is unusable: it was aborted, it failed, or NCCL has failed in a collective
@@ -158,8 +157,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // can't be reached, and ten seconds if its process is stopped. May be called from any thread, and more than once.
   void Abort(absl::string_view reason);
 
-  // For a process that is about to exit after a failure. If it hosts the store, waits up to a second until the other
-  // ranks have read the failure reports. RunWorker calls it.
+  // Call it in a process that is about to exit after a failure. If it hosts the store, waits up to a second until the
+  // other ranks have read the failure reports. RunWorker calls it.
   void AwaitReaders();
 
   // Orderly shutdown: a barrier with the group's timeout, so that no rank leaves while another still needs it (a rank
@@ -167,8 +166,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // barrier's error, at once if a rank died; everything is released in any case.
   absl::Status Shutdown();
 
-  // For operations that this class does not offer. Never null before Shutdown. Its functions throw: call them inside
-  // Try.
+  // Gives access to operations that this class does not offer. Never null before Shutdown. Its functions throw: call
+  // them inside Try.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;
   // Key-value store of this group.
   const c10::intrusive_ptr<c10d::Store>& store() const;

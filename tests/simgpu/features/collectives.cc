@@ -1,3 +1,5 @@
+#include "worker_runtime/process_group/collectives.h"
+
 #include <ATen/Functions.h>
 
 #include <cmath>
@@ -8,8 +10,6 @@
 #include "tests/simgpu/features/net.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/extras/metrics/metrics.h"
-#include "worker_runtime/process_group/async_collectives.h"
-#include "worker_runtime/process_group/tensor_collectives.h"
 
 namespace ddprun::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/ddp/all_reduce_speed.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/process_group/values.h"
+#include "worker_runtime/process_group/collectives.h"
 
 namespace ddprun::testing {
 namespace {

@@ -22,7 +22,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-TEST(OutcomeOfAll, FirstErrorByRank_IsEverybodys) {
+TEST(OutcomeOfAll, OutcomeOfAll_SeveralErrors_ReturnsTheLowestRanksOnAll) {
   std::vector<absl::Status> outcomes(3);
   ExpectRanksSucceed(3, [&](int rank, Group group) {
     EXPECT_TRUE(OutcomeOfAll(group.get(), absl::OkStatus()).ok());
@@ -33,7 +33,7 @@ TEST(OutcomeOfAll, FirstErrorByRank_IsEverybodys) {
   EXPECT_EQ(OutcomeOfAll(nullptr, absl::DataLossError("alone")), absl::DataLossError("alone"));
 }
 
-TEST(RankMeeting, ManyCalls_TextAndErrorOfAnyRankReachAll) {
+TEST(RankMeeting, AwaitText_ManyCalls_TextAndErrorReachAll) {
   ExpectRanksSucceed(3, [&](int rank, Group group) {
     for (int call = 0; call < 20; ++call) {
       const int root = call % 3;
@@ -50,7 +50,7 @@ TEST(RankMeeting, ManyCalls_TextAndErrorOfAnyRankReachAll) {
 }
 
 // A trainer with `if (rank == 0) Save()`: the other ranks continue with a collective.
-TEST(RankMeeting, OnlyRankZeroCalls_AllAreToldThatAllRanksMustCall) {
+TEST(RankMeeting, AwaitAll_OnlyRankZeroCalls_ErrorSaysThatAllMustCall) {
   std::vector<std::string> errors(3);
   const absl::Status status =
       RunRanks(3, ProcessGroupOptions{.timeout = absl::Seconds(5)}, [&](int rank, Group group) -> absl::Status {
@@ -65,7 +65,7 @@ TEST(RankMeeting, OnlyRankZeroCalls_AllAreToldThatAllRanksMustCall) {
   EXPECT_THAT(errors, Each(HasSubstr("all ranks must call Tests::Call")));
 }
 
-TEST(RankMeeting, AbortWhileWaiting_EndsTheWait) {
+TEST(RankMeeting, AwaitAll_AbortWhileWaiting_EndsTheWait) {
   std::vector<absl::Status> errors(2);
   RunRanks(2, [&](int rank, Group group) -> absl::Status {
     RankMeeting meeting(group.get(), "Tests::Call");
@@ -92,7 +92,7 @@ class MortalStore : public c10d::PrefixStore {
   const std::atomic<bool>* const dead_;
 };
 
-TEST(RankMeeting, StoreIsLost_TheGroupIsBroken) {
+TEST(RankMeeting, AwaitAll_StoreIsLost_AbortsTheGroup) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::atomic<bool> dead = false;
   std::barrier formed(2);
@@ -111,7 +111,7 @@ TEST(RankMeeting, StoreIsLost_TheGroupIsBroken) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-TEST(RankMeeting, RootTakesTooLong_OthersNameIt) {
+TEST(RankMeeting, AwaitText_RootTakesTooLong_OthersNameIt) {
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
     RankMeeting meeting(group.get(), "Tests::Call");
     if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 absl::StatusOr<std::string> NotCalled(std::string) { return absl::InternalError("called"); }
 
-TEST(EnvFromRanksTest, TwoRanks_FormAGroup) {
+TEST(EnvFromRanksTest, EnvFromRanks_TwoRanks_FormAGroup) {
   std::promise<std::string> sent;
   const std::shared_future<std::string> received = sent.get_future().share();
   std::vector<double> sums(2);
@@ -48,22 +48,22 @@ TEST(EnvFromRanksTest, TwoRanks_FormAGroup) {
   EXPECT_EQ(sums, std::vector<double>(2, 3));
 }
 
-TEST(EnvFromRanksTest, InvalidRanks_ErrorWithoutABroadcast) {
+TEST(EnvFromRanksTest, EnvFromRanks_InvalidRanks_IsInvalidArgumentWithoutBroadcast) {
   for (const AssignedRanks& ranks : {AssignedRanks{2, 2, 0, 1}, AssignedRanks{-1, 2, 0, 1}, AssignedRanks{0, 2, 1, 1},
                                      AssignedRanks{0, 1, 0, 2}, AssignedRanks{0, 0, 0, 1}}) {
     EXPECT_EQ(EnvFromRanks(ranks, NotCalled).status().code(), absl::StatusCode::kInvalidArgument);
   }
 }
 
-TEST(EnvFromRanksTest, OneRank_NeedsNoBroadcast) { EXPECT_TRUE(EnvFromRanks({}, NotCalled).ok()); }
+TEST(EnvFromRanksTest, EnvFromRanks_OneRank_NeedsNoBroadcast) { EXPECT_TRUE(EnvFromRanks({}, NotCalled).ok()); }
 
-TEST(EnvFromRanksTest, RankZeroHasNoStore_OtherRanksGetItsError) {
+TEST(EnvFromRanksTest, EnvFromRanks_RankZeroHasNoStore_AllReturnItsError) {
   const auto failed = [](std::string) -> absl::StatusOr<std::string> { return "error: no free port"; };
   const absl::Status status = EnvFromRanks({1, 2, 0, 1}, failed).status();
   EXPECT_EQ(status, absl::UnavailableError("no free port"));
 }
 
-TEST(EnvFromRanksTest, BroadcastReturnsSomethingElse_ErrorQuotesIt) {
+TEST(EnvFromRanksTest, EnvFromRanks_BroadcastReturnsOtherText_ErrorQuotesIt) {
   const auto other = [](std::string) -> absl::StatusOr<std::string> { return "host"; };
   EXPECT_THAT(EnvFromRanks({1, 2, 0, 1}, other).status().message(),
               HasSubstr("rank 1: the broadcast returned \"host\""));

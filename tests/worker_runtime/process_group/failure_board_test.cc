@@ -48,7 +48,7 @@ class CountingStore : public c10d::PrefixStore {
   int requests = 0;
 };
 
-TEST(FailureBoard, Requests_DoNotGrowWithTheNumberOfRanks) {
+TEST(FailureBoard, Read_ManyRanks_NumberOfRequestsIsConstant) {
   const auto base = c10::make_intrusive<c10d::HashStore>();
   const auto store = c10::make_intrusive<c10d::PrefixStore>(kPrefix, base);
   for (int rank = 1; rank < kRanks; ++rank) {
@@ -64,7 +64,7 @@ TEST(FailureBoard, Requests_DoNotGrowWithTheNumberOfRanks) {
   EXPECT_FALSE(board.store_is_lost());
 }
 
-TEST(RankOfPort, AsksOnce_ForTheRanksOfThatHost) {
+TEST(RankOfPort, RankOfPort_SeveralHosts_AsksOnceForThatHostsRanks) {
   const auto base = c10::make_intrusive<c10d::HashStore>();
   const auto store = c10::make_intrusive<c10d::PrefixStore>(kPrefix, base);
   std::vector<Peer> list;
@@ -90,7 +90,7 @@ TEST(RankOfPort, AsksOnce_ForTheRanksOfThatHost) {
 }
 
 // While a thread of this rank waits for a report of another rank, a report of this rank is not lost.
-TEST(FailureBoard, ReportPostedWhileAnotherThreadIsInACall_IsPostedByThatThread) {
+TEST(FailureBoard, Post_OtherThreadIsInACall_ThatThreadPosts) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   FailureBoard board(store, 0, 2), other(store, 1, 2);
   std::thread waiting([&] { board.Await(1, absl::Minutes(1)); });

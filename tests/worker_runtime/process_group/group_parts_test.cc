@@ -33,7 +33,7 @@ std::string Explained(int rank, const FailureReport& own, const FailureReports& 
   return std::string(ExplainFailure(FivePeers(), rank, absl::Seconds(5), own, reports).message());
 }
 
-TEST(BackendChoice, Words_AreTorchs) {
+TEST(BackendChoice, Parse_TorchsWords_ChoosesTheSameBackends) {
   EXPECT_EQ(ParseBackendChoice("", false)->ToString(), "gloo");
   EXPECT_EQ(ParseBackendChoice("", true)->ToString(), "cpu:gloo,cuda:nccl");
   for (const char* text : {"gloo", "nccl", "cpu:gloo,cuda:nccl", "cpu:gloo", "cuda:gloo"}) {
@@ -43,7 +43,7 @@ TEST(BackendChoice, Words_AreTorchs) {
   EXPECT_EQ(ParseBackendChoice("cuda:nccl", false)->ToString(), "nccl");
 }
 
-TEST(BackendChoice, BadWords_AreNamed) {
+TEST(BackendChoice, Parse_UnknownWord_ErrorNamesIt) {
   for (const auto& [text, why] :
        std::vector<std::pair<std::string, std::string>>{{"mpi", "\"mpi\" is unknown"},
                                                         {"cpu:nccl", "nccl does not support CPU tensors"},
@@ -58,7 +58,7 @@ TEST(BackendChoice, BadWords_AreNamed) {
   }
 }
 
-TEST(Peers, EncodeDecode_KeepsAll) {
+TEST(Peers, Decode_OwnText_RoundTrips) {
   const Peer peer{.host = "node-b",
                   .pid = 4711,
                   .address = "[fe80::1]:29500",
@@ -70,13 +70,13 @@ TEST(Peers, EncodeDecode_KeepsAll) {
     EXPECT_FALSE(Peer::Decode(text).ok()) << text;
 }
 
-TEST(Peers, Names_SayHostAndPid_AndStopAtEight) {
+TEST(Peers, Names_ManyRanks_HaveHostAndPidUpToEight) {
   EXPECT_EQ(FivePeers().Names({1, 2}), "rank 1 (host node-b, pid 101) and rank 2 (host node-c, pid 102)");
   EXPECT_EQ(Peers().Names({1, 2, 3}), "rank 1, rank 2 and rank 3");
   EXPECT_THAT(Peers().Names({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), HasSubstr("rank 7 and 2 more"));
 }
 
-TEST(Peers, AddressesInText_ReadsGloosPortBothWays) {
+TEST(Peers, AddressesInText_GloosMessage_ReadsThePortBothWays) {
   EXPECT_THAT(AddressesInText("[/a/pair.cc:547] Connection closed by peer [127.0.0.1]:59042"),
               ElementsAre("127.0.0.1:59042", "127.0.0.1:41702"));
   EXPECT_THAT(AddressesInText("[/a/pair.cc:538] Read error [fe80::1]:256: Connection reset by peer"),
@@ -86,7 +86,7 @@ TEST(Peers, AddressesInText_ReadsGloosPortBothWays) {
   }
 }
 
-TEST(Peers, CheckCompatible_NamesTheFirstTwoRanksOnOneGpu) {
+TEST(Peers, CheckCompatible_TwoRanksOnOneGpu_NamesThem) {
   EXPECT_EQ(Peers({{.gpu = "a"}, {.gpu = "b"}}).CheckCompatible(), absl::OkStatus());
   EXPECT_EQ(Peers({{}, {}}).CheckCompatible(), absl::OkStatus()) << "not bound to one GPU";
   EXPECT_EQ(Peers({{.gpu = "a", .nccl_host = "1"}, {.gpu = "a", .nccl_host = "2"}}).CheckCompatible(),
@@ -98,14 +98,14 @@ TEST(Peers, CheckCompatible_NamesTheFirstTwoRanksOnOneGpu) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("another value of NCCL_HOSTID"));
 }
 
-TEST(Peers, CheckCompatible_NamesTheRankWithOtherSettings) {
+TEST(Peers, CheckCompatible_OtherSettings_NamesTheRank) {
   EXPECT_EQ(
       Peers({{.settings = "backend gloo"}, {.settings = "backend gloo"}, {.settings = "backend nccl"}})
           .CheckCompatible(),
       absl::InvalidArgumentError("rank 0 uses backend gloo, and rank 2 backend nccl: all ranks must use the same"));
 }
 
-TEST(FailureReport, EncodeDecode_KeepsAll) {
+TEST(FailureReport, Decode_OwnText_RoundTrips) {
   for (const Kind kind : {Kind::kTimeout, Kind::kLost, Kind::kAborted, Kind::kLeft}) {
     const FailureReport report{.kind = kind, .operation = "all_reduce", .sequence = 17, .lost = 3, .detail = "a\tb"};
     EXPECT_EQ(FailureReport::Decode(report.Encode()), report);
@@ -114,7 +114,7 @@ TEST(FailureReport, EncodeDecode_KeepsAll) {
     EXPECT_FALSE(FailureReport::Decode(text)) << text;
 }
 
-TEST(FailureReport, Lines_KeepAll_TheFirstOfARankCounts) {
+TEST(FailureReport, DecodeLines_TwoOfOneRank_FirstCounts) {
   const FailureReport first{.kind = Kind::kAborted, .operation = "Abort", .detail = "two\nlines\tand a tab"};
   const FailureReport second{.kind = Kind::kLost, .operation = "barrier", .sequence = 4, .lost = 1, .detail = "x"};
   FailureReport on_one_line = first;
@@ -125,13 +125,13 @@ TEST(FailureReport, Lines_KeepAll_TheFirstOfARankCounts) {
   EXPECT_TRUE(DecodeLines("3\nx\tlost\ta\t1\t1\tb\n3\todd\ta\t1\t1\tb\n").empty());
 }
 
-TEST(NcclPolicy, LaunchersDefaultIsReplaced_TheUsersChoiceStays) {
+TEST(NcclPolicy, NcclErrorHandlingToSet_LaunchersDefault_ReplacesItButKeepsTheUsers) {
   for (const char* value : {static_cast<const char*>(nullptr), "", "1"})
     EXPECT_STREQ(NcclErrorHandlingToSet(value), "2");
   for (const char* value : {"0", "2", "3"}) EXPECT_EQ(NcclErrorHandlingToSet(value), nullptr) << value;
 }
 
-TEST(NcclPolicy, SetNcclDefaults_TheWatchdogDoesNotSleepBeforeItAborts) {
+TEST(NcclPolicy, SetNcclDefaults_NothingSet_WatchdogAbortsWithoutSleep) {
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", 1);
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", 1);
   for (const int timeout : {19001, 5000}) {
@@ -144,7 +144,7 @@ TEST(NcclPolicy, SetNcclDefaults_TheWatchdogDoesNotSleepBeforeItAborts) {
   }
 }
 
-TEST(NcclPolicy, ElasticWorker_TheLimitIsLessThanTheLaunchersStopGrace) {
+TEST(NcclPolicy, SetNcclLimit_ElasticWorker_IsLessThanTheStopGrace) {
   unsetenv("TORCH_NCCL_NONBLOCKING_TIMEOUT");
   SetNcclLimit(std::chrono::minutes(30), /*elastic=*/true);
   EXPECT_STREQ(getenv("TORCH_NCCL_NONBLOCKING_TIMEOUT"), "20");
@@ -152,7 +152,7 @@ TEST(NcclPolicy, ElasticWorker_TheLimitIsLessThanTheLaunchersStopGrace) {
 }
 
 // Ranks in a ring 0-1-2-3-4: rank 2 died; only its neighbours lost their connection to it.
-TEST(FailureReport, ChainOfLostConnections_LeadsToTheSilentRank) {
+TEST(FailureReport, FindCause_ChainOfLostConnections_IsTheSilentRank) {
   const FailureReports reports = {{1, {.operation = "all_reduce", .lost = 2}},
                                   {0, {.operation = "all_reduce", .lost = 1}},
                                   {4, {.operation = "all_reduce", .lost = 0}}};
@@ -161,7 +161,7 @@ TEST(FailureReport, ChainOfLostConnections_LeadsToTheSilentRank) {
   }
 }
 
-TEST(FailureReport, LostWithoutAnAddress_TakesWhatOthersKnow) {
+TEST(FailureReport, FindCause_LostWithoutAnAddress_UsesOthersReports) {
   const FailureReport own{.operation = "all_reduce", .detail = "Read error"};
   EXPECT_THAT(Explained(0, own, {{0, own}}),
               HasSubstr("lost connection to another rank [Read error]; no report from "));
@@ -173,19 +173,19 @@ TEST(FailureReport, LostWithoutAnAddress_TakesWhatOthersKnow) {
               HasSubstr("rank 3 (host node-d, pid 103) aborted the group: bad data"));
 }
 
-TEST(FailureReport, TimeoutAndTheHostOfTheStoreIsSilent_ItIsNamed) {
+TEST(FailureReport, ExplainFailure_TimeoutAndStoreHostIsSilent_NamesIt) {
   const FailureReport own{.kind = Kind::kTimeout, .operation = "all_reduce", .lost = 2, .detail = "Timed out"};
   EXPECT_THAT(Explained(0, own, {}),
               HasSubstr("rank 2 (host node-c, pid 102) is not responding; check whether it is stuck, stopped or dead"));
 }
 
-TEST(FailureReport, RanksThatBlameEachOther_EndTheSearch) {
+TEST(FailureReport, FindCause_RanksBlameEachOther_Ends) {
   const FailureReport own{.operation = "barrier", .lost = 1};
   EXPECT_THAT(Explained(0, own, {{0, own}, {1, {.operation = "barrier", .lost = 0}}}),
               HasSubstr("lost connection to another rank"));
 }
 
-TEST(FailureReport, Timeout_NamesAllThatDidNotCome) {
+TEST(FailureReport, ExplainFailure_Timeout_NamesAllMissingRanks) {
   const FailureReport own{.kind = Kind::kTimeout, .operation = "barrier", .sequence = 3};
   const FailureReports reports = {{0, own}, {1, {.operation = "barrier", .sequence = 3, .lost = 0}}, {4, own}};
   EXPECT_EQ(ExplainFailure(FivePeers(), 0, absl::Seconds(5), own, reports).code(), absl::StatusCode::kDeadlineExceeded);
@@ -197,7 +197,7 @@ TEST(FailureReport, Timeout_NamesAllThatDidNotCome) {
               HasSubstr("rank 0 (host node-a, pid 100) timed out in barrier (collective #3): rank 2 (host"));
 }
 
-TEST(FailureReport, TimeoutInDifferentOperations_NamesThem) {
+TEST(FailureReport, ExplainFailure_TimeoutInDifferentOperations_NamesThem) {
   const FailureReport own{.kind = Kind::kTimeout, .operation = "all_reduce", .sequence = 2};
   const FailureReport other{.kind = Kind::kTimeout, .operation = "broadcast", .sequence = 2};
   EXPECT_THAT(
@@ -205,25 +205,25 @@ TEST(FailureReport, TimeoutInDifferentOperations_NamesThem) {
       HasSubstr("rank 1 (host node-b, pid 101) is in broadcast (collective #2), but this rank is in all_reduce"));
 }
 
-TEST(FailureReport, TimeoutOfAllInTheSame_BlamesTheTime) {
+TEST(FailureReport, ExplainFailure_AllTimeOutInOneOperation_SuggestsALongerTimeout) {
   const FailureReport own{.kind = Kind::kTimeout, .operation = "all_reduce", .sequence = 2};
   EXPECT_THAT(Explained(0, own, {{0, own}, {1, own}, {2, own}, {3, own}, {4, own}}),
               HasSubstr("all ranks entered this collective"));
 }
 
-TEST(TcpSockets, Addresses_ArePartedAtTheLastColon) {
+TEST(TcpSockets, HostOfAddress_AnyAddress_SplitsAtTheLastColon) {
   EXPECT_EQ(HostOfAddress("10.0.0.7:29500"), "10.0.0.7");
   EXPECT_EQ(HostOfAddress("[fe80::1]:29500"), "fe80::1");
   EXPECT_EQ(PortOfAddress("[fe80::1]:29500"), 29500);
   EXPECT_EQ(PortOfAddress(""), -1);
 }
 
-TEST(TcpSockets, LocalAddress_OfALocalHost_IsThatHost) {
+TEST(TcpSockets, LocalAddressTowards_LocalHost_IsThatHost) {
   EXPECT_EQ(*LocalAddressTowards("127.0.0.1", 80), "127.0.0.1");
   EXPECT_EQ(LocalAddressTowards("no.such.host.invalid", 80).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(TcpSockets, ShutDown_WakesTheOtherSide_AndLeavesTheRest) {
+TEST(TcpSockets, ShutDownTcpSockets_OneMatches_WakesItsPeerOnly) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {.sin_family = AF_INET};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

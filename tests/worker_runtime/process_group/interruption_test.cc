@@ -20,8 +20,8 @@
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/process_entries.h"
 #include "tests/worker_runtime/testing/rank_processes.h"
-#include "worker_runtime/process_group/async_collectives.h"
-#include "worker_runtime/process_group/operation_watch.h"
+#include "worker_runtime/process_group/collectives.h"
+#include "worker_runtime/process_group/interruptible_backend.h"
 
 // Connections break in the middle of a message: rank 0 sends more than the socket buffers hold to rank 1, which stops
 // when the first bytes have arrived.
@@ -33,7 +33,7 @@ constexpr int kHour = 3600;  // timeout of the groups; a test that waits for it 
 
 class MidMessage : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(MidMessage, KilledPeer_IsNamed_ThoughNobodyTellsTheOther) {
+TEST_P(MidMessage, AllReduce_PeerKilledMidMessage_ErrorNamesIt) {
   RankProcesses ranks(2, GetParam(), kHour);
   ASSERT_TRUE(ranks[1].WaitForOut("half a message has come"));
   ranks[1].Signal(SIGKILL);
@@ -41,7 +41,7 @@ TEST_P(MidMessage, KilledPeer_IsNamed_ThoughNobodyTellsTheOther) {
   EXPECT_THAT(ranks[0].Err(), HasSubstr(ranks.NameOf(1) + " exited or was killed"));
 }
 
-TEST_P(MidMessage, Abort_EndsTheOperation) {
+TEST_P(MidMessage, Abort_HalfAMessageSent_EndsTheOperation) {
   RankProcesses ranks(2, GetParam(), kHour);
   ASSERT_TRUE(ranks[1].WaitForOut("half a message has come"));
   ranks[0].Signal(SIGUSR1);
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, MidMessage, ::testing::Values("half_send", 
                          [](const auto& test) { return std::string(test.param); });
 
 // The ranks are threads; both abort their groups in the middle of a broadcast and form the next groups at once.
-TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
+TEST(Interruption, Abort_HundredTimes_LeavesNothingBehind) {
   constexpr int kGroups = 100, kElements = 4 << 20;
   const at::Tensor sent = at::full({kElements}, 1.0f), received = at::zeros({kElements});
   std::atomic<int> failed = 0;
@@ -98,7 +98,7 @@ class HookedStore : public c10d::PrefixStore {
 };
 
 // Rank 1 exits before it has connected to rank 0; Gloo waits for the connection and can't be interrupted.
-TEST(Interruption, CancelledCreations_EndAtOnce_AndLeaveNothingBehindOnceGlooHasTimedOut) {
+TEST(Interruption, Create_Cancelled_EndsAtOnceAndLeavesNothingBehind) {
   constexpr int kGroups = 20;
   const ProcessEntries before;
   for (int number = 0; number < kGroups; ++number) {
@@ -128,7 +128,7 @@ TEST(Interruption, CancelledCreations_EndAtOnce_AndLeaveNothingBehindOnceGlooHas
 using Sight = OperationWatch::Sight;
 SteadyTime At(absl::Duration since_start) { return SteadyTime::FromStart(absl::Hours(1) + since_start); }
 
-TEST(OperationWatch, Interrupted_EndsAfterTheGrace_ButNotWhileAConnectionIsOpen) {
+TEST(OperationWatch, Step_Interrupted_EndsAfterTheGraceUnlessAConnectionIsOpen) {
   OperationWatch watch;
   watch.Interrupt(At(absl::ZeroDuration()));
   watch.Interrupt(At(absl::Seconds(60)));
@@ -139,7 +139,7 @@ TEST(OperationWatch, Interrupted_EndsAfterTheGrace_ButNotWhileAConnectionIsOpen)
   EXPECT_EQ(watch.NextLook(At(absl::ZeroDuration())), At(OperationWatch::kGrace));
 }
 
-TEST(OperationWatch, LostConnection_EndsAfterSilence) {
+TEST(OperationWatch, Step_LostConnection_EndsAfterSilence) {
   OperationWatch watch;
   EXPECT_FALSE(watch.Step({.open = 2, .bytes = 5}, At(absl::ZeroDuration())));
   EXPECT_FALSE(watch.Step({.open = 2, .bytes = 5}, At(absl::Hours(5)))) << "a peer may be late";
@@ -149,13 +149,13 @@ TEST(OperationWatch, LostConnection_EndsAfterSilence) {
   EXPECT_TRUE(watch.Step({.lost = 1, .open = 1, .bytes = 6}, At(absl::Hours(6) + absl::Seconds(2))));
 }
 
-TEST(OperationWatch, LostConnection_WhereAnotherOperationFailed_EndsAtOnce) {
+TEST(OperationWatch, Step_LostConnectionAndAnotherFailed_EndsAtOnce) {
   OperationWatch watch;
   EXPECT_FALSE(watch.Step({.open = 2, .one_failed = true}, At(absl::ZeroDuration()))) << "such as a wrong dtype";
   EXPECT_TRUE(watch.Step({.lost = 1, .open = 1, .one_failed = true}, At(absl::Milliseconds(100))));
 }
 
-TEST(OperationWatch, Rest_ForgetsTheSilence) {
+TEST(OperationWatch, Rest_AfterSilence_ForgetsIt) {
   OperationWatch watch;
   EXPECT_FALSE(watch.Step({.lost = 1}, At(absl::ZeroDuration())));
   watch.Rest();

@@ -66,7 +66,7 @@ void MakeGroup(int number) {
   other.join();
 }
 
-TEST(ManyGroups, LeaveNothingBehind) {
+TEST(ManyGroups, Create_ManyGroups_LeavesNothingBehind) {
   for (int number = 0; number < kWarmUp; ++number) MakeGroup(number);
   malloc_trim(0);
   const ProcessEntries before;

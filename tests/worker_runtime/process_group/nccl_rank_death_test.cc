@@ -34,7 +34,7 @@ void ExpectSurvivorsName(RankProcesses& ranks, int victim) {
 }
 
 // NCCL reports a rank on another host, and may not report one on this host: then the timeout ends the collective.
-TEST(NcclRankDeath, Killed_EachSurvivorNamesTheVictim) {
+TEST(NcclRankDeath, AllReduce_RankKilled_EachSurvivorNamesIt) {
   for (const int n : {2, 4}) {
     for (const char* remote : {"1", "0"}) {
       RankProcesses ranks = Start(n, "loop", *remote == '1' ? 300 : 3, {{"SIMNCCL_REMOTE_ERROR", remote}});
@@ -45,13 +45,13 @@ TEST(NcclRankDeath, Killed_EachSurvivorNamesTheVictim) {
   }
 }
 
-TEST(NcclRankDeath, RankThatDoesNotEnter_IsNamedAfterTheTimeout) {
+TEST(NcclRankDeath, AllReduce_RankDoesNotEnter_TimeoutNamesIt) {
   RankProcesses ranks = Start(4, "loop_alone", 3);
   ASSERT_TRUE(ranks.Ready());
   ExpectSurvivorsName(ranks, 2);
 }
 
-TEST(NcclRankDeath, Stopped_IsNamedAfterTheTimeout) {
+TEST(NcclRankDeath, AllReduce_RankIsStopped_TimeoutNamesIt) {
   RankProcesses ranks = Start(2, "loop", 3);
   ASSERT_TRUE(ranks.Ready());
   ranks[1].Signal(SIGSTOP);
@@ -59,13 +59,13 @@ TEST(NcclRankDeath, Stopped_IsNamedAfterTheTimeout) {
 }
 
 // NCCL gives no notice of the death: the others end at the timeout.
-TEST(NcclRankDeath, KilledDuringCreation_TheOthersEndAtTheTimeout) {
+TEST(NcclRankDeath, Create_RankKilledMeanwhile_OthersEndAtTheTimeout) {
   RankProcesses ranks = Start(2, "loop", 5, {{"SIMCUDA_DIE", "1:create:1"}});
   EXPECT_EQ(ranks[1].Wait(kLimit), 128 + SIGKILL);
   ExpectSurvivorsName(ranks, 1);
 }
 
-TEST(NcclRankDeath, Abort_EndsTheCollectiveAtOnce) {
+TEST(NcclRankDeath, Abort_DuringACollective_EndsItAtOnce) {
   RankProcesses ranks = Start(2, "abort", /*timeout_seconds=*/3600);
   ASSERT_TRUE(ranks.Ready());
   ranks[1].Signal(SIGUSR1);
@@ -74,7 +74,7 @@ TEST(NcclRankDeath, Abort_EndsTheCollectiveAtOnce) {
 }
 
 // Rank 1 alone learns of it from its device.
-TEST(NcclRankDeath, DeviceBreaks_TheOthersNameItsRank) {
+TEST(NcclRankDeath, AllReduce_DeviceBreaks_OthersNameItsRank) {
   RankProcesses ranks = Start(2, "loop", 30, {{"SIMCUDA_FAULT", "1:middle:20"}});
   EXPECT_EQ(ranks[1].Wait(kLimit), 1);
   EXPECT_THAT(ranks[1].Err(), HasSubstr("an illegal memory access was encountered"));

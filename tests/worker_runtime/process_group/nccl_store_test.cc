@@ -1,10 +1,10 @@
-#include "worker_runtime/process_group/nccl_store.h"
-
 #include <gtest/gtest.h>
 
 #include <future>
 #include <memory>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "worker_runtime/process_group/interruptible_store.h"
 
 namespace ddprun {
 namespace {
@@ -32,7 +32,7 @@ class NcclStoreTest : public ::testing::Test {
   std::stop_source stop_;
 };
 
-TEST_F(NcclStoreTest, Id_ReachesAllRanksAtOnce) {
+TEST_F(NcclStoreTest, Get_IdOfAllRanks_ReturnsOnAllTogether) {
   std::future<void> first = Publish("0");
   std::future<std::vector<uint8_t>> second = Read("0");
   AwaitRanks("0", 2);
@@ -43,13 +43,13 @@ TEST_F(NcclStoreTest, Id_ReachesAllRanksAtOnce) {
   EXPECT_EQ(third.get().size(), 128u);
 }
 
-TEST_F(NcclStoreTest, IdOfSendAndRecv_IsForTwoRanks) {
+TEST_F(NcclStoreTest, Get_IdOfSendAndRecv_WaitsForTwoRanks) {
   std::future<void> first = Publish("0:2");
   EXPECT_EQ(Read("0:2").get().size(), 128u);
   first.get();
 }
 
-TEST_F(NcclStoreTest, SeveralIds_AreReadByAllRanks) {
+TEST_F(NcclStoreTest, MultiGet_SeveralIds_ReturnsOnAllTogether) {
   const std::vector<std::string> keys = {"UniqueNCCLID:0", "UniqueNCCLID:1"};
   Publish(keys[0]).get();
   Publish(keys[1]).get();
@@ -64,14 +64,14 @@ TEST_F(NcclStoreTest, SeveralIds_AreReadByAllRanks) {
   for (std::future<size_t>& rank : ranks) EXPECT_EQ(rank.get(), 2u);
 }
 
-TEST_F(NcclStoreTest, Stop_EndsTheWaitForAnotherRank) {
+TEST_F(NcclStoreTest, Get_StopRequested_EndsTheWait) {
   std::future<void> first = Publish("0");
   AwaitRanks("0", 1);
   stop_.request_stop();
   EXPECT_THROW(first.get(), c10::DistStoreError);
 }
 
-TEST_F(NcclStoreTest, OtherValues_DoNotWait) {
+TEST_F(NcclStoreTest, Get_OtherValue_DoesNotWait) {
   Rank()->set("dump", std::vector<uint8_t>{1});
   EXPECT_EQ(Rank()->get("dump"), std::vector<uint8_t>{1});
 }

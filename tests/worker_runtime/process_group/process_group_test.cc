@@ -18,7 +18,6 @@
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/choose_device.h"
-#include "worker_runtime/process_group/nccl_loader.h"
 
 namespace ddprun::testing {
 namespace {
@@ -29,7 +28,7 @@ using ::testing::HasSubstr;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-TEST(ProcessGroup, Collectives_GiveEveryRankTheSame) {
+TEST(ProcessGroup, Collectives_ThreeRanks_EqualOnAll) {
   ExpectRanksSucceed(3, [](int rank, Group group) {
     const std::vector<std::pair<ReduceOp, double>> sums = {{ReduceOp::kSum, 6},
                                                            {ReduceOp::kAverage, 2},
@@ -54,7 +53,7 @@ TEST(ProcessGroup, Collectives_GiveEveryRankTheSame) {
   });
 }
 
-TEST(ProcessGroup, WorldOfOne_NeedsNoAddress) {
+TEST(ProcessGroup, Create_WorldOfOne_NeedsNoAddress) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
   at::Tensor tensor = at::full({1}, 5.0);
   EXPECT_EQ((*group)->AllReduce(tensor), absl::OkStatus());
@@ -66,7 +65,7 @@ TEST(ProcessGroup, WorldOfOne_NeedsNoAddress) {
   EXPECT_EQ((*group)->Barrier().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(ProcessGroup, Tensors_ThatABackendCannotTake_AreRefused_AndTheGroupGoesOn) {
+TEST(ProcessGroup, AllReduce_UnsupportedTensor_IsInvalidArgumentAndGroupStaysUsable) {
   ExpectRanksSucceed(2, [](int, Group group) {
     const at::Tensor good = at::full({4, 4}, 1.0);
     EXPECT_EQ(group->AllReduce(at::Tensor()).code(), absl::StatusCode::kInvalidArgument);
@@ -78,7 +77,7 @@ TEST(ProcessGroup, Tensors_ThatABackendCannotTake_AreRefused_AndTheGroupGoesOn) 
   });
 }
 
-TEST(ProcessGroup, Try_TellsRankAndOperation_AndKeepsReturnedErrors) {
+TEST(ProcessGroup, Try_Exception_NamesRankAndOperation) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     const absl::Status thrown = group->Try("training step", [&]() -> absl::Status {
       at::full({2}, 1.0).add_(at::full({3}, 1.0));
@@ -93,7 +92,7 @@ TEST(ProcessGroup, Try_TellsRankAndOperation_AndKeepsReturnedErrors) {
 }
 
 // An error of a data loader that is unrelated to the group.
-TEST(ProcessGroup, Try_TimeoutOfSomethingElse_IsNotTheGroups) {
+TEST(ProcessGroup, Try_TimeoutOfSomethingElse_GroupStaysUsable) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     const absl::Status status = group->Try("loading", [&]() -> absl::Status {
       if (rank == 0) throw std::runtime_error("curl: (28) Operation timed out after 5000 ms");
@@ -107,7 +106,7 @@ TEST(ProcessGroup, Try_TimeoutOfSomethingElse_IsNotTheGroups) {
 }
 
 // NCCL does not name the lost rank; the error names the rank without a report.
-TEST(ProcessGroup, ErrorOfNccl_NamesTheRankThatIsSilent) {
+TEST(ProcessGroup, Explain_ErrorOfNccl_NamesTheSilentRank) {
   std::atomic<bool> over = false;
   const absl::Status first = RunRanks(3, [&](int rank, Group group) -> absl::Status {
     if (rank == 2) {
@@ -131,7 +130,7 @@ TEST(ProcessGroup, ErrorOfNccl_NamesTheRankThatIsSilent) {
   EXPECT_FALSE(first.ok());
 }
 
-TEST(ProcessGroup, Health_IsOk_UntilTheGroupIsAborted) {
+TEST(ProcessGroup, Health_GroupIsAborted_ReturnsTheReason) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
   EXPECT_TRUE((*group)->device().is_cpu());
   EXPECT_EQ((*group)->Health(), absl::OkStatus());
@@ -139,14 +138,14 @@ TEST(ProcessGroup, Health_IsOk_UntilTheGroupIsAborted) {
   EXPECT_EQ((*group)->Health(), absl::AbortedError("rank 0: health check: aborted: enough"));
 }
 
-TEST(ProcessGroup, WarningsOfLibTorch_ArePrintedAllTheSame) {
+TEST(ProcessGroup, Create_QuietLog_StillPrintsWarnings) {
   ASSERT_TRUE(ProcessGroup::Create(WorkerEnv()).ok());
   ::testing::internal::CaptureStderr();
   TORCH_WARN("the trainer should know this");
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("Warning: the trainer should know this"));
 }
 
-TEST(ProcessGroup, Try_AbortedMeanwhile_IsNotOk) {
+TEST(ProcessGroup, Try_AbortedMeanwhile_ReturnsAborted) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
   const absl::Status status = (*group)->Try("step", [&] {
     (*group)->Abort("enough");
@@ -157,7 +156,7 @@ TEST(ProcessGroup, Try_AbortedMeanwhile_IsNotOk) {
 
 // Rank 0 waits for rank 1 until another of its threads aborts the group. (Only two ranks, because an abort cuts all
 // connections of the process, and the ranks are threads.)
-TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
+TEST(ProcessGroup, Abort_CollectiveIsStuck_EndsIt) {
   std::atomic<bool> out = false;
   const absl::Status first = RunRanks(2, [&](int rank, Group group) {
     if (rank == 1) {
@@ -184,7 +183,7 @@ TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
   EXPECT_FALSE(first.ok());
 }
 
-TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
+TEST(ProcessGroup, Barrier_RanksMissing_AllRanksNameThem) {
   std::atomic<int> over = 0;
   const absl::Status first = RunRanks(4, [&](int rank, Group group) {
     if (rank == 1 || rank == 3) {
@@ -208,7 +207,7 @@ TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
 }
 
 // The launcher of an elastic worker names a dead rank, but not a stopped one.
-TEST(ProcessGroup, TimeoutWithoutAwaitingReports_RanksThatAreWellAreNotNamed) {
+TEST(ProcessGroup, Barrier_TimeoutWithoutAwaitingReports_NamesOnlyTheMissing) {
   std::atomic<int> over = 0;
   const ProcessGroupOptions options{.timeout = absl::Seconds(1), .await_failure_reports = false};
   EXPECT_FALSE(RunRanks(4, options, [&](int rank, Group group) {
@@ -226,7 +225,7 @@ TEST(ProcessGroup, TimeoutWithoutAwaitingReports_RanksThatAreWellAreNotNamed) {
                }).ok());
 }
 
-TEST(ProcessGroup, DifferentOperations_AreNamed) {
+TEST(ProcessGroup, Collectives_DifferentOperations_TimeoutNamesThem) {
   ProcessGroupOptions options{.timeout = absl::Seconds(2)};
   std::atomic<int> told = 0, over = 0;
   EXPECT_FALSE(RunRanks(3, options, [&](int rank, Group group) {
@@ -241,7 +240,7 @@ TEST(ProcessGroup, DifferentOperations_AreNamed) {
   EXPECT_GT(told, 0);
 }
 
-TEST(ProcessGroup, Subgroups_TalkAmongThemselves_AndEndWithTheirParent) {
+TEST(ProcessGroup, NewSubgroup_SomeRanks_CommunicateAndEndWithTheParent) {
   std::atomic<int> stuck = 0;
   EXPECT_FALSE(RunRanks(3, [&](int rank, Group group) {
                  EXPECT_EQ(group->NewSubgroup({2, 0}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
@@ -276,7 +275,7 @@ TEST(ProcessGroup, Subgroups_TalkAmongThemselves_AndEndWithTheirParent) {
                }).ok());
 }
 
-TEST(ProcessGroup, RankThatNeverComes_IsNamed_AlsoByThoseThatStillWait) {
+TEST(ProcessGroup, Create_RankNeverJoins_AllNameItEvenLateRanks) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   ProcessGroupOptions brief, patient;
   brief.timeout = absl::Seconds(1);
@@ -295,7 +294,7 @@ TEST(ProcessGroup, RankThatNeverComes_IsNamed_AlsoByThoseThatStillWait) {
               HasSubstr("already joined as this rank"));
 }
 
-TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
+TEST(ProcessGroup, Create_CancelledWhileWaitingForRanks_Ends) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::stop_source stop;
   ProcessGroupOptions options{.timeout = absl::Hours(1), .cancel = stop.get_token()};
@@ -308,7 +307,7 @@ TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
 }
 
 // No store listens there, and c10d would retry for an hour.
-TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
+TEST(ProcessGroup, Create_CancelledWhileConnectingToTheStore_Ends) {
   std::stop_source stop;
   ProcessGroupOptions options{.timeout = absl::Hours(1), .cancel = stop.get_token()};
   WorkerEnv env;
@@ -322,7 +321,7 @@ TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
 }
 
 // A survivor has abandoned attempts that a newcomer never made; both meet at the attempt number that they were given.
-TEST(ProcessGroup, AttemptFromOutside_SurvivorsThird_MeetsTheNewcomersFirst) {
+TEST(ProcessGroup, Create_SameAttemptNumber_MeetsAcrossProcessHistories) {
   WorkerEnv env;
   env.world_size = 2;
   env.master_addr = "127.0.0.1";
@@ -347,7 +346,7 @@ TEST(ProcessGroup, AttemptFromOutside_SurvivorsThird_MeetsTheNewcomersFirst) {
   last.join();
 }
 
-TEST(ProcessGroup, BadOptions_AreNamed) {
+TEST(ProcessGroup, Create_BadOptions_ErrorNamesThem) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto error = [&](int rank, int size, ProcessGroupOptions options) {
     return Message(ProcessGroup::CreateWithStore(store, "g", rank, size, options).status());
@@ -367,21 +366,21 @@ TEST(ProcessGroup, BadOptions_AreNamed) {
   EXPECT_THAT(error(0, 1, options), HasSubstr("timeout"));
 }
 
-TEST(ProcessGroup, Interface_ByNameOrAddress) {
+TEST(ProcessGroup, Create_InterfaceByNameOrAddress_ListensThere) {
   for (const char* where : {"lo", "127.0.0.1"}) {
     ProcessGroupOptions options{.timeout = absl::Minutes(1), .interface = where};
     ExpectRanksSucceed(2, options, [](int, Group group) { return group->Barrier(); });
   }
 }
 
-TEST(ProcessGroup, Interface_FirstOfTheListThatThisHostHas) {
+TEST(ProcessGroup, Create_ListOfInterfaces_UsesTheFirstOfThisHost) {
   setenv("GLOO_SOCKET_IFNAME", "no_such_if, lo,eth9", 1);
   const absl::Status status = RunRanks(2, [](int, Group group) { return group->Barrier(); });
   unsetenv("GLOO_SOCKET_IFNAME");
   EXPECT_EQ(status, absl::OkStatus());
 }
 
-TEST(Nccl, WithoutAGpu_IsRefusedInOneLine) {
+TEST(Nccl, Create_NoGpu_ErrorIsOneLine) {
   if (HostHasGpu()) GTEST_SKIP() << "this host has a GPU";
   ProcessGroupOptions options{.backend = "cpu:gloo,cuda:nccl"};
   const absl::Status status = ProcessGroup::Create(WorkerEnv(), options).status();
@@ -389,7 +388,7 @@ TEST(Nccl, WithoutAGpu_IsRefusedInOneLine) {
   EXPECT_THAT(Message(status), HasSubstr("nccl: this host has no usable NVIDIA GPU"));
 }
 
-TEST(ChooseDevice, WithoutAGpu_TakesTheCpu_UnlessOneIsAskedFor) {
+TEST(ChooseDevice, ChooseDevice_NoGpu_UsesTheCpuUnlessCudaIsRequested) {
   if (HostHasGpu()) GTEST_SKIP() << "this host has a GPU";
   EXPECT_TRUE(ChooseDevice(WorkerEnv())->is_cpu());
   EXPECT_TRUE(ChooseDevice(WorkerEnv(), "cpu")->is_cpu());
@@ -400,7 +399,7 @@ TEST(ChooseDevice, WithoutAGpu_TakesTheCpu_UnlessOneIsAskedFor) {
   }
 }
 
-TEST(HasGpu, VisibleDevices_CanHideAll) {
+TEST(HasGpu, HasGpu_VisibleDevicesHidesAll_IsFalse) {
   const std::string file = "/dev/null";
   EXPECT_TRUE(HasGpu(file, nullptr));
   EXPECT_TRUE(HasGpu(file, "0,1"));

@@ -20,10 +20,10 @@ using ::testing::Not;
 struct Death {
   const char* name;
   int ranks;
-  const char* behaviour;  // of rank_program
+  const char* behaviour;  // argument of rank_program
   int victim;
   int signal;          // sent to the victim
-  const char* errors;  // of each other rank, separated by |; R is its number, V the victim's name
+  const char* errors;  // error of each other rank, separated by |; R is its number, V the victim's name
   const char* outputs = "";
   int exit_code = 1;
   int timeout_seconds = 30;
@@ -34,7 +34,7 @@ constexpr char kMissing[] = "V did not enter this collective or is not respondin
 
 class RankDeathTest : public ::testing::TestWithParam<Death> {};
 
-TEST_P(RankDeathTest, EachSurvivorNamesTheVictim) {
+TEST_P(RankDeathTest, AllReduce_RankDies_EachSurvivorNamesIt) {
   const Death& death = GetParam();
   RankProcesses ranks(death.ranks, death.behaviour, death.timeout_seconds);
   ASSERT_TRUE(ranks.Ready());
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
         Death{"InAnotherPlace", 4, "loop_alone", 2, 0, kMissing, "", 1, 12}),  // rank 2 sleeps outside the loop
     [](const auto& test) { return std::string(test.param.name); });
 
-TEST(RankDeath, ErrorOfOneRank_ReachesTheOthersWords) {
+TEST(RankDeath, AllReduce_OtherRankFailed_ErrorQuotesItsReason) {
   RankProcesses ranks(3, "error");
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].Wait(), 1);
   EXPECT_EQ(ranks[1].Err(), "rank 1: the data of rank 1 are bad\n");
@@ -83,7 +83,7 @@ TEST(RankDeath, ErrorOfOneRank_ReachesTheOthersWords) {
 }
 
 // The host of the store does not answer, as behind a network partition. The abort does not wait for it.
-TEST(RankDeath, Abort_WhileTheStoreDoesNotAnswer_EndsTheCollectiveAtOnce) {
+TEST(RankDeath, Abort_StoreDoesNotAnswer_EndsTheCollectiveAtOnce) {
   RankProcesses ranks(2, "abort", /*timeout_seconds=*/3600);
   ASSERT_TRUE(ranks.Ready());
   ranks[0].Signal(SIGSTOP);
@@ -92,7 +92,7 @@ TEST(RankDeath, Abort_WhileTheStoreDoesNotAnswer_EndsTheCollectiveAtOnce) {
   EXPECT_THAT(ranks[1].Err(), HasSubstr("aborted: told so by a signal"));
 }
 
-TEST(RankDeath, KilledWhileCollectivesAreChecked_EachSurvivorNamesTheVictim) {
+TEST(RankDeath, AllReduce_RankKilledInDebugDetail_EachSurvivorNamesIt) {
   for (const int victim : {0, 2}) {
     RankProcesses ranks(3, "loop", 30, {{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}});
     ASSERT_TRUE(ranks.Ready());
@@ -105,7 +105,7 @@ TEST(RankDeath, KilledWhileCollectivesAreChecked_EachSurvivorNamesTheVictim) {
   }
 }
 
-TEST(RankDeath, RankThatNeverCame_IsNamed) {
+TEST(RankDeath, Create_RankNeverJoins_ErrorNamesIt) {
   RankProcesses ranks(3, "loop", /*timeout_seconds=*/3, {}, /*left_out=*/{2});
   for (int rank : {0, 1}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
@@ -113,7 +113,7 @@ TEST(RankDeath, RankThatNeverCame_IsNamed) {
   }
 }
 
-TEST(RankDeath, TensorsOfDifferentSizes_AreExplained_InDetailIfAskedFor) {
+TEST(RankDeath, AllReduce_SizesDiffer_ErrorExplainsThem) {
   for (const bool detail : {false, true}) {
     RankProcesses ranks(3, "shapes", 30, {{"TORCH_DISTRIBUTED_DEBUG", detail ? "DETAIL" : ""}});
     std::string errors;

@@ -46,7 +46,7 @@
 #include "absl/strings/str_split.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/process_group/async_collectives.h"
+#include "worker_runtime/process_group/collectives.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
 #include "worker_runtime/worker.h"

@@ -1,4 +1,4 @@
-#include "worker_runtime/process_group/async_collectives.h"
+#include "worker_runtime/process_group/collectives.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -13,7 +13,50 @@ namespace {
 // [2, 5], different on each rank.
 at::Tensor Of(int rank) { return at::arange(10).view({2, 5}).to(at::kFloat) + 100 * rank; }
 
-TEST(AsyncCollectives, SeveralInFlight_WaitedForInAnyOrder) {
+TEST(TensorCollectives, AllOperations_ThreeRanks_MovePartsLikeTorchDistributed) {
+  ExpectRanksSucceed(3, [](int rank, Group group) -> absl::Status {
+    at::Tensor all = at::zeros({6, 5});
+    EXPECT_EQ(AllGatherIntoTensor(*group, all, Of(rank)), absl::OkStatus());
+    EXPECT_TRUE(at::equal(all, at::cat({Of(0), Of(1), Of(2)})));
+
+    at::Tensor part = at::zeros({2, 5});
+    EXPECT_EQ(ReduceScatterTensor(*group, part, all * (rank + 1)), absl::OkStatus());
+    EXPECT_TRUE(at::equal(part, Of(rank) * 6));
+    EXPECT_EQ(ReduceScatterTensor(*group, part, all * (rank + 1), ReduceOp::kAverage), absl::OkStatus());
+    EXPECT_TRUE(at::equal(part, Of(rank) * 2));
+
+    at::Tensor exchanged = at::zeros({6, 5});
+    const at::Tensor own = at::cat({Of(0), Of(1), Of(2)}) + 1000 * rank;
+    EXPECT_EQ(AllToAllSingle(*group, exchanged, own), absl::OkStatus());
+    EXPECT_TRUE(at::equal(exchanged, at::cat({Of(rank), Of(rank) + 1000, Of(rank) + 2000})));
+
+    if (rank == 0) {
+      EXPECT_EQ(Send(*group, Of(7), 2, /*tag=*/5), absl::OkStatus());
+    }
+    if (rank == 2) {
+      at::Tensor received = at::zeros({2, 5});
+      EXPECT_EQ(Recv(*group, received, 0, /*tag=*/5), absl::OkStatus());
+      EXPECT_TRUE(at::equal(received, Of(7)));
+    }
+    return group->Barrier();
+  });
+}
+
+TEST(TensorCollectives, AnyOperation_ShapesDoNotMatch_NamesThemAndKeepsTheGroup) {
+  ExpectRanksSucceed(2, [](int rank, Group group) -> absl::Status {
+    const absl::Status gathered = AllGatherIntoTensor(*group, at::zeros({3, 5}), Of(rank));
+    EXPECT_TRUE(absl::IsInvalidArgument(gathered));
+    EXPECT_NE(gathered.message().find("shapes [3, 5] and [2, 5] do not match for 2 ranks"), std::string::npos)
+        << gathered;
+    EXPECT_TRUE(absl::IsInvalidArgument(ReduceScatterTensor(*group, at::zeros({2, 5}), at::zeros({4, 4}))));
+    EXPECT_TRUE(absl::IsInvalidArgument(AllToAllSingle(*group, at::zeros({3}), at::zeros({3}))));
+    EXPECT_TRUE(absl::IsInvalidArgument(AllGatherIntoTensor(*group, at::zeros({4, 5}), at::zeros({5, 2}).t())));
+    for (const int peer : {-1, rank, 2}) EXPECT_TRUE(absl::IsInvalidArgument(Send(*group, Of(0), peer)));
+    return group->Barrier();
+  });
+}
+
+TEST(AsyncCollectives, Wait_SeveralInFlight_WorksInAnyOrder) {
   ExpectRanksSucceed(3, [](int rank, Group group) -> absl::Status {
     const at::Tensor sum = Of(rank), average = Of(rank), sent = rank == 1 ? Of(7) : at::zeros({2, 5});
     const at::Tensor all = at::zeros({6, 5}), part = at::zeros({2, 5});
@@ -37,7 +80,7 @@ TEST(AsyncCollectives, SeveralInFlight_WaitedForInAnyOrder) {
 }
 
 // Rank 1 sends only after rank 0 has started to receive and reached the barrier.
-TEST(AsyncCollectives, StartingDoesNotBlock) {
+TEST(AsyncCollectives, AsyncRecv_PeerSendsLater_DoesNotBlock) {
   ExpectRanksSucceed(2, [](int rank, Group group) -> absl::Status {
     const at::Tensor received = at::zeros({2, 5});
     if (rank == 0) {
@@ -55,7 +98,7 @@ TEST(AsyncCollectives, StartingDoesNotBlock) {
   });
 }
 
-TEST(AsyncCollectives, DroppedHandle_LetsTheOperationGoOn) {
+TEST(AsyncCollectives, AsyncAllReduce_HandleIsDropped_OperationContinues) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     const at::Tensor dropped = Of(rank), next = Of(rank);
     { EXPECT_EQ(AsyncAllReduce(*group, dropped).status(), absl::OkStatus()); }
@@ -65,7 +108,7 @@ TEST(AsyncCollectives, DroppedHandle_LetsTheOperationGoOn) {
 }
 
 // Rank 1 never sends; the group is aborted while the operation is in flight.
-TEST(AsyncCollectives, Abort_EndsWait_WithItsReason) {
+TEST(AsyncCollectives, Wait_GroupIsAborted_ReturnsTheReason) {
   absl::Status waited, next;
   const absl::Status first = RunRanks(2, [&](int rank, Group group) -> absl::Status {
     if (rank == 1) return group->Barrier();  // ends with the abort
@@ -82,7 +125,7 @@ TEST(AsyncCollectives, Abort_EndsWait_WithItsReason) {
   EXPECT_TRUE(absl::IsAborted(next)) << next;
 }
 
-TEST(AsyncCollectives, TensorsThatDoNotFit_AreRefusedAtOnce) {
+TEST(AsyncCollectives, AnyOperation_TensorDoesNotMatch_IsInvalidArgument) {
   ExpectRanksSucceed(2, [](int rank, Group group) -> absl::Status {
     EXPECT_TRUE(absl::IsInvalidArgument(AsyncAllReduce(*group, Of(0).t()).status()));
     EXPECT_TRUE(
@@ -91,6 +134,31 @@ TEST(AsyncCollectives, TensorsThatDoNotFit_AreRefusedAtOnce) {
     EXPECT_TRUE(absl::IsInvalidArgument(AsyncSend(*group, Of(0), rank).status()));
     return group->Barrier();
   });
+}
+
+TEST(ValueCollectives, AllOperations_ThreeRanks_AreEqualOnAll) {
+  ExpectRanksSucceed(3, [](int rank, Group group) -> absl::Status {
+    EXPECT_EQ(AllReduceValue(*group, rank + 0.5).value(), 4.5);
+    EXPECT_EQ(AllReduceValue(*group, rank + 0.5, ReduceOp::kAverage).value(), 1.5);
+    EXPECT_EQ(AllReduceValue(*group, rank, ReduceOp::kMax).value(), 2);
+    // A number of samples that a double would round.
+    EXPECT_EQ(AllReduceValue(*group, (int64_t{1} << 53) + rank, ReduceOp::kMax).value(), (int64_t{1} << 53) + 2);
+    EXPECT_TRUE(AnyRank(*group, rank == 1).value());
+    EXPECT_FALSE(AnyRank(*group, false).value());
+    EXPECT_FALSE(AllRanks(*group, rank != 1).value());
+    EXPECT_TRUE(AllRanks(*group, true).value());
+    EXPECT_EQ(BroadcastValue(*group, rank * 1.25, 2).value(), 2.5);
+    EXPECT_EQ(BroadcastValue(*group, rank * 10, 1).value(), 10);
+    EXPECT_TRUE(absl::IsInvalidArgument(BroadcastValue(*group, 1, 3).status()));
+    EXPECT_TRUE(absl::IsInvalidArgument(AllReduceValue(*group, 1, ReduceOp::kAverage).status()));
+    return group->Barrier();
+  });
+}
+
+TEST(ValueCollectives, AnyRank_GroupWasAborted_IsAborted) {
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
+  (*group)->Abort("enough");
+  EXPECT_TRUE(absl::IsAborted(AnyRank(**group, true).status()));
 }
 
 }  // namespace
