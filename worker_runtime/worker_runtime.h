@@ -3,6 +3,7 @@
 
 // The whole worker runtime (docs/api.md). Including single headers instead compiles faster.
 #include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
@@ -10,7 +11,6 @@
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/extras/extras.h"

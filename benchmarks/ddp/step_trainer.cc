@@ -25,8 +25,8 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
-#include "worker_runtime/extras/nn/linear.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/nn.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::benchmarks {

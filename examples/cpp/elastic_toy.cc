@@ -11,9 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/extras/nn/parameters.h"
 #include "worker_runtime/training.h"
 
 namespace {

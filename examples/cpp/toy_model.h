@@ -6,7 +6,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "worker_runtime/extras/nn/linear.h"
+#include "worker_runtime/extras/nn.h"
 
 namespace examples {
 

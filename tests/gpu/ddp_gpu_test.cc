@@ -14,11 +14,10 @@
 #include "examples/cpp/gpt/model.h"
 #include "tests/e2e/launch.h"
 #include "tests/gpu/halves.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/process_group.h"
 

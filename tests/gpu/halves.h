@@ -5,7 +5,7 @@
 #include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
-#include "worker_runtime/extras/nn/linear.h"
+#include "worker_runtime/extras/nn.h"
 
 namespace ddprun::testing {
 

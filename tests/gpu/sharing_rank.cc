@@ -12,11 +12,10 @@
 #include <memory>
 
 #include "tests/gpu/halves.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/ddp/loss.h"
-#include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun {

@@ -13,9 +13,9 @@ namespace ddprun {
 
 // Maximum sizes of buckets, in bytes.
 struct BucketLimits {
-  // For the buckets of the first iteration: limit i for bucket i, the last limit for all further buckets.
+  // Limits of the first iteration's buckets: limit i for bucket i, the last limit for all further buckets.
   std::vector<size_t> initial;
-  // For the buckets rebuilt afterwards, in the order in which gradients became ready.
+  // Limits of the buckets rebuilt afterwards, in the order in which gradients became ready.
   int64_t first_bytes = 0;
   int64_t cap_bytes = 0;
 };

@@ -54,7 +54,7 @@ struct CommHook {
   // itself).
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 
-  std::string name;  // for logs
+  std::string name;  // shown in logs
   std::function<Future(const GradBucket& bucket, ProcessGroup& group)> run;
 };
 

@@ -32,8 +32,8 @@ struct DdpOptions {
   // with three or more ranks get other bits: DistributedDataParallel::bucket_cap_mb() returns the value to set.
   bool measure_bucket_cap = false;
 
-  // For models whose forward does not use every parameter: traverses the graph from the outputs in every iteration to
-  // find parameters that will get no gradient. Costs time. Without it, the next forward of such a model fails.
+  // Supports models whose forward does not use every parameter: traverses the graph from the outputs in every iteration
+  // to find parameters that will get no gradient. Costs time. Without it, the next forward of such a model fails.
   bool find_unused_parameters = false;
 
   // Gradients become views into the buckets, which saves a copy and the memory of one. zero_grad of

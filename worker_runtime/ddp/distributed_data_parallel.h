@@ -2,13 +2,17 @@
 #define DDPRUN_WORKER_RUNTIME_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,14 +20,127 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker_runtime/ddp/comm_hook.h"
-#include "worker_runtime/ddp/ddp_core.h"
 #include "worker_runtime/ddp/ddp_options.h"
 #include "worker_runtime/ddp/distributed_model.h"
-#include "worker_runtime/ddp/outputs.h"
 #include "worker_runtime/process_group/process_group.h"
 
+namespace c10d {
+class Logger;
+}  // namespace c10d
+
+// DistributedDataParallel, the function that finds the tensors in a module's result, the loss as a number, and DdpCore,
+// the part that does not depend on the module's type. Declares LibTorch's slow headers (c10d's Reducer) only forward.
 namespace ddprun {
+
+using TensorVisitor = absl::FunctionRef<void(at::Tensor&)>;
+
+namespace outputs_internal {
+
+template <typename T>
+inline constexpr bool kIsOptional = false;
+template <typename T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+
+template <typename T>
+inline constexpr bool kNever = false;
+
+}  // namespace outputs_internal
+
+// Calls `visit`, which may replace the tensor, with every tensor in the result of a module's forward. Supports tensors,
+// optionals, tuples, pairs, ranges (vectors, maps by value) of these, and values without tensors (numbers, strings).
+// For your own struct, add a method that visits its tensors:
+//
+//   struct Output {
+//     at::Tensor logits, loss;
+//     void VisitTensors(ddprun::TensorVisitor visit) { visit(logits); visit(loss); }
+//   };
+template <typename T>
+void VisitTensors(T& value, TensorVisitor visit) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    visit(value);
+  } else if constexpr (requires { value.VisitTensors(visit); }) {
+    value.VisitTensors(visit);
+  } else if constexpr (outputs_internal::kIsOptional<T>) {
+    if (value.has_value()) VisitTensors(*value, visit);
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string> ||
+                       std::is_const_v<T>) {
+    // Contains no tensors.
+  } else if constexpr (requires { value.begin() != value.end(); }) {
+    for (auto& element : value) VisitTensors(element, visit);
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    std::apply([visit](auto&... elements) { (VisitTensors(elements, visit), ...); }, value);
+  } else {
+    static_assert(outputs_internal::kNever<T>, "give this type a method void VisitTensors(ddprun::TensorVisitor)");
+  }
+}
+
+// The part of DistributedDataParallel that does not depend on the module's type; its methods are documented there.
+// Graphs whose backward has not run yet hold weak references to it. Thread-compatible.
+class DdpCore : public std::enable_shared_from_this<DdpCore> {
+ public:
+  static absl::StatusOr<std::shared_ptr<DdpCore>> Create(std::shared_ptr<torch::nn::Module> module,
+                                                         std::shared_ptr<ProcessGroup> group, DdpOptions options);
+  ~DdpCore();
+  DdpCore(const DdpCore&) = delete;
+  DdpCore& operator=(const DdpCore&) = delete;
+
+  // Called before and after the module's forward. `outputs` are the tensors that forward returned, and may be replaced.
+  // They throw like LibTorch.
+  void PreForward();
+  void PostForward(absl::Span<at::Tensor* const> outputs);
+  void FinishBackward();
+
+  void ZeroGrad(bool set_to_none);
+  absl::Status RegisterCommHook(CommHook hook);
+  BucketLayout bucket_layout() const;
+  std::optional<double> bucket_cap_mb() const { return options_.bucket_cap_mb; }
+  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+
+  // Flags of Python's class: the first is false under no_sync; the second is true if the next forward sets the buffers
+  // to rank 0's.
+  bool require_backward_grad_sync = true;
+  bool require_forward_param_sync = true;
+
+ private:
+  class ForwardCheck;
+  class Reducer;
+
+  DdpCore(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<ProcessGroup> group, DdpOptions options);
+  absl::Status SetUp();
+  void CollectTrainedParameters();
+  absl::Status MeasureBucketCap();
+  void MakeReducerAndLogger();
+  // Uses shared memory if all ranks can.
+  absl::Status ShareMemory();
+  // The reducer would report this too, but without the parameters' names.
+  void CheckLastBackwardFinished() const;
+  void DelayReductionToEndOfBackward(absl::Span<at::Tensor* const> outputs);
+  bool BuffersNeedSync() const;
+  // Sets `tensors` to those of rank 0. Collective. Throws like LibTorch.
+  void BroadcastFromRankZero(const std::vector<at::Tensor>& tensors) const;
+
+  const std::shared_ptr<torch::nn::Module> module_;
+  const std::shared_ptr<ProcessGroup> group_;
+  DdpOptions options_;
+  // Parameters that require a gradient, in the order of named_parameters(), which is Python's. A tensor with several
+  // names (tied weights) appears once, under its first name.
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::string> names_;
+  std::vector<bool> sparse_;  // true if it gets sparse gradients: the weight of an Embedding with sparse(true)
+  std::shared_ptr<Reducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;  // the reducer holds it only weakly
+  std::unique_ptr<ForwardCheck> forward_check_;
+  bool has_buffers_ = false;  // at creation; the buffers themselves may be replaced
+  bool has_hook_ = false;
+  bool delay_all_reduce_queued_ = false;
+  // True if the last forward ran under no_sync: its backward reduces nothing, inside or outside of the guard.
+  bool last_forward_was_local_ = false;
+  // Time at which each parameter last became ready, as of the end of the last forward. If it is unchanged since, the
+  // parameter did not become ready in this backward.
+  std::vector<int64_t> ready_times_;
+};
 
 // Data parallel training of any torch::nn::Module, like Python's torch.nn.parallel.DistributedDataParallel and based on
 // the same c10d::Reducer: each rank runs the module on its own samples, and during backward, gradients are averaged
@@ -87,7 +204,7 @@ class DistributedDataParallel final : public DistributedModel {
     DdpOptions options = options_;
     if (equal) options.init_sync = false;
     if (layout.has_value()) options.initial_bucket_layout = layout_ = layout;
-    absl::StatusOr<std::unique_ptr<DdpCore>> core = DdpCore::Create(module_, std::move(group), options);
+    absl::StatusOr<std::shared_ptr<DdpCore>> core = DdpCore::Create(module_, std::move(group), std::move(options));
     if (!core.ok()) return core.status();
     if (make_hook_ != nullptr) {
       if (absl::Status status = (*core)->RegisterCommHook(make_hook_()); !status.ok()) return status;
@@ -100,7 +217,7 @@ class DistributedDataParallel final : public DistributedModel {
     core_ = nullptr;
   }
 
-  // Runs the module's forward. Its result may contain tensors in any form that outputs.h supports. With gradients
+  // Runs the module's forward. Its result may contain tensors in any form that VisitTensors supports. With gradients
   // enabled, backward must run on the result before the next forward.
   template <class... Args>
   auto forward(Args&&... args) {
@@ -124,10 +241,10 @@ class DistributedDataParallel final : public DistributedModel {
   //   { auto no_sync = ddp->no_sync(); loss = ...; loss.backward(); }
   class [[nodiscard]] NoSync {
    public:
-    explicit NoSync(DdpCore* core) : core_(core), before_(core->require_backward_grad_sync()) {
-      core_->set_require_backward_grad_sync(false);
+    explicit NoSync(DdpCore* core) : core_(core), before_(core->require_backward_grad_sync) {
+      core_->require_backward_grad_sync = false;
     }
-    ~NoSync() { core_->set_require_backward_grad_sync(before_); }
+    ~NoSync() { core_->require_backward_grad_sync = before_; }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
@@ -151,7 +268,7 @@ class DistributedDataParallel final : public DistributedModel {
   absl::Status RegisterCommHook(CommHook hook) {
     return RegisterCommHook([hook = std::move(hook)] { return hook; });
   }
-  // Same, for a hook with a state that belongs to one group: `make` is called for each group.
+  // Registers a hook with a state that belongs to one group: `make` is called for each group.
   absl::Status RegisterCommHook(std::function<CommHook()> make) {
     if (make_hook_ != nullptr) {
       return absl::FailedPreconditionError(
@@ -175,8 +292,8 @@ class DistributedDataParallel final : public DistributedModel {
   // True if the next forward sets the buffers to rank 0's, as in Python: not after a forward within no_sync. A step
   // changes this state, so code that undoes a step (TrainingState::Rollback) and continues with the same object must
   // restore it.
-  bool require_forward_param_sync() const { return core().require_forward_param_sync(); }
-  void set_require_forward_param_sync(bool value) { core().set_require_forward_param_sync(value); }
+  bool require_forward_param_sync() const { return core().require_forward_param_sync; }
+  void set_require_forward_param_sync(bool value) { core().require_forward_param_sync = value; }
 
   const std::shared_ptr<M>& module() const { return module_; }
   torch::nn::Module& base_module() override { return *module_; }
@@ -193,8 +310,8 @@ class DistributedDataParallel final : public DistributedModel {
   const std::shared_ptr<M> module_;
   const DdpOptions options_;
   std::function<CommHook()> make_hook_;  // nullptr: none
-  std::unique_ptr<DdpCore> core_;        // nullptr: not connected
-  std::optional<BucketLayout> layout_;   // of the last connection
+  std::shared_ptr<DdpCore> core_;        // nullptr: not connected
+  std::optional<BucketLayout> layout_;   // layout of the last connection
 };
 
 // DistributedDataParallel::Create with the module's type deduced.
@@ -208,6 +325,18 @@ absl::StatusOr<std::shared_ptr<DistributedDataParallel<M>>> MakeDistributedDataP
     const torch::nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group, const DdpOptions& options = {}) {
   return DistributedDataParallel<M>::Create(module.ptr(), std::move(group), options);
 }
+
+// ---- the loss as a number ----
+
+// Each rank computes the loss of its own samples, and DDP averages gradients, not losses, so the ranks' losses differ.
+// Their average equals the loss of a single process with the whole batch, if all ranks have the same number of samples.
+
+// Returns the loss of this rank's samples. `loss`: one floating-point element. Waits for a GPU, does not communicate.
+double LossOfThisRank(const at::Tensor& loss);
+
+// Returns the mean of all ranks' losses, the same value on all ranks. Collective. Costs a round trip, so do not call it
+// in every step. Errors: those of ProcessGroup's operations.
+absl::StatusOr<double> LossAveragedOverRanks(const at::Tensor& loss, ProcessGroup& group);
 
 }  // namespace ddprun
 

@@ -15,7 +15,7 @@ namespace ddprun {
 // Properties that must be equal on all ranks to reduce gradients together. A plain value.
 struct ModelDescription {
   struct Entry {
-    std::string name;            // as in named_parameters()
+    std::string name;            // its key in named_parameters()
     std::vector<int64_t> shape;  // sizes
     std::string dtype;           // "Float"
     bool buffer = false;         // else a parameter

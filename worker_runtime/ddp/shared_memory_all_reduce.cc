@@ -17,7 +17,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMultiple = 256;
-// With this many ranks or more, it is less work to sum one part each and copy the others' results.
+// From this many ranks on, it is less work to sum one part each and copy the others' results.
 constexpr int kRanksThatShareTheWork = 3;
 
 absl::Status CheckTensor(const at::Tensor& tensor) {

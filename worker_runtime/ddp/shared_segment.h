@@ -67,7 +67,7 @@ class SharedSegment {
   absl::Status CheckPeers(uint32_t turn) const;
   void Wake() const;
 
-  int fd_;  // of rank 0, until CloseAddress; else -1
+  int fd_;  // set on rank 0, until CloseAddress; else -1
   void* const memory_;
   const size_t bytes_;
   const int rank_;

@@ -15,8 +15,8 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/extras/metrics/summary_writer.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim.h"
+#include "worker_runtime/extras/summary_writer.h"
 #include "worker_runtime/worker.h"
 
 namespace gpt {

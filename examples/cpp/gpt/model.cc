@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/extras/nn/linear.h"
+#include "worker_runtime/extras/nn.h"
 
 namespace gpt {
 namespace {

@@ -9,7 +9,7 @@
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
 #include "worker_runtime/base/status_macros.h"
-#include "worker_runtime/extras/metrics/metrics.h"
+#include "worker_runtime/extras/metrics.h"
 
 namespace ddprun::testing {
 namespace {

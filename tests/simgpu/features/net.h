@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "worker_runtime/extras/nn/sync_batch_norm.h"
+#include "worker_runtime/extras/nn.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::testing {

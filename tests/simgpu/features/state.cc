@@ -10,12 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/extras/amp/grad_scaler.h"
-#include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/amp.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/state/training_state.h"
 
 namespace ddprun::testing {

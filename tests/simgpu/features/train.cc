@@ -11,14 +11,13 @@
 
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/extras/amp/autocast.h"
-#include "worker_runtime/extras/amp/grad_scaler.h"
-#include "worker_runtime/extras/nn/clip_grad_norm.h"
-#include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/amp.h"
+#include "worker_runtime/extras/nn.h"
+#include "worker_runtime/extras/optim.h"
 
 namespace ddprun::testing {
 namespace {

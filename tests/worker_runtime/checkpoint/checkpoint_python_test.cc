@@ -11,7 +11,7 @@
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/safetensors/safetensors_header.h"
 #include "worker_runtime/safetensors/tensor_bytes.h"
 

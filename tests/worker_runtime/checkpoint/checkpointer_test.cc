@@ -30,7 +30,7 @@
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim.h"
 
 namespace ddprun::testing {
 namespace {

@@ -1,10 +1,12 @@
 #include <ATen/Functions.h>
+#include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
@@ -19,7 +21,7 @@
 #include "tests/worker_runtime/ddp/small_models.h"
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/process_group/collectives.h"
 
 namespace ddprun::testing {
 namespace {
@@ -34,7 +36,7 @@ std::shared_ptr<DistributedDataParallel<M>> Wrap(std::shared_ptr<M> module, Grou
   return MakeDistributedDataParallel(module, group, options).value();
 }
 
-TEST(DdpTest, Create_ParametersAndBuffers_BecomeRank0s) {
+TEST(DdpTest, Create_ModelsDiffer_SetsThemToRankZeros) {
   ExpectRanksSucceed(3, [](int rank, Group group) {
     auto module = std::make_shared<Scale>();
     module->register_buffer("steps", at::full({1}, 10 + rank, at::kLong));
@@ -46,7 +48,7 @@ TEST(DdpTest, Create_ParametersAndBuffers_BecomeRank0s) {
   });
 }
 
-TEST(DdpTest, Create_WithoutInitSync_TouchesNothing) {
+TEST(DdpTest, Create_WithoutInitSync_ChangesNothing) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     auto module = std::make_shared<Scale>();
     torch::NoGradGuard no_grad;
@@ -65,7 +67,7 @@ TEST(DdpTest, Create_ShapesDiffer_SameErrorOnAllRanks) {
   });
 }
 
-TEST(DdpTest, Create_OptionsDiffer_Error) {
+TEST(DdpTest, Create_OptionsDiffer_IsInvalidArgument) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     DdpOptions options{.static_graph = rank == 1};
     const absl::Status status = MakeDistributedDataParallel(std::make_shared<Scale>(), group, options).status();
@@ -73,7 +75,7 @@ TEST(DdpTest, Create_OptionsDiffer_Error) {
   });
 }
 
-TEST(DdpTest, Create_NothingToTrain_Error) {
+TEST(DdpTest, Create_NothingToTrain_IsInvalidArgument) {
   ExpectRanksSucceed(1, [](int, Group group) {
     auto module = std::make_shared<Scale>();
     module->weight.set_requires_grad(false);
@@ -83,7 +85,7 @@ TEST(DdpTest, Create_NothingToTrain_Error) {
   });
 }
 
-TEST(DdpTest, Backward_AveragesGradients_InAllModes) {
+TEST(DdpTest, Backward_AllModes_AveragesGradients) {
   const std::map<std::string, DdpOptions> modes = {
       {"default", {}},
       {"view", {.gradient_as_bucket_view = true}},
@@ -105,7 +107,7 @@ TEST(DdpTest, Backward_AveragesGradients_InAllModes) {
   });
 }
 
-TEST(DdpTest, NoSync_AddsUpLocally_ThenAveragesTheSum) {
+TEST(DdpTest, NoSync_ThenSyncedStep_AveragesTheSum) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     auto module = std::make_shared<Scale>();
     auto ddp = Wrap(module, group);
@@ -120,7 +122,7 @@ TEST(DdpTest, NoSync_AddsUpLocally_ThenAveragesTheSum) {
 }
 
 // Without the error, ranks that call the module's own forward would diverge.
-TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
+TEST(DdpTest, Backward_ModulesOwnForwardWasCalled_Throws) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     for (const bool static_graph : {false, true}) {
       auto ddp = MakeDistributedDataParallel(std::make_shared<Scale>(), group, {.static_graph = static_graph});
@@ -160,7 +162,7 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
         EXPECT_EQ(own_forward("no_sync"), absl::OkStatus());
         loss = (*ddp)->forward(x).sum();
       }
-      loss.backward();  // of a forward under no_sync, as Python allows it
+      loss.backward();  // backward of a forward under no_sync, which Python allows
       EXPECT_TRUE(at::equal((*ddp)->module()->weight.grad(), at::full({4}, 2.0 * (rank + 1))));
       // Gradients of the input do not involve parameters.
       at::Tensor input = at::ones({4}).requires_grad_();
@@ -173,7 +175,7 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
   });
 }
 
-TEST(DdpTest, ZeroGrad_WithBucketViews_BothWays) {
+TEST(DdpTest, ZeroGrad_WithBucketViews_RemovesOrFills) {
   ExpectRanksSucceed(2, [](int, Group group) {
     auto module = std::make_shared<Scale>();
     auto ddp = Wrap(module, group, {.gradient_as_bucket_view = true});
@@ -187,7 +189,7 @@ TEST(DdpTest, ZeroGrad_WithBucketViews_BothWays) {
   });
 }
 
-TEST(DdpTest, UnusedParameter_WithoutTheOption_NextForwardNamesItAndTheOption) {
+TEST(DdpTest, Forward_UnusedParameterWithoutTheOption_ErrorNamesBoth) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     auto module = std::make_shared<Forked>();
     auto ddp = Wrap(module, group);
@@ -205,7 +207,7 @@ TEST(DdpTest, UnusedParameter_WithoutTheOption_NextForwardNamesItAndTheOption) {
   });
 }
 
-TEST(DdpTest, FindUnused_BranchUsedBySomeRanks_AveragedWithZeros) {
+TEST(DdpTest, FindUnused_BranchUsedBySomeRanks_AveragesWithZeros) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     auto module = std::make_shared<Forked>();
     auto ddp = Wrap(module, group, {.find_unused_parameters = true});
@@ -237,7 +239,7 @@ struct ManyOutputs : torch::nn::Module {
   std::vector<at::Tensor> weights;
 };
 
-TEST(DdpTest, Outputs_OfManyKinds_NotAllInTheLoss) {
+TEST(DdpTest, Forward_OutputsOfManyKinds_NotAllInTheLossWorks) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     for (const bool is_static : {false, true}) {
       auto module = std::make_shared<ManyOutputs>();
@@ -255,7 +257,7 @@ TEST(DdpTest, Outputs_OfManyKinds_NotAllInTheLoss) {
   });
 }
 
-TEST(DdpTest, Buffers_AreRank0s_BeforeEveryForward) {
+TEST(DdpTest, Forward_BuffersDiffer_SetsThemToRankZeros) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     auto module = std::make_shared<SequentialImpl>(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
     auto ddp = Wrap(module, group);
@@ -273,7 +275,7 @@ TEST(DdpTest, Buffers_AreRank0s_BeforeEveryForward) {
   });
 }
 
-TEST(DdpTest, TiedWeightsAndSparseEmbedding_Train) {
+TEST(DdpTest, Backward_TiedWeightsAndSparseEmbedding_AveragesGradients) {
   struct Tied : torch::nn::Module {
     Tied() { b->weight = b->parameters()[0] = a->weight; }
     at::Tensor forward(const at::Tensor& tokens) { return b(a(words(tokens))); }
@@ -296,7 +298,7 @@ TEST(DdpTest, TiedWeightsAndSparseEmbedding_Train) {
   });
 }
 
-TEST(DdpTest, BucketLayout_RebuiltAfterTheFirstStep_CanBeGivenToANewOne) {
+TEST(DdpTest, BucketLayout_AfterTheFirstStep_IsRebuiltAndReusable) {
   ExpectRanksSucceed(2, [](int, Group group) {
     const auto make = [] { return std::make_shared<SequentialImpl>(torch::nn::Linear(3, 4), torch::nn::Linear(4, 2)); };
     const DdpOptions small{.bucket_cap_mb = 0.00001};
@@ -319,8 +321,8 @@ TEST(DdpTest, BucketLayout_RebuiltAfterTheFirstStep_CanBeGivenToANewOne) {
   });
 }
 
-// With three or more ranks, the order of additions depends on the buckets.
-TEST(DdpTest, InitialBucketLayout_NewWrapperGoesOnWithTheSameBits) {
+// The order of additions depends on the buckets with three or more ranks.
+TEST(DdpTest, InitialBucketLayout_NewWrapper_ContinuesWithTheSameBits) {
   ExpectRanksSucceed(3, [](int rank, Group group) {
     const DdpOptions small{.bucket_cap_mb = 0.001};
     const auto train = [&](bool interrupted) {
@@ -349,7 +351,7 @@ TEST(DdpTest, InitialBucketLayout_NewWrapperGoesOnWithTheSameBits) {
   });
 }
 
-TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
+TEST(DdpTest, Backward_PeerFails_TryReturnsTheError) {
   absl::Status of_rank0;
   absl::Notification before_backward;
   const absl::Status first = RunRanks(2, [&](int rank, Group group) -> absl::Status {
@@ -373,7 +375,7 @@ TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
 }
 
 // Results of a collective that NCCL aborted must not be used for training.
-TEST(DdpTest, Forward_OfAGroupThatFailed_Throws) {
+TEST(DdpTest, Forward_GroupHasFailed_Throws) {
   EXPECT_FALSE(RunRanks(1, [](int, Group group) -> absl::Status {
                  auto ddp = Wrap(std::make_shared<Scale>(), group);
                  ddp->forward(at::ones({4})).sum().backward();
@@ -385,7 +387,7 @@ TEST(DdpTest, Forward_OfAGroupThatFailed_Throws) {
                }).ok());
 }
 
-TEST(DdpTest, AfterAFailure_NewGroupAndNewWrapper_TrainTheSameModule) {
+TEST(DdpTest, Create_AfterAFailure_TrainsTheSameModule) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     for (const bool view : {false, true}) {
       const DdpOptions options{.gradient_as_bucket_view = view};
@@ -418,7 +420,7 @@ TEST(DdpTest, AfterAFailure_NewGroupAndNewWrapper_TrainTheSameModule) {
   });
 }
 
-TEST(DdpTest, GraphThatOutlivesTheWrapper_RunsBackwardAlone) {
+TEST(DdpTest, Backward_WrapperIsDestroyed_RunsAlone) {
   ExpectRanksSucceed(1, [](int, Group group) {
     auto module = std::make_shared<Scale>();
     auto ddp = Wrap(module, group, {.static_graph = true});
@@ -429,7 +431,7 @@ TEST(DdpTest, GraphThatOutlivesTheWrapper_RunsBackwardAlone) {
   });
 }
 
-TEST(DdpTest, EvalWithoutGradients_TalksToNobody) {
+TEST(DdpTest, Forward_WithoutGradients_DoesNotCommunicate) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     auto ddp = Wrap(std::make_shared<Scale>(), group);
     if (rank == 1) return;
@@ -438,7 +440,7 @@ TEST(DdpTest, EvalWithoutGradients_TalksToNobody) {
   });
 }
 
-TEST(LossTest, OfThisRank_AndAveraged) {
+TEST(LossTest, LossAveragedOverRanks_TwoRanks_IsTheMean) {
   ExpectRanksSucceed(3, [](int rank, Group group) {
     const at::Tensor loss = at::full({}, rank + 1.0, at::kDouble);
     EXPECT_EQ(LossOfThisRank(loss), rank + 1);
@@ -446,6 +448,38 @@ TEST(LossTest, OfThisRank_AndAveraged) {
     EXPECT_TRUE(averaged.ok());
     EXPECT_EQ(*averaged, 2);
     EXPECT_EQ(loss.item<double>(), rank + 1) << "the caller's loss stays as it is";
+  });
+}
+
+// Expects the same value on all ranks.
+void ExpectSame(ProcessGroup& group, double value) {
+  const absl::StatusOr<double> least = AllReduceValue(group, value, ReduceOp::kMin);
+  const absl::StatusOr<double> most = AllReduceValue(group, value, ReduceOp::kMax);
+  EXPECT_EQ(least, most);
+}
+
+TEST(MeasuredBucketCap, Create_MeasureBucketCap_EqualOnAllRanksAndTrainsWithTheSameBits) {
+  ExpectRanksSucceed(2, [](int rank, Group group) {
+    std::vector<at::Tensor> gradients;  // without, then with it
+    for (const bool measure : {false, true}) {
+      auto net = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(7, 300), torch::nn::Linear(300, 300),
+                                                             torch::nn::Linear(300, 300), torch::nn::Linear(300, 300));
+      Fill(*net);
+      auto ddp = MakeDistributedDataParallel(net, group, {.measure_bucket_cap = measure});
+      EXPECT_EQ((*ddp)->bucket_cap_mb().has_value(), measure);
+      if (measure) {
+        EXPECT_GE(*(*ddp)->bucket_cap_mb(), 0.25);
+        EXPECT_LE(*(*ddp)->bucket_cap_mb(), 25);
+        ExpectSame(*group, *(*ddp)->bucket_cap_mb());
+      }
+      for (int step = 0; step < 3; ++step) {
+        (*ddp)->zero_grad();
+        (*ddp)->forward(Inputs(step, rank)).square().mean().backward();
+      }
+      for (const at::Tensor& parameter : net->parameters()) gradients.push_back(parameter.grad());
+    }
+    const size_t half = gradients.size() / 2;
+    for (size_t i = 0; i < half; ++i) EXPECT_TRUE(at::equal(gradients[i], gradients[half + i])) << i;
   });
 }
 

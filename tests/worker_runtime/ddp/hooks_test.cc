@@ -23,7 +23,7 @@ std::shared_ptr<DistributedDataParallel<Scale>> WithHook(Group group, CommHook h
   return ddp;
 }
 
-TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
+TEST(CommHookTest, RegisterCommHook_CustomHook_ItsResultIsTheGradient) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     int calls = 0;
     auto ddp = WithHook(group, SynchronousHook("own", [&](const GradBucket& bucket, ProcessGroup& of) {
@@ -40,7 +40,7 @@ TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
 }
 
 // Three parameters in two buckets of about 64 bytes.
-TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) {
+TEST(CommHookTest, GradBucket_InnerHook_HasGradientsAndParameters) {
   for (const bool compressed : {false, true}) {
     ExpectRanksSucceed(2, [compressed](int rank, Group group) {
       auto module = std::make_shared<torch::nn::SequentialImpl>(
@@ -88,7 +88,7 @@ TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) 
   }
 }
 
-TEST(CommHookTest, Compressions_AverageInTheirPrecision) {
+TEST(CommHookTest, CompressHook_HalfAndBfloat16_AverageInTheirPrecision) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     for (const bool half : {false, true}) {
       auto ddp = WithHook(group, half ? Fp16CompressHook() : Bf16CompressHook());
@@ -101,14 +101,14 @@ TEST(CommHookTest, Compressions_AverageInTheirPrecision) {
   });
 }
 
-TEST(CommHookTest, SecondHook_FailedPrecondition) {
+TEST(CommHookTest, RegisterCommHook_SecondHook_IsFailedPrecondition) {
   ExpectRanksSucceed(1, [](int, Group group) {
     auto ddp = WithHook(group, AllReduceHook());
     EXPECT_TRUE(absl::IsFailedPrecondition(ddp->RegisterCommHook(Fp16CompressHook())));
   });
 }
 
-TEST(CommHookTest, ErrorOfAHook_ComesOutOfTry) {
+TEST(CommHookTest, Backward_HookFails_TryReturnsItsError) {
   ExpectRanksSucceed(1, [](int, Group group) {
     auto ddp = WithHook(group, SynchronousHook("bad", [](const GradBucket&, ProcessGroup&) {
                           return absl::InternalError("the hook broke");
@@ -121,7 +121,7 @@ TEST(CommHookTest, ErrorOfAHook_ComesOutOfTry) {
   });
 }
 
-TEST(SharedMemoryAllReduceTest, SumsOfAllSizesAndDtypes) {
+TEST(SharedMemoryAllReduceTest, AllReduce_AllSizesAndDtypes_Sums) {
   constexpr size_t kBytes = 1024;  // so that pieces are needed
   for (const int ranks : {1, 2, 3, 4}) {
     ExpectRanksSucceed(ranks, [ranks](int rank, Group group) {
@@ -141,7 +141,7 @@ TEST(SharedMemoryAllReduceTest, SumsOfAllSizesAndDtypes) {
   }
 }
 
-TEST(SharedMemoryAllReduceTest, TensorsItCanNotTake_InvalidArgument) {
+TEST(SharedMemoryAllReduceTest, AllReduce_UnsupportedTensor_IsInvalidArgument) {
   ExpectRanksSucceed(1, [](int, Group group) {
     auto shared = SharedMemoryAllReduce::Create(group);
     EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4, 4}).t().narrow(0, 0, 2))));
@@ -167,7 +167,7 @@ at::Tensor Train(Group group, const CommHook* hook) {
   return at::cat(flat);
 }
 
-TEST(SharedMemoryAllReduceTest, Hook_TwoRanks_BitsOfGloo_MoreRanks_AllTheSame) {
+TEST(SharedMemoryAllReduceTest, Hook_TwoAndMoreRanks_EqualsGlooAndIsEqualOnAll) {
   for (const int ranks : {2, 3}) {
     ExpectRanksSucceed(ranks, [ranks](int, Group group) {
       auto shared = SharedMemoryAllReduce::Create(group);
@@ -187,7 +187,7 @@ TEST(SharedMemoryAllReduceTest, Hook_TwoRanks_BitsOfGloo_MoreRanks_AllTheSame) {
 }
 
 // DdpOptions::shared_memory without a hook: the same bits with two ranks; no effect if memory can't be used.
-TEST(SharedMemoryAllReduceTest, DdpOption_TakesTheHooksPlace_OrHasNoEffect) {
+TEST(SharedMemoryAllReduceTest, DdpOption_SharedMemory_RegistersItsHookOrHasNoEffect) {
   ExpectRanksSucceed(2, [](int, Group group) {
     const auto train = [&](bool shared_memory, at::ScalarType dtype, bool* has_hook) -> at::Tensor {
       auto module = std::make_shared<Scale>(8);
@@ -209,7 +209,7 @@ TEST(SharedMemoryAllReduceTest, DdpOption_TakesTheHooksPlace_OrHasNoEffect) {
   });
 }
 
-TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
+TEST(SharedMemoryAllReduceTest, AllReduce_AbortWhileWaiting_Returns) {
   absl::Status waiting;
   absl::Notification created;
   const absl::Status first = RunRanks(2, [&](int rank, Group group) -> absl::Status {
@@ -230,7 +230,7 @@ TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
   EXPECT_TRUE(absl::IsAborted(waiting)) << waiting;
 }
 
-TEST(SharedMemoryAllReduceTest, NobodyComes_GroupsTimeout) {
+TEST(SharedMemoryAllReduceTest, AllReduce_NoOtherRankEnters_IsDeadlineExceeded) {
   ProcessGroupOptions options{.timeout = absl::Milliseconds(300)};
   absl::Status waiting;
   RunRanks(2, options, [&](int rank, Group group) -> absl::Status {

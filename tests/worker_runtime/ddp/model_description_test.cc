@@ -18,20 +18,20 @@ ModelDescription Model() {
 
 std::string DifferenceTo(const ModelDescription& other) { return FirstDifference(Model(), 0, other, 2); }
 
-TEST(ModelDescriptionTest, EncodeDecode_KeepsEverything) {
+TEST(ModelDescriptionTest, DecodeDescription_OwnText_RoundTrips) {
   absl::StatusOr<ModelDescription> decoded = DecodeDescription(EncodeDescription(Model()));
   EXPECT_EQ(DifferenceTo(*decoded), "");
   EXPECT_EQ(EncodeDescription(*decoded), EncodeDescription(Model()));
   EXPECT_TRUE(decoded->entries[1].shape.empty());
 }
 
-TEST(ModelDescriptionTest, Decode_Nonsense_Internal) {
+TEST(ModelDescriptionTest, DecodeDescription_MalformedText_IsInternal) {
   for (const char* text : {"x", "t\tname", "t\tname\tFloat\t4,x\n", "o\tonly\n", "z\tname\tFloat\t4\n"}) {
     EXPECT_TRUE(absl::IsInternal(DecodeDescription(text).status())) << text;
   }
 }
 
-TEST(FirstDifferenceTest, EachDifference_IsNamedWithBothRanks) {
+TEST(FirstDifferenceTest, FirstDifference_AnyDifference_NamesBothRanks) {
   const std::pair<std::function<void(ModelDescription&)>, std::string> cases[] = {
       {[](auto& m) {
          m.entries[0].shape = {4, 9};

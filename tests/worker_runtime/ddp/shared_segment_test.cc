@@ -24,7 +24,7 @@ std::unique_ptr<SharedSegment> Open(const SharedSegment& of, int rank) {
   return opened.ok() ? *std::move(opened) : nullptr;
 }
 
-TEST(SharedSegmentTest, Meet_AllRanks_SeeWhatTheOthersWrote) {
+TEST(SharedSegmentTest, EnterBarrier_AllRanks_SeeTheOthersWrites) {
   constexpr int kRanks = 4, kRounds = 200;
   std::unique_ptr<SharedSegment> first = Make(kRanks);
   ASSERT_NE(first, nullptr);
@@ -53,7 +53,7 @@ TEST(SharedSegmentTest, Meet_AllRanks_SeeWhatTheOthersWrote) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(SharedSegmentTest, Slots_LieApartAndAligned) {
+TEST(SharedSegmentTest, Slot_AllRanks_AreDisjointAndAligned) {
   std::unique_ptr<SharedSegment> segment = Make(3);
   ASSERT_NE(segment, nullptr);
   EXPECT_EQ(segment->slot_bytes(), 4096);
@@ -61,7 +61,7 @@ TEST(SharedSegmentTest, Slots_LieApartAndAligned) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(segment->slot(2)) % 64, 0);
 }
 
-TEST(SharedSegmentTest, Meet_SomebodyMissing_DeadlineExceededNamesIt) {
+TEST(SharedSegmentTest, EnterBarrier_RankMissing_DeadlineExceededNamesIt) {
   std::unique_ptr<SharedSegment> first = Make(3);
   ASSERT_NE(first, nullptr);
   std::unique_ptr<SharedSegment> second = Open(*first, 1), third = Open(*first, 2);
@@ -72,7 +72,7 @@ TEST(SharedSegmentTest, Meet_SomebodyMissing_DeadlineExceededNamesIt) {
   EXPECT_TRUE(absl::IsUnavailable(second->EnterBarrier(kLong, nullptr)));
 }
 
-TEST(SharedSegmentTest, Meet_PeerLeaves_Unavailable) {
+TEST(SharedSegmentTest, EnterBarrier_PeerLeaves_IsUnavailable) {
   std::unique_ptr<SharedSegment> first = Make(2);
   std::unique_ptr<SharedSegment> second = Open(*first, 1);
   second.reset();
@@ -81,14 +81,14 @@ TEST(SharedSegmentTest, Meet_PeerLeaves_Unavailable) {
   EXPECT_NE(status.message().find("rank 1 (process "), std::string::npos) << status;
 }
 
-TEST(SharedSegmentTest, Meet_CheckSaysNo_ItsError) {
+TEST(SharedSegmentTest, EnterBarrier_CheckFails_ReturnsItsError) {
   std::unique_ptr<SharedSegment> first = Make(2);
   std::unique_ptr<SharedSegment> second = Open(*first, 1);
   const absl::Status status = first->EnterBarrier(kLong, [] { return absl::AbortedError("enough"); });
   EXPECT_EQ(status, absl::AbortedError("enough"));
 }
 
-TEST(SharedSegmentTest, Meet_PeerIsKilled_Unavailable) {
+TEST(SharedSegmentTest, EnterBarrier_PeerIsKilled_IsUnavailable) {
   std::unique_ptr<SharedSegment> first = Make(2);
   ASSERT_NE(first, nullptr);
   const std::string address = first->address();
@@ -107,7 +107,7 @@ TEST(SharedSegmentTest, Meet_PeerIsKilled_Unavailable) {
   EXPECT_NE(status.message().find("is dead"), std::string::npos) << status;
 }
 
-TEST(SharedSegmentTest, Open_AddressOfNobody_FailedPreconditionNamesHosts) {
+TEST(SharedSegmentTest, Open_NoSuchAddress_FailedPreconditionNamesHosts) {
   std::unique_ptr<SharedSegment> first = Make(2);
   std::string address = first->address();
   address.back() = address.back() == '1' ? '2' : '1';  // of the random number

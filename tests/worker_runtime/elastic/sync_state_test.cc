@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "tests/launcher/store/store_on_loop.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/state/training_state.h"
 #include "worker_runtime/worker.h"
 

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "worker_runtime/extras/nn/parameters.h"
+#include "worker_runtime/base/parameters.h"
 
 namespace ddprun::testing {
 namespace {

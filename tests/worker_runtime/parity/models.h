@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "worker_runtime/extras/nn/linear.h"
+#include "worker_runtime/extras/nn.h"
 
 namespace ddprun::testing {
 

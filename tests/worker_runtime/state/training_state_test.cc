@@ -30,7 +30,7 @@
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/extras/optim/adamw.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/state/module_state.h"
 
 namespace ddprun::testing {

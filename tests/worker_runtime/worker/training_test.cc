@@ -15,15 +15,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
+#include "worker_runtime/base/parameters.h"
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
-#include "worker_runtime/extras/amp/autocast.h"
-#include "worker_runtime/extras/amp/grad_scaler.h"
-#include "worker_runtime/extras/metrics/metrics.h"
-#include "worker_runtime/extras/nn/clip_grad_norm.h"
-#include "worker_runtime/extras/nn/parameters.h"
-#include "worker_runtime/extras/nn/sync_batch_norm.h"
-#include "worker_runtime/extras/optim/lambda_lr.h"
+#include "worker_runtime/extras/amp.h"
+#include "worker_runtime/extras/metrics.h"
+#include "worker_runtime/extras/nn.h"
+#include "worker_runtime/extras/optim.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::testing {
