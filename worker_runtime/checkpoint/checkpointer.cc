@@ -29,7 +29,6 @@
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/safetensors/tensor_bytes.h"
-#include "worker_runtime/state/random_state.h"
 #include "worker_runtime/state/state_loader.h"
 #include "worker_runtime/state/training_state.h"
 

@@ -2,30 +2,175 @@
 
 #include <ATen/Functions.h>
 #include <c10/util/Type.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <typeinfo>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/text.h"
-#include "worker_runtime/state/optimizer_kind.h"
 
 namespace ddprun {
 namespace {
 
 using nlohmann::json;
 using torch::optim::Optimizer;
+using torch::optim::OptimizerOptions;
+using torch::optim::OptimizerParamState;
 
 constexpr char kArchive[] = "optimizer.archive";
+
+// ---- the kinds of optimizers that are stored by name ----
+
+// State of one parameter, as in Python's state_dict. LibTorch's accessors are pairs of members of the same name.
+struct Field {
+  std::string name;
+  // Undefined if the parameter has no such value.
+  std::function<at::Tensor(const OptimizerParamState&)> get;
+  std::function<void(OptimizerParamState&, const at::Tensor&)> set;
+  bool scalar = false;  // otherwise it has the parameter's shape
+};
+
+// Option of one parameter group, as in Python's param_groups.
+struct Option {
+  const char* name;
+  std::function<json(const OptimizerOptions&)> get;
+  std::function<bool(const json&)> fits;  // true if the value has this option's type
+  std::function<void(OptimizerOptions&, const json&)> set;
+};
+
+// Accessors for the state and options of one kind of optimizer through its base classes. Stateless; thread-safe.
+struct OptimizerKind {
+  std::string name;  // "AdamW"
+  std::vector<Field> fields;
+  std::vector<Option> options;
+  std::function<std::unique_ptr<OptimizerParamState>()> make_state;
+  std::function<bool(const OptimizerOptions&)> is_for;
+
+  const Field* Find(absl::string_view field) const {
+    const auto found = absl::c_find_if(fields, [&](const Field& known) { return known.name == field; });
+    return found == fields.end() ? nullptr : &*found;
+  }
+  // {"lr": 0.001, "betas": [0.9, 0.999], ...}
+  json OptionsToJson(const OptimizerOptions& from) const {
+    json object;
+    for (const Option& option : options) object[option.name] = option.get(from);
+    return object;
+  }
+  // False if the JSON lacks an option or has a value of another type.
+  bool Fits(const json& from) const {
+    return absl::c_all_of(
+        options, [&](const Option& option) { return from.contains(option.name) && option.fits(from[option.name]); });
+  }
+  // REQUIRES: Fits(from).
+  void SetOptions(const json& from, OptimizerOptions& to) const {
+    for (const Option& option : options) option.set(to, from[option.name]);
+  }
+};
+
+// A moment.
+template <typename State>
+Field TensorField(const char* name, const at::Tensor& (State::*get)() const, at::Tensor& (State::*get_mutable)()) {
+  return {.name = name,
+          .get = [get](const OptimizerParamState& state) { return (static_cast<const State&>(state).*get)(); },
+          .set = [get_mutable](OptimizerParamState& state,
+                               const at::Tensor& value) { (static_cast<State&>(state).*get_mutable)() = value; }};
+}
+
+// Python stores the number of steps as a float32 tensor, which is exact up to 2^24; beyond that, the bias correction
+// computed from it is 1.
+template <typename State>
+Field StepField() {
+  return {.name = "step",
+          .get =
+              [](const OptimizerParamState& state) {
+                return at::scalar_tensor(static_cast<const State&>(state).step(), at::kFloat);
+              },
+          .set =
+              [](OptimizerParamState& state, const at::Tensor& value) {
+                static_cast<State&>(state).step(static_cast<int64_t>(value.item<double>()));
+              },
+          .scalar = true};
+}
+
+using Betas = std::tuple<double, double>;
+bool FitsType(const json& value, const double*) { return value.is_number(); }
+bool FitsType(const json& value, const bool*) { return value.is_boolean(); }
+bool FitsType(const json& value, const Betas*) {
+  return value.is_array() && value.size() == 2 && value[0].is_number() && value[1].is_number();
+}
+
+template <typename Options, typename Value>
+Option MakeOption(const char* name, const Value& (Options::*get)() const, Value& (Options::*get_mutable)()) {
+  return {
+      .name = name,
+      .get = [get](const OptimizerOptions& options) -> json { return (static_cast<const Options&>(options).*get)(); },
+      .fits = [](const json& value) { return FitsType(value, static_cast<const Value*>(nullptr)); },
+      .set = [get_mutable](
+                 OptimizerOptions& options,
+                 const json& value) { (static_cast<Options&>(options).*get_mutable)() = value.get<Value>(); }};
+}
+
+template <typename Options, typename State>
+OptimizerKind MakeKind(const char* name, std::vector<Field> fields, std::vector<Option> options) {
+  return {.name = name,
+          .fields = std::move(fields),
+          .options = std::move(options),
+          .make_state = [] { return std::make_unique<State>(); },
+          .is_for = [](const OptimizerOptions& any) { return dynamic_cast<const Options*>(&any) != nullptr; }};
+}
+
+template <typename O, typename S>
+OptimizerKind AdamKind(const char* name) {
+  return MakeKind<O, S>(
+      name,
+      {StepField<S>(), TensorField<S>("exp_avg", &S::exp_avg, &S::exp_avg),
+       TensorField<S>("exp_avg_sq", &S::exp_avg_sq, &S::exp_avg_sq),
+       TensorField<S>("max_exp_avg_sq", &S::max_exp_avg_sq, &S::max_exp_avg_sq)},
+      {MakeOption<O, double>("lr", &O::lr, &O::lr), MakeOption<O, Betas>("betas", &O::betas, &O::betas),
+       MakeOption<O, double>("eps", &O::eps, &O::eps),
+       MakeOption<O, double>("weight_decay", &O::weight_decay, &O::weight_decay),
+       MakeOption<O, bool>("amsgrad", &O::amsgrad, &O::amsgrad)});
+}
+
+OptimizerKind SgdKind() {
+  using O = torch::optim::SGDOptions;
+  using S = torch::optim::SGDParamState;
+  return MakeKind<O, S>(
+      "SGD", {TensorField<S>("momentum_buffer", &S::momentum_buffer, &S::momentum_buffer)},
+      {MakeOption<O, double>("lr", &O::lr, &O::lr), MakeOption<O, double>("momentum", &O::momentum, &O::momentum),
+       MakeOption<O, double>("dampening", &O::dampening, &O::dampening),
+       MakeOption<O, double>("weight_decay", &O::weight_decay, &O::weight_decay),
+       MakeOption<O, bool>("nesterov", &O::nesterov, &O::nesterov)});
+}
+
+// Returns the kind to which these options belong; nullptr: unsupported.
+const OptimizerKind* KindOf(const OptimizerOptions& options) {
+  static const std::vector<OptimizerKind>* const kinds = new std::vector<OptimizerKind>{
+      SgdKind(), AdamKind<torch::optim::AdamOptions, torch::optim::AdamParamState>("Adam"),
+      AdamKind<torch::optim::AdamWOptions, torch::optim::AdamWParamState>("AdamW")};
+  for (const OptimizerKind& kind : *kinds) {
+    if (kind.is_for(options)) return &kind;
+  }
+  return nullptr;
+}
+
+// ---- groups ----
 
 // Names of the parameters of each group, in the group's order.
 using GroupNames = std::vector<std::vector<std::string>>;
@@ -53,7 +198,7 @@ absl::StatusOr<GroupNames> NamesOfGroups(const ModuleState& module, Optimizer& o
 const OptimizerKind* KindOf(Optimizer& optimizer) {
   const OptimizerKind* kind = nullptr;
   for (const auto& group : optimizer.param_groups()) {
-    kind = group.has_options() ? OptimizerKind::For(group.options()) : nullptr;
+    kind = group.has_options() ? KindOf(group.options()) : nullptr;
     if (kind == nullptr) break;
   }
   return kind;
@@ -97,7 +242,7 @@ absl::Status CheckGroups(absl::string_view file, const OptimizerKind& kind, cons
         file, absl::StrCat("it has ", Counted(groups.size(), "parameter group"), ", the optimizer has ", names.size()));
   }
   for (size_t g = 0; g < names.size(); ++g) {
-    if (!groups[g].is_object() || !kind.options_from_json(groups[g], nullptr)) return damaged;
+    if (!groups[g].is_object() || !kind.Fits(groups[g])) return damaged;
     if (!groups[g].contains("params") || !groups[g]["params"].is_array()) return damaged;
     std::vector<std::string> there;
     for (const json& name : groups[g]["params"]) {
@@ -131,13 +276,13 @@ absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, Opti
   json groups = json::array();
   for (size_t g = 0; g < names->size(); ++g) {
     auto& group = optimizer.param_groups()[g];
-    json described = kind->options_to_json(group.options());
+    json described = kind->OptionsToJson(group.options());
     described["params"] = (*names)[g];
     groups.push_back(std::move(described));
     for (size_t p = 0; p < group.params().size(); ++p) {
       const auto found = optimizer.state().find(group.params()[p].unsafeGetTensorImpl());
       if (found == optimizer.state().end() || !seen.insert((*names)[g][p]).second) continue;
-      for (const OptimizerKind::Field& field : kind->fields) {
+      for (const Field& field : kind->fields) {
         at::Tensor value = field.get(*found->second);
         const std::string name = absl::StrCat(kOptimizerStatePrefix, (*names)[g][p], ".", field.name);
         if (value.defined()) state.tensors.emplace_back(name, std::move(value));
@@ -182,8 +327,8 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
     if (!absl::ConsumePrefix(&name, kOptimizerStatePrefix)) continue;
     const size_t dot = name.rfind('.');
     const auto parameter = parameters.find(name.substr(0, dot));
-    const OptimizerKind::Field* field = nullptr;
-    if (dot != absl::string_view::npos) field = kind->Find(std::string(name.substr(dot + 1)));
+    const Field* field = nullptr;
+    if (dot != absl::string_view::npos) field = kind->Find(name.substr(dot + 1));
     if (parameter == parameters.end() || field == nullptr) {
       return Misfit(file, absl::StrCat("unexpected tensor ", OneLine(tensor.name, 160)));
     }
@@ -215,7 +360,7 @@ void OptimizerStateLoader::Install() {
   const OptimizerKind& kind = *KindOf(*optimizer_);
   const json said = json::parse(groups_, nullptr, /*allow_exceptions=*/false);
   for (size_t g = 0; g < optimizer_->param_groups().size(); ++g) {
-    kind.options_from_json(said["groups"][g], &optimizer_->param_groups()[g].options());
+    kind.SetOptions(said["groups"][g], optimizer_->param_groups()[g].options());
   }
   optimizer_->state().clear();
   for (auto& [name, slot] : slots_) {

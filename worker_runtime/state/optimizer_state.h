@@ -71,7 +71,7 @@ class OptimizerStateLoader {
   explicit OptimizerStateLoader(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
 
   torch::optim::Optimizer* optimizer_;
-  std::map<std::string, Slot> slots_;  // by the tensor's name; empty for an archive
+  std::map<std::string, Slot> slots_;  // keyed by the tensor's name; empty for an archive
   at::Tensor archive_;                 // undefined: stored by name, or not received yet
   std::string groups_;
 };

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_RUNTIME_STATE_STATE_LOADER_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <map>
 #include <memory>
@@ -11,7 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker_runtime/safetensors/safetensors_header.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 #include "worker_runtime/state/module_state.h"
 #include "worker_runtime/state/optimizer_state.h"
 #include "worker_runtime/state/training_state.h"
@@ -30,7 +33,7 @@ inline constexpr char kAcceleratorRandomName[] = "random.accelerator";  // uint8
 class StateLoader {
  public:
   struct Source {
-    std::string path;                           // for errors
+    std::string path;                           // named in errors
     const SafetensorsHeader* header = nullptr;  // nullptr: the source has no such part
   };
 
@@ -65,6 +68,20 @@ class StateLoader {
   at::Tensor cpu_random_;
   at::Tensor accelerator_random_;
 };
+
+// ---- LibTorch's default random number generators (dropout, randn, ...); functions throw c10::Error like LibTorch ----
+
+// The states of the CPU's generator and of those of `devices`, one after the other: uint8 [n].
+at::Tensor GetRandomState(absl::Span<const c10::Device> devices);
+
+// Size in bytes of the CPU's part, which comes first.
+int64_t CpuRandomStateBytes();
+
+// Inverse of GetRandomState. `state` may be shorter (devices without saved state keep theirs) or longer (padding).
+void SetRandomState(const at::Tensor& state, absl::Span<const c10::Device> devices);
+
+// The devices other than the CPU that hold `tensors`, each once, in order.
+std::vector<c10::Device> AcceleratorsOf(const NamedTensors& tensors);
 
 }  // namespace ddprun
 

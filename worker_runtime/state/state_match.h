@@ -19,7 +19,7 @@ struct StateTarget {
   std::vector<int64_t> shape;
 };
 
-// For each tensor of the header, returns the indices of the targets that it is loaded into. A target matches a tensor
+// Returns the indices of the targets that each tensor of the header is loaded into. A target matches a tensor
 // with any of its names, or the one that the file's metadata names instead, as with Python's save_model:
 // {"lm_head.weight": "wte.weight"}.
 // Errors: InvalidArgument names `file` and all mismatches (a few of each kind, and the number of others): missing keys,

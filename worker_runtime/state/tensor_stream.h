@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/safetensors/safetensors_header.h"
-#include "worker_runtime/safetensors/seal.h"
 
 // Sends the tensors of a file, or of a rank's own state, from one rank to all others.
 namespace ddprun {
@@ -22,8 +21,8 @@ struct SentTensors {
   std::optional<Seal> seal;  // nullopt: there are no checksums
   // On the sending rank: copies a tensor's bytes, row-major, into host memory. May throw c10::Error.
   std::function<void(size_t index, char* to)> read;
-  // For each tensor '1' if it goes from GPU to GPU, which requires ProcessGroup::nccl_device, else '0'; empty: none
-  // does. Equal on all ranks after SendHeader.
+  // One character per tensor: '1' if it goes from GPU to GPU, which requires ProcessGroup::nccl_device, else '0';
+  // empty: none does. Equal on all ranks after SendHeader.
   std::string between_gpus = "";
   // On the sending rank: returns a tensor that goes from GPU to GPU. May throw c10::Error.
   std::function<at::Tensor(size_t index)> on_gpu = nullptr;

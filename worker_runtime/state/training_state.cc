@@ -8,25 +8,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/text.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/extras/amp.h"
 #include "worker_runtime/extras/optim.h"
 #include "worker_runtime/process_group/agreement.h"
+#include "worker_runtime/safetensors/checksum.h"
 #include "worker_runtime/state/optimizer_state.h"
-#include "worker_runtime/state/random_state.h"
 #include "worker_runtime/state/state_loader.h"
 #include "worker_runtime/state/tensor_stream.h"
 
@@ -138,6 +145,40 @@ std::vector<std::string> NotFinite(const NamedTensors& tensors, bool nan_only) {
   return in_order;
 }
 
+// ---- comparison of the ranks ----
+
+constexpr char kParameters[] = "the parameters";
+constexpr char kBuffers[] = "the buffers";
+constexpr char kOptimizer[] = "the optimizer";
+
+std::string InQuotes(absl::string_view name) { return absl::StrCat("\"", name, "\""); }
+
+// Checksums of the parts of a state, keyed by the part's name in messages.
+std::map<std::string, uint64_t> Digest(const StateParts& parts) {
+  std::map<std::string, ChecksumStream> streams;
+  const std::set<std::string> parameters(parts.parameters.begin(), parts.parameters.end());
+  for (size_t i = 0; i < parts.model.tensors.size(); ++i) {
+    const bool trained = parameters.contains(parts.model.layout.tensors[i].name);
+    streams[trained ? kParameters : kBuffers].Add(HostBytes(ToHost(parts.model.tensors[i])));
+  }
+  for (size_t i = 0; i < parts.rest.tensors.size(); ++i) {
+    absl::string_view name = parts.rest.layout.tensors[i].name;
+    const bool moment = absl::StartsWith(name, kOptimizerStatePrefix);
+    // Skips LibTorch's archive of an optimizer of another kind, which contains addresses.
+    if (!moment && !absl::ConsumePrefix(&name, kUserTensorPrefix)) continue;
+    streams[moment ? kOptimizer : InQuotes(name)].Add(HostBytes(ToHost(parts.rest.tensors[i])));
+  }
+  for (const auto& [key, text] : parts.rest.layout.metadata) {
+    absl::string_view name = key;
+    const bool groups = name == kOptimizerGroupsKey;  // learning rates and other options
+    if (!groups && !absl::ConsumePrefix(&name, kStateTextPrefix)) continue;
+    streams[groups ? kOptimizer : InQuotes(name)].Add(text);
+  }
+  std::map<std::string, uint64_t> digest;
+  for (const auto& [part, stream] : streams) digest[part] = stream.Value();
+  return digest;
+}
+
 }  // namespace
 
 absl::Status StateParts::CheckFinite() const {
@@ -173,7 +214,7 @@ struct TrainingState::Committed {
   std::map<std::string, at::Tensor> buffers;
   std::map<std::string, at::Tensor> gradients;  // undefined: there was no gradient
   std::set<std::string> zeroed;                 // parameters that had a gradient, which was not copied
-  std::vector<at::Tensor> samples;              // of the parameters
+  std::vector<at::Tensor> samples;              // some values of the parameters
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, std::string> texts;
   std::vector<double> learning_rates;  // per parameter group
@@ -464,6 +505,39 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) 
   if (status.ok()) status = of_rest;
   if (status.ok() && loader) status = TorchTry("", [&] { return loader->Install(); });
   return agree(status);
+}
+
+absl::Status TrainingState::CheckSameOnAllRanks(ProcessGroup& group) const {
+  std::map<std::string, uint64_t> mine;
+  absl::Status status = TorchTry("comparing the training state", [&]() -> absl::Status {
+    DDPRUN_ASSIGN_OR_RETURN(const StateParts parts, Parts());
+    mine = Digest(parts);
+    return absl::OkStatus();
+  });
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text, group.BroadcastText(json(mine).dump(-1, ' ', /*ensure_ascii=*/true,
+                                                                                      json::error_handler_t::replace)));
+  const auto root = json::parse(text).get<std::map<std::string, uint64_t>>();
+  std::vector<std::string> differ, may_differ;
+  for (const auto& [part, checksum] : mine) {
+    const auto theirs = root.find(part);
+    if (theirs != root.end() && theirs->second == checksum) continue;
+    bool must = part == kParameters || part == kOptimizer;
+    for (const auto& [name, added] : texts_) must |= added.same_on_all_ranks && part == InQuotes(name);
+    (must ? differ : may_differ).push_back(part);
+  }
+  if (!differ.empty() && status.ok()) {
+    status = absl::FailedPreconditionError(absl::StrCat(
+        "the ranks' training states differ: ", absl::StrJoin(differ, ", "), " of rank ", group.rank(),
+        " (compared with rank 0); everything that a step changes must be part of the TrainingState, and every rank "
+        "must change it alike"));
+  } else if (!may_differ.empty()) {
+    std::fputs(absl::StrCat("ddprun: rank ", group.rank(), ": ", absl::StrJoin(may_differ, ", "),
+                            " of the training state differ from rank 0's; workers that join have the values of the "
+                            "rank that sends its state\n")
+                   .c_str(),
+               stderr);
+  }
+  return OutcomeOfAll(&group, status);
 }
 
 }  // namespace ddprun

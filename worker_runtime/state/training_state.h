@@ -95,7 +95,7 @@ class TrainingState {
   // Adds epoch and position, summed over the ranks, so that the number of ranks may change. Restored in the middle of
   // an epoch without replaying; see DistributedSampler::set_epoch.
   absl::Status AddSampler(const DistributedSampler& sampler, const std::string& name = "sampler");
-  // Same format: a checkpoint of one kind of sampler can be continued by the other.
+  // Uses the same format: a checkpoint of one kind of sampler can be continued by the other.
   absl::Status AddSampler(BatchSampler& sampler, const std::string& name = "sampler");
 
   // Marks the state between two training steps, to which Rollback returns. Both may throw c10::Error, like LibTorch
@@ -104,8 +104,8 @@ class TrainingState {
     // State that a step changes before the optimizer's step: buffers (BatchNorm), gradients (accumulated under
     // no_sync), random numbers, learning rates, and everything added. Cheap.
     kStep,
-    // Same, without a copy of the gradients, for a step that sets them to zero before it adds to them. A rollback sets
-    // the gradients that existed to zero, and removes others.
+    // Like kStep, without a copy of the gradients, for a step that sets them to zero before it adds to them. A rollback
+    // sets the gradients that existed to zero, and removes others.
     kStepFromZeroGradients,
     // Also parameters and the optimizer's state, at the cost of a copy of them.
     kEverything,
