@@ -25,7 +25,7 @@
 #include "worker_runtime/base/parameters.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/elastic/core/step_seed.h"
+#include "worker_runtime/elastic/core/shared_decisions.h"
 #include "worker_runtime/extras/amp.h"
 #include "worker_runtime/extras/nn.h"
 #include "worker_runtime/extras/optim.h"

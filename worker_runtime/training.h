@@ -18,7 +18,7 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/ddp/distributed_model.h"
-#include "worker_runtime/elastic/core/agreement_schedule.h"
+#include "worker_runtime/elastic/core/shared_decisions.h"
 #include "worker_runtime/extras/metrics.h"
 #include "worker_runtime/state/training_state.h"
 #include "worker_runtime/worker.h"

@@ -19,7 +19,7 @@
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_model.h"
-#include "worker_runtime/elastic/core/state_source.h"
+#include "worker_runtime/elastic/core/shared_decisions.h"
 #include "worker_runtime/elastic/elastic_rounds.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "worker_runtime/elastic/core/state_source.h"
+#include "worker_runtime/elastic/core/shared_decisions.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/process_group.h"
 

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
-#include "worker_runtime/checkpoint/checkpoint_names.h"
+#include "worker_runtime/checkpoint/checkpoint_info.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/state/training_state.h"
 

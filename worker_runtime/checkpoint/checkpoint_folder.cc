@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "worker_runtime/safetensors/atomic_file.h"
 #include "worker_runtime/safetensors/checksum.h"
+#include "worker_runtime/safetensors/file_system.h"
 
 namespace ddprun {
 namespace {
@@ -144,7 +144,7 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
     if (id && id->run == saved.run) written[id->step].insert(Path(name));
   }
   std::vector<KnownCheckpoint> known;
-  std::map<int64_t, std::string> states;  // in use, by step
+  std::map<int64_t, std::string> states;  // names in use, by step
   for (const CheckpointId id : *ids) {
     if (id.run != saved.run) continue;
     // If all checkpoints are kept, a state file can only be unused if its step was saved twice.

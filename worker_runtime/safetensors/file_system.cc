@@ -9,9 +9,12 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/stream_writer.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -114,6 +117,19 @@ class RealFileSystem : public FileSystem {
   const bool direct_;
 };
 
+constexpr char kTemporary[] = ".tmp";
+
+struct Split {
+  std::string folder;
+  std::string name;
+};
+
+Split SplitPath(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {".", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
 }  // namespace
 
 FileSystem& FileSystem::Real() {
@@ -165,5 +181,35 @@ absl::Status MakeFolder(const std::string& folder) {
   if (!S_ISDIR(found.st_mode)) return SystemError("create folder", folder, ENOTDIR);
   return absl::OkStatus();
 }
+
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, FileSystem& files) {
+  const Split split = SplitPath(path);
+  std::string temporary = absl::StrCat(split.folder, "/.", split.name, ".", RandomId(), kTemporary);
+  const absl::StatusOr<int> fd = files.Create(temporary);
+  if (!fd.ok()) return fd.status();
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), *fd, files));
+}
+
+AtomicFile::AtomicFile(std::string path, std::string temporary, int fd, FileSystem& files)
+    : path_(std::move(path)), temporary_(std::move(temporary)), files_(files), fd_(fd) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) files_.Close(fd_);
+  // If the file can't be removed now, the next save tries again.
+  if (!renamed_) files_.Remove(temporary_).IgnoreError();
+}
+
+absl::Status AtomicFile::Append(absl::string_view bytes) { return files_.Write(fd_, bytes, temporary_); }
+
+absl::Status AtomicFile::Commit() {
+  if (absl::Status status = files_.Sync(fd_, temporary_); !status.ok()) return status;
+  if (absl::Status status = files_.Rename(temporary_, path_); !status.ok()) return status;
+  renamed_ = true;
+  files_.Close(fd_);
+  fd_ = -1;
+  return files_.SyncFolder(SplitPath(path_).folder);
+}
+
+bool IsTemporaryName(absl::string_view name) { return absl::StartsWith(name, ".") && absl::EndsWith(name, kTemporary); }
 
 }  // namespace ddprun

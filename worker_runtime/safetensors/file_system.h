@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_RUNTIME_SAFETENSORS_FILE_SYSTEM_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,9 @@ class FileSystem {
 
   // The real file system. Never destroyed.
   static FileSystem& Real();
-  // Same, but data from page-aligned memory for a page-aligned offset in the file is written directly to the disk
-  // (O_DIRECT) if the file system supports it. This takes a tenth of the CPU time of a copy into the page cache, which
-  // a background writer would take from the training.
+  // The real file system, but data from page-aligned memory for a page-aligned offset in the file is written directly
+  // to the disk (O_DIRECT) if the file system supports it. This takes a tenth of the CPU time of a copy into the page
+  // cache, which a background writer would take from the training.
   static FileSystem& Direct();
 };
 
@@ -58,6 +59,39 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder);
 
 // Creates a directory and its parents; OK if it exists. Errors as above.
 absl::Status MakeFolder(const std::string& folder);
+
+// A file that is written atomically even if the program or the machine stops: it is written under a temporary name in
+// the same directory (.NAME.RANDOM.tmp), synced, renamed, and the directory synced. An existing file is kept until the
+// rename. Thread-compatible.
+//
+// Errors are those of FileSystem. After an error only the destructor may be called.
+class AtomicFile {
+ public:
+  // `files` outlives the object.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, FileSystem& files);
+
+  // Removes the written data, unless Commit succeeded.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  absl::Status Append(absl::string_view bytes);
+
+  // When this returns OK, the file is on disk under its final name.
+  absl::Status Commit();
+
+ private:
+  AtomicFile(std::string path, std::string temporary, int fd, FileSystem& files);
+
+  const std::string path_;
+  const std::string temporary_;
+  FileSystem& files_;
+  int fd_;  // -1: closed
+  bool renamed_ = false;
+};
+
+// True if AtomicFile uses `name` for files that are not committed.
+bool IsTemporaryName(absl::string_view name);
 
 }  // namespace ddprun
 

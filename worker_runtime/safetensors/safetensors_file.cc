@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "worker_runtime/safetensors/atomic_file.h"
 #include "worker_runtime/safetensors/checksum.h"
+#include "worker_runtime/safetensors/file_system.h"
 
 namespace ddprun {
 namespace {

@@ -14,7 +14,6 @@
 #include "absl/types/span.h"
 #include "worker_runtime/safetensors/file_system.h"
 #include "worker_runtime/safetensors/safetensors_header.h"
-#include "worker_runtime/safetensors/seal.h"
 
 namespace ddprun {
 
@@ -40,7 +39,7 @@ class SafetensorsFile {
 
   // The bytes of one of header().tensors, valid while this object exists. Not checked.
   absl::string_view bytes(const SafetensorsTensor& tensor) const;
-  // Same, but writable: changes are private to this process and do not reach the file.
+  // Writable bytes of a tensor: changes are private to this process and do not reach the file.
   char* mutable_bytes(const SafetensorsTensor& tensor);
 
   // Verifies the checksum of one tensor, by its index in header().tensors. OK if it has none.

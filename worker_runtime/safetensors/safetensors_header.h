@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 // The header of a safetensors file (github.com/huggingface/safetensors): eight bytes with the length of a JSON text
 // (little-endian), that text, then the bytes of the tensors without gaps. PURE: values in, values out.
@@ -55,7 +56,7 @@ struct SafetensorsTensor {
 };
 
 struct SafetensorsHeader {
-  // In file order; empty tensors at the same position by name.
+  // Tensors in file order; empty tensors at the same position by name.
   std::vector<SafetensorsTensor> tensors;
   // The entries of "__metadata__".
   std::map<std::string, std::string> metadata;
@@ -97,6 +98,23 @@ absl::StatusOr<uint64_t> SafetensorsTextBytes(absl::string_view file, absl::stri
 // Errors: DataLoss names `file`, the tensor and the error.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view file, absl::string_view text,
                                                          uint64_t file_bytes);
+
+// ---- the seal: checksums inside a file, in metadata that other readers ignore ----
+//
+//   ddprun.tensor_xxh3   one checksum per tensor, sixteen digits each, in the order of the tensors' bytes
+//   ddprun.header_xxh3   checksum of the JSON text with sixteen zeros in place of this value
+
+// Returns the JSON text of `header` with these checksums of its tensors and its own, as written to the file.
+std::string SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums);
+
+struct Seal {
+  std::vector<uint64_t> tensor_checksums;  // one per tensor of the header
+};
+
+// Reads the seal of a header that was parsed from `text`. Nullopt: the file has none, because another program wrote it.
+// Errors: DataLoss names `file` if the header is damaged.
+absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::string_view text,
+                                             const SafetensorsHeader& header);
 
 }  // namespace ddprun
 

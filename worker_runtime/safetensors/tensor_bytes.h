@@ -36,7 +36,7 @@ absl::string_view HostBytes(const at::Tensor& host);
 // Host bytes as a tensor, without a copy. `bytes` must outlive it, be aligned to the element and have the shape's size.
 at::Tensor TensorOnBytes(const SafetensorsTensor& tensor, char* bytes);
 
-// Same, for read-only use; copies the bytes if they are not aligned.
+// Read-only variant; copies the bytes if they are not aligned.
 at::Tensor ReadableTensor(const SafetensorsTensor& tensor, absl::string_view bytes);
 
 // A bool in a file must be 0 or 1: anything else is undefined behavior in C++.

@@ -31,8 +31,7 @@
 #include "worker_contract/environment.h"
 #include "worker_contract/exit_codes.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/spawn/process_set.h"
-#include "worker_runtime/spawn/spawn_environment.h"
+#include "worker_runtime/spawn/worker_processes.h"
 
 extern char** environ;
 
@@ -69,7 +68,7 @@ absl::Status SystemError(absl::string_view what) {
 
 // ---- in a worker ----
 
-// In a process that Spawn executed: runs `body` and exits, unless the process is for a later call.
+// Called in a process that Spawn executed: runs `body` and exits, unless the process is for a later call.
 void BecomeWorker(const SpawnMark& mark, int call, const SpawnOptions& options,
                   absl::FunctionRef<absl::Status(Worker&)> body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -274,7 +273,7 @@ class Workers {
 
   const int nprocs_;
   const absl::Duration grace_;
-  std::vector<OwnedFd> error_files_;  // by rank
+  std::vector<OwnedFd> error_files_;  // one per rank
   ProcessSet processes_;
   Phase phase_ = Phase::kRunning;
   SteadyTime deadline_ = SteadyTime::InfiniteFuture();

@@ -19,7 +19,7 @@
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
-#include "worker_runtime/checkpoint/checkpoint_names.h"
+#include "worker_runtime/checkpoint/checkpoint_info.h"
 
 namespace ddprun::testing {
 namespace {
@@ -56,7 +56,7 @@ TEST(CheckpointFolder, FindNewest_EmptyOrMissingFolder_FindsNothing) {
   EXPECT_FALSE(FindNewest(CheckpointFolder(temp.File("none"))).value().newest);
 }
 
-TEST(CheckpointFolder, Save_ManySteps_KeepsTheNewestAndNothingElse) {
+TEST(CheckpointFolder, Save_ManySteps_KeepsOnlyTheNewest) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
   for (int64_t step = 1; step <= 6; ++step) {
@@ -86,7 +86,7 @@ std::vector<std::string> OpenedIn(const std::string& folder, absl::FunctionRef<v
   return names;
 }
 
-TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemEachTime) {
+TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemAgain) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
   for (int64_t step = 1; step <= 5; ++step) ASSERT_TRUE(SaveSample(folder, step, /*keep=*/0).ok());
@@ -106,7 +106,7 @@ TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemEachTime) {
 }
 
 // A later round has saved the same step again, so the file is not the one that was read before.
-TEST(CheckpointFolder, Save_AKnownStepIsSavedAgainByALaterRound_IsRefused) {
+TEST(CheckpointFolder, Save_LaterRoundSavedTheStepAgain_IsFailedPrecondition) {
   TempDir temp;
   CheckpointFolder folder(temp.path()), later(temp.path());
   for (const int64_t step : {1, 2}) ASSERT_TRUE(SaveSample(folder, step, 0, 400, {7, 0}).ok());
@@ -114,7 +114,7 @@ TEST(CheckpointFolder, Save_AKnownStepIsSavedAgainByALaterRound_IsRefused) {
   EXPECT_EQ(SaveSample(folder, 3, 0, 400, {7, 0}).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(CheckpointFolder, FindNewest_DamagedNewer_AreNamedAndSkipped) {
+TEST(CheckpointFolder, FindNewest_NewerOnesDamaged_NamesAndSkipsThem) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
   for (int64_t step = 1; step <= 6; ++step) ASSERT_TRUE(SaveSample(folder, step, 0).ok());
@@ -138,7 +138,7 @@ TEST(CheckpointFolder, FindNewest_DamagedNewer_AreNamedAndSkipped) {
   EXPECT_EQ(NewestSample(folder).value(), 2);
 }
 
-TEST(CheckpointFolder, Save_WithDamagedOnesAround_KeepsEnoughValidOnes) {
+TEST(CheckpointFolder, Save_SomeAreDamaged_KeepsEnoughValidOnes) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
   for (int64_t step = 1; step <= 3; ++step) ASSERT_TRUE(SaveSample(folder, step, 0).ok());
@@ -150,7 +150,7 @@ TEST(CheckpointFolder, Save_WithDamagedOnesAround_KeepsEnoughValidOnes) {
   EXPECT_EQ(StateFiles(temp.path()), 2u);
 }
 
-TEST(CheckpointFolder, Open_StatesExchanged_IsRefused) {
+TEST(CheckpointFolder, Open_StateFilesExchanged_IsDataLoss) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
   ASSERT_TRUE(SaveSample(folder, 1, 0).ok());
@@ -159,7 +159,7 @@ TEST(CheckpointFolder, Open_StatesExchanged_IsRefused) {
   EXPECT_THAT(folder.Open({1, 2}).status().message(), HasSubstr("is not the state file of"));
 }
 
-TEST(CheckpointFolder, Save_EachOperationFails_EarlierIsIntactAndNothingIsLeft) {
+TEST(CheckpointFolder, Save_AnyOperationFails_EarlierIsIntactAndNothingIsLeft) {
   for (int failing = 1;; ++failing) {
     TempDir temp;
     CheckpointFolder plain(temp.path());
@@ -193,7 +193,7 @@ TEST(CheckpointFolder, Save_EachOperationFails_EarlierIsIntactAndNothingIsLeft) 
 }
 
 // A node that was cut off continues to save after the others have restarted without it.
-TEST(CheckpointFolder, Save_ALaterRoundHasSaved_IsRefusedAndNothingChanges) {
+TEST(CheckpointFolder, Save_LaterRoundHasSaved_IsFailedPreconditionAndChangesNothing) {
   for (const CheckpointRound mine : {CheckpointRound{7, 9}, CheckpointRound{8, 1}}) {
     TempDir temp;
     CheckpointFolder folder(temp.path());
@@ -210,7 +210,7 @@ TEST(CheckpointFolder, Save_ALaterRoundHasSaved_IsRefusedAndNothingChanges) {
 }
 
 // The other round's checkpoint arrives while this one is being written.
-TEST(CheckpointFolder, Save_ALaterRoundSavesMeanwhile_IsNotOverwritten) {
+TEST(CheckpointFolder, Save_LaterRoundSavesMeanwhile_DoesNotOverwriteIt) {
   TempDir temp;
   CheckpointFolder later(temp.path());
   bool saved = false;
@@ -228,7 +228,7 @@ TEST(CheckpointFolder, Save_ALaterRoundSavesMeanwhile_IsNotOverwritten) {
 }
 
 // A new training in the folder of an older one, with smaller steps and one step that both have.
-TEST(CheckpointFolder, Save_BesideAnotherRun_LeavesItsFilesAlone) {
+TEST(CheckpointFolder, Save_OtherRunInTheFolder_KeepsItsFiles) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
   for (const int64_t step : {800, 900}) ASSERT_TRUE(SaveSample(folder, step, 2).ok());
@@ -241,7 +241,7 @@ TEST(CheckpointFolder, Save_BesideAnotherRun_LeavesItsFilesAlone) {
   EXPECT_EQ(folder.List().value(), (std::vector<CheckpointId>{{2, 820}, {2, 810}, {1, 910}}));
 }
 
-TEST(CheckpointFolder, Save_DeadWritersFiles_AreRemovedAndOthersKept) {
+TEST(CheckpointFolder, Save_FilesOfADeadWriter_RemovesOnlyThem) {
   TempDir temp;
   const std::string dead = temp.File(".step_00000001.safetensors.0123.tmp");
   const std::string foreign = temp.File(".best.safetensors.0123.tmp");
@@ -253,13 +253,13 @@ TEST(CheckpointFolder, Save_DeadWritersFiles_AreRemovedAndOthersKept) {
   EXPECT_EQ(::access(foreign.c_str(), F_OK), 0);
 }
 
-TEST(CheckpointFolder, Save_FolderGone_IsMadeAgain) {
+TEST(CheckpointFolder, Save_FolderWasRemoved_CreatesItAgain) {
   TempDir temp;
   CheckpointFolder folder(temp.File("gone/folder"));
   EXPECT_EQ(SaveSample(folder, 2, 1), absl::OkStatus());
 }
 
-TEST(CheckpointFolder, Save_FolderCantBeMade_OneClearLine) {
+TEST(CheckpointFolder, Save_FolderCantBeCreated_ErrorIsOneLine) {
   TempDir temp;
   std::ofstream(temp.File("file"));
   CheckpointFolder folder(temp.File("file/folder"));
@@ -268,7 +268,7 @@ TEST(CheckpointFolder, Save_FolderCantBeMade_OneClearLine) {
   EXPECT_THAT(status.message(), HasSubstr("file/folder"));
 }
 
-// With bits flipped or bytes cut off in either file, the damaged checkpoint is never taken for intact.
+// A checkpoint with flipped bits or missing bytes in either file is never taken for intact.
 TEST(CheckpointFolder, FindNewest_RandomDamage_FallsBackToTheOneBefore) {
   TempDir temp;
   CheckpointFolder folder(temp.path());

@@ -35,7 +35,7 @@ std::string Python(const std::string& what, const std::string& folder) {
   return python.Out();
 }
 
-TEST(Python, ReadsWhatCppWrote_AndTrainsOnWithTheSameBits) {
+TEST(Python, Load_CheckpointOfCpp_PythonContinuesWithTheSameBits) {
   if (VenvPython().empty()) GTEST_SKIP() << "no .venv: call scripts/setup";
   TempDir temp;
   NamedTensors tensors;
@@ -72,7 +72,7 @@ TEST(Python, ReadsWhatCppWrote_AndTrainsOnWithTheSameBits) {
   EXPECT_EQ(Bits(pythons), Bits(net));
 }
 
-TEST(Python, Wrote_CppReadsTheSameBits) {
+TEST(Python, Load_CheckpointOfPython_CppHasTheSameBits) {
   if (VenvPython().empty()) GTEST_SKIP() << "no .venv: call scripts/setup";
   TempDir temp;
   EXPECT_EQ(Python("write", temp.path()), "written\n");

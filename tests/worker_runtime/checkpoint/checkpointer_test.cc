@@ -92,7 +92,7 @@ std::vector<OptimizerCase> Optimizers() {
 }
 
 // The model has dropout, so the random numbers must be restored, too.
-TEST(Checkpointer, Resume_EachOptimizer_GoesOnBitForBit) {
+TEST(Checkpointer, Resume_EachOptimizer_ContinuesBitForBit) {
   for (const OptimizerCase& test : Optimizers()) {
     for (const bool async : {false, true}) {
       TempDir temp;
@@ -101,7 +101,7 @@ TEST(Checkpointer, Resume_EachOptimizer_GoesOnBitForBit) {
       auto optimizer = test.make(net);
       auto checkpointer = Make(net, optimizer.get(), {.folder = temp.path(), .async = async});
       for (int64_t step = 0; step < 4; ++step) TrainStep(net, *optimizer, step);
-      optimizer->param_groups()[1].options().set_lr(1.0 / 3);  // as a schedule does
+      optimizer->param_groups()[1].options().set_lr(1.0 / 3);  // like a schedule
       const Progress progress = {
           .step = 4, .epoch = 2, .sampler_position = 24, .sampler_seed = 5, .user = {{"note", "ä"}}};
       ASSERT_TRUE(checkpointer->Save(progress).ok());
@@ -139,7 +139,7 @@ TEST(Checkpointer, Resume_EmptyFolder_ChangesNothing) {
   EXPECT_EQ(Bits(net), before);
 }
 
-TEST(Checkpointer, Resume_NewestDamaged_TakesTheOneBefore) {
+TEST(Checkpointer, Resume_NewestDamaged_LoadsThePrevious) {
   TempDir temp;
   SampleNet net;
   torch::optim::SGD optimizer(net.parameters(), 0.1);
@@ -161,7 +161,7 @@ TEST(Checkpointer, Resume_NewestDamaged_TakesTheOneBefore) {
   EXPECT_THAT(none.status().message(), HasSubstr("remove them to start from scratch"));
 }
 
-TEST(Checkpointer, Resume_OtherOptimizer_SaysWhatDiffers) {
+TEST(Checkpointer, Resume_OtherOptimizer_ErrorNamesTheDifference) {
   TempDir temp;
   SampleNet net;
   torch::optim::AdamW saved(net.parameters());
@@ -183,7 +183,7 @@ TEST(Checkpointer, Resume_OtherOptimizer_SaysWhatDiffers) {
   EXPECT_THAT(model->tensors, SizeIs(8));
 }
 
-TEST(Checkpointer, Resume_ModelOfSomebodyElse_StartsTheOptimizerAnew) {
+TEST(Checkpointer, Resume_ModelOfAnotherProgram_StartsWithANewOptimizer) {
   TempDir temp;
   SampleNet net, other;
   ASSERT_TRUE(SaveModule(other, temp.File("step_00000000.safetensors")).ok());
@@ -194,7 +194,7 @@ TEST(Checkpointer, Resume_ModelOfSomebodyElse_StartsTheOptimizerAnew) {
   EXPECT_EQ(Bits(net), Bits(other));
 }
 
-TEST(Checkpointer, NewTrainingInAUsedFolder_KeepsToItself) {
+TEST(Checkpointer, Save_NewTrainingInAUsedFolder_KeepsOtherRuns) {
   TempDir temp;
   SampleNet old_net, net, again;
   {
@@ -216,7 +216,7 @@ TEST(Checkpointer, NewTrainingInAUsedFolder_KeepsToItself) {
   EXPECT_EQ(::access(temp.File("run_2_step_00000100.safetensors").c_str(), F_OK), -1);
 }
 
-TEST(Checkpointer, ResumedAgainAndAgain_StaysOneRun) {
+TEST(Checkpointer, Resume_ManyTimes_StaysOneRun) {
   TempDir temp;
   for (int64_t start = 0; start < 4; ++start) {
     SampleNet net;
@@ -229,7 +229,7 @@ TEST(Checkpointer, ResumedAgainAndAgain_StaysOneRun) {
   EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(4));
 }
 
-TEST(Checkpointer, RunId_OnlyItsOwnAreResumed) {
+TEST(Checkpointer, Resume_WithRunId_LoadsOnlyItsOwn) {
   TempDir temp;
   SampleNet a, b;
   ASSERT_TRUE(Make(a, nullptr, {.folder = temp.path(), .run_id = "lr 0.1"})->Save({.step = 9}).ok());
@@ -245,7 +245,7 @@ TEST(Checkpointer, RunId_OnlyItsOwnAreResumed) {
 }
 
 // Two attempts resumed from the same checkpoint: the launcher's round says which one is newer.
-TEST(Checkpointer, ReplacedByALaterRound_CanNotSaveAnyMore) {
+TEST(Checkpointer, Save_ReplacedByALaterRound_IsFailedPrecondition) {
   TempDir temp;
   SampleNet net;
   const auto start = [&](const char* round) {
@@ -266,7 +266,7 @@ TEST(Checkpointer, ReplacedByALaterRound_CanNotSaveAnyMore) {
   EXPECT_TRUE(later->Save({.step = 30}).ok());
 }
 
-TEST(Checkpointer, Save_NotFinite_IsRefusedUnlessAllowed) {
+TEST(Checkpointer, Save_NotFinite_IsFailedPreconditionUnlessAllowed) {
   TempDir temp;
   SampleNet net;
   torch::optim::AdamW optimizer(UniqueParameters(net));
@@ -322,7 +322,7 @@ class Gate {
   absl::Status answer_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST(Checkpointer, AsyncSave_TrainingGoesOnMeanwhile_SavesTheMomentOfTheCall) {
+TEST(Checkpointer, AsyncSave_TrainingContinues_SavesTheStateOfTheCall) {
   TempDir temp;
   SampleNet net;
   torch::optim::AdamW optimizer(net.parameters());
@@ -348,7 +348,7 @@ TEST(Checkpointer, AsyncSave_TrainingGoesOnMeanwhile_SavesTheMomentOfTheCall) {
   EXPECT_EQ(Bits(again), saved);
 }
 
-TEST(Checkpointer, AsyncSave_Fails_TheNextCallSaysSoOnce) {
+TEST(Checkpointer, AsyncSave_Fails_NextCallReturnsTheErrorOnce) {
   TempDir temp;
   SampleNet net;
   HookedFiles files([](const std::string& operation, const std::string& path) {
@@ -369,7 +369,7 @@ TEST(Checkpointer, AsyncSave_Fails_TheNextCallSaysSoOnce) {
   EXPECT_EQ(Make(net, nullptr, {.folder = temp.path()})->Resume()->progress.step, 3);
 }
 
-TEST(Checkpointer, AsyncSave_FailsAndTheNextToo_BothAreSaid) {
+TEST(Checkpointer, AsyncSave_TwoFail_BothErrorsAreReturned) {
   TempDir temp;
   SampleNet net;
   HookedFiles files([](const std::string& operation, const std::string&) {
@@ -389,7 +389,7 @@ TEST(Checkpointer, Destructor_WhileSaving_WaitsForTheDisk) {
   EXPECT_EQ(Make(net, nullptr, {.folder = temp.path()})->Resume()->progress.step, 8);
 }
 
-TEST(Checkpointer, Resume_FolderCantBeMade_IsAnError) {
+TEST(Checkpointer, Resume_FolderCantBeCreated_ReturnsError) {
   TempDir temp;
   std::ofstream(temp.File("file"));
   torch::nn::Linear net(1, 1);
@@ -397,7 +397,7 @@ TEST(Checkpointer, Resume_FolderCantBeMade_IsAnError) {
               HasSubstr("can't create folder"));
 }
 
-TEST(Checkpointer, Create_BadArguments_AreRefused) {
+TEST(Checkpointer, Create_BadArguments_IsInvalidArgument) {
   TempDir temp;
   torch::nn::Linear net(1, 1);
   EXPECT_EQ(Checkpointer::Create(nullptr, *net, nullptr, {}).status().code(), absl::StatusCode::kInvalidArgument);

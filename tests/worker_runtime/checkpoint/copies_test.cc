@@ -93,7 +93,7 @@ class Nodes {
   TempDir temp_;
 };
 
-TEST(CheckpointCopies, NodeOfRankZeroIsLost_OthersResumeWithTheSameBits) {
+TEST(CheckpointCopies, Resume_NodeOfRankZeroIsLost_OthersHaveTheSameBits) {
   for (const bool async : {false, true}) {
     Nodes nodes;
     // Two ranks per node.
@@ -114,7 +114,7 @@ TEST(CheckpointCopies, NodeOfRankZeroIsLost_OthersResumeWithTheSameBits) {
   }
 }
 
-TEST(CheckpointCopies, OneCopy_IsLostWithTheNode) {
+TEST(CheckpointCopies, Resume_OneCopyAndItsNodeIsLost_FindsNothing) {
   Nodes nodes;
   const auto train = [&](int rank, Group group) {
     CheckpointerOptions options = nodes.Options(rank);
@@ -127,7 +127,7 @@ TEST(CheckpointCopies, OneCopy_IsLostWithTheNode) {
   ExpectRanksSucceed(2, train);
 }
 
-TEST(CheckpointCopies, NewerCopyWins_DamagedOneFallsBack) {
+TEST(CheckpointCopies, Resume_CopiesDiffer_NewestIntactOneIsLoaded) {
   Nodes nodes;
   const auto train = [&](int64_t from, int64_t until) {
     ExpectRanksSucceed(2, [&](int rank, Group group) { return Train(group, nodes.Options(rank), from, until); });
@@ -144,7 +144,7 @@ TEST(CheckpointCopies, NewerCopyWins_DamagedOneFallsBack) {
   }
 }
 
-TEST(CheckpointCopies, DiskOfACopyIsFull_SaveSaysWhichRank) {
+TEST(CheckpointCopies, Save_DiskOfACopyIsFull_ErrorNamesTheRank) {
   for (const bool async : {false, true}) {
     Nodes nodes;
     std::vector<std::string> errors(2);
@@ -167,7 +167,7 @@ TEST(CheckpointCopies, DiskOfACopyIsFull_SaveSaysWhichRank) {
 }
 
 // Rank 0's node is lost; the process that wrote the copy survives as rank 0 and a new node joins.
-TEST(CheckpointCopies, Rebind_NewNode_GetsTheNextCopy) {
+TEST(CheckpointCopies, Rebind_NewNode_NextSaveWritesACopyThere) {
   Nodes nodes;
   Training training(1);
   std::unique_ptr<Checkpointer> survivor;
@@ -194,7 +194,7 @@ TEST(CheckpointCopies, Rebind_NewNode_GetsTheNextCopy) {
   EXPECT_EQ(nodes.Saved(2), (Ids{{1, 2}}));
 }
 
-TEST(CheckpointCopies, OneFolderForAll_OneCopyAndAWarning) {
+TEST(CheckpointCopies, Save_OneFolderForAll_WritesOneCopyAndWarns) {
   Nodes nodes;
   ::testing::internal::CaptureStderr();
   ExpectRanksSucceed(3, [&](int, Group group) { return Train(group, nodes.Options(0), 0, 1); });
@@ -202,7 +202,7 @@ TEST(CheckpointCopies, OneFolderForAll_OneCopyAndAWarning) {
   EXPECT_EQ(ListFolder(nodes.Folder(0)).value().size(), 3u);  // model, state, and the folder's id
 }
 
-TEST(CheckpointCopies, WithSharedFolder_IsAnError) {
+TEST(CheckpointCopies, Create_CopiesWithSharedFolder_IsInvalidArgument) {
   Training training(0);
   const CheckpointerOptions options = {.folder = "unused", .shared_folder = true, .copies = 2};
   const absl::Status status = Checkpointer::Create(nullptr, training.state, options).status();

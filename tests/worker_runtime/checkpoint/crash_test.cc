@@ -50,7 +50,7 @@ void ExpectNoLeftOvers(const std::string& folder, size_t files) {
   for (const std::string& name : names) EXPECT_FALSE(absl::EndsWith(name, ".tmp")) << name;
 }
 
-TEST(Crash, AtEachOperation_TheOneBeforeOrTheNewOneIsWhole) {
+TEST(Crash, Save_KilledAtAnyOperation_PreviousOrNewCheckpointIsIntact) {
   bool stopped = true;
   int stops = 0;
   for (int stop = 1; stopped; ++stop) {
@@ -72,7 +72,7 @@ TEST(Crash, AtEachOperation_TheOneBeforeOrTheNewOneIsWhole) {
   EXPECT_GE(stops, 18);
 }
 
-TEST(Crash, WhileTheSameStepIsSavedAgain_OneOfThemIsWhole) {
+TEST(Crash, Save_KilledWhileSavingAStepAgain_OneOfThemIsIntact) {
   bool stopped = true;
   for (int stop = 1; stopped; ++stop) {
     TempDir temp;
@@ -123,7 +123,7 @@ Losses SaveOn(int64_t saves) {
   return losses;
 }
 
-TEST(Crash, PowerLossAfterEachOperation_NothingReportedIsLost) {
+TEST(Crash, Save_PowerLossAfterAnyOperation_NoReportedCheckpointIsLost) {
   const Losses losses = SaveOn<ForgetfulFiles>(8);
   EXPECT_EQ(losses.lost, 0);
   EXPECT_GE(losses.operations, 96);
@@ -148,7 +148,7 @@ class NoFolderSync : public ForgetfulFiles {
   int calls_ = 0;
 };
 
-TEST(Crash, PowerLossOfALyingDisk_IsSeen) {
+TEST(Crash, Save_PowerLossWithoutSync_LosesReportedCheckpoints) {
   EXPECT_GT(SaveOn<NoFileSync>(3).lost, 0);
   EXPECT_GT(SaveOn<NoFolderSync>(3).lost, 0);
 }
@@ -163,7 +163,7 @@ int64_t LastReported(const std::string& out) {
 }
 
 // 220 processes are killed with SIGKILL at random times; each continues from what the previous one left.
-TEST(Crash, KilledAtRandomTimes_NothingReportedIsLost) {
+TEST(Crash, Save_KilledAtRandomTimes_NoReportedCheckpointIsLost) {
   constexpr size_t kBytes = 300000;
   TempDir temp;
   UnsyncedFiles files;

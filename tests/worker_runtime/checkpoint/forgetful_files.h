@@ -46,8 +46,8 @@ class ForgetfulFiles : public FileSystem {
 
   const std::function<void()> after_;
   std::map<int, std::shared_ptr<Content>> open_;
-  Names names_;                  // as the program sees them
-  Names synced_names_;           // as they are on the disk for sure
+  Names names_;                  // the names that the program sees
+  Names synced_names_;           // the names that are synced to the disk
   std::vector<Change> changes_;  // since then
 };
 

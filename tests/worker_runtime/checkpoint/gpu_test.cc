@@ -20,7 +20,7 @@ class CheckpointGpu : public ::testing::Test {
   }
 };
 
-TEST_F(CheckpointGpu, AsyncSave_TrainingGoesOnAtOnce_SavesTheMomentOfTheCall) {
+TEST_F(CheckpointGpu, AsyncSave_TrainingContinues_SavesTheStateOfTheCall) {
   TempDir temp;
   torch::nn::Linear layer(4096, 4096);
   layer->to(at::kCUDA);
@@ -42,7 +42,7 @@ TEST_F(CheckpointGpu, AsyncSave_TrainingGoesOnAtOnce_SavesTheMomentOfTheCall) {
   EXPECT_TRUE((layer->weight == 5).all().item<bool>());
 }
 
-TEST_F(CheckpointGpu, Resume_RandomNumbersOfTheGpu_GoOn) {
+TEST_F(CheckpointGpu, Resume_GeneratorOfTheGpu_Continues) {
   TempDir temp;
   torch::nn::Linear layer(2, 2);
   layer->to(at::kCUDA);
@@ -55,7 +55,7 @@ TEST_F(CheckpointGpu, Resume_RandomNumbersOfTheGpu_GoOn) {
   EXPECT_TRUE(at::equal(at::randn({100}), first_cpu));
 }
 
-TEST_F(CheckpointGpu, Load_FileOfTheCpu_GoesToTheDeviceAskedFor) {
+TEST_F(CheckpointGpu, Load_FileFromTheCpu_LoadsToTheGivenDevice) {
   TempDir temp;
   ASSERT_TRUE(SaveTensors({{"w", at::arange(5, at::kFloat)}}, temp.File("t")).ok());
   const auto loaded = LoadTensors(temp.File("t"), at::kCUDA);

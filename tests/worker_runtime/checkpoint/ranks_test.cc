@@ -55,7 +55,7 @@ absl::StatusOr<CheckpointInfo> ResumeAs(const Group& group, torch::nn::Module& m
   return checkpointer->Resume();
 }
 
-TEST(CheckpointRanks, SaveAndResume_SharedOrSent_AllHaveRankZeros) {
+TEST(CheckpointRanks, SaveAndResume_SharedOrSent_AllRanksHaveRankZerosState) {
   for (const bool shared : {false, true}) {
     for (const bool async : {false, true}) {
       TempDir temp;
@@ -75,7 +75,7 @@ TEST(CheckpointRanks, SaveAndResume_SharedOrSent_AllHaveRankZeros) {
 
 // Without a shared folder, the node that saved returns with another rank: its checkpoint is found although other nodes
 // have older ones and a damaged newer one.
-TEST(CheckpointRanks, Resume_NewestOnAnotherRank_IsSentToAll) {
+TEST(CheckpointRanks, Resume_NewestOnAnotherRank_SendsItToAll) {
   TempDir temp;
   const auto folder = [&temp](int node) { return temp.File(absl::StrCat("node", node)); };
   torch::nn::Linear layer(2, 2), expected(2, 2);
@@ -103,7 +103,7 @@ TEST(CheckpointRanks, Resume_NewestOnAnotherRank_IsSentToAll) {
   EXPECT_EQ(CheckpointFolder(folder(0)).List().value(), (std::vector<CheckpointId>{{1, 12}, {1, 1}}));
 }
 
-TEST(CheckpointRanks, Resume_AllThatAnyRankHasIsDamaged_IsAnError) {
+TEST(CheckpointRanks, Resume_AllCheckpointsDamaged_IsDataLoss) {
   TempDir temp;
   torch::nn::Linear layer(2, 2);
   ASSERT_TRUE(SaveAs(nullptr, *layer, {.folder = temp.File("node1")}, 5).ok());
@@ -121,7 +121,7 @@ TEST(CheckpointRanks, Resume_AllThatAnyRankHasIsDamaged_IsAnError) {
 }
 
 // Rank 1 has NaN, for example in a part of the model that the ranks do not share.
-TEST(CheckpointRanks, Save_NotFiniteOnOneRank_NamesItAndKeepsTheLast) {
+TEST(CheckpointRanks, Save_NotFiniteOnOneRank_ErrorNamesItAndKeepsTheLast) {
   TempDir temp;
   std::vector<std::string> errors(2);
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
@@ -141,7 +141,7 @@ TEST(CheckpointRanks, Save_NotFiniteOnOneRank_NamesItAndKeepsTheLast) {
 }
 
 // Rank 1 is lost; rank 0 survives with its Checkpointer, and two new ranks join.
-TEST(CheckpointRanks, Rebind_SurvivorAndNewcomers_ContinueTheRun) {
+TEST(CheckpointRanks, Rebind_SurvivorAndNewRanks_ContinueTheRun) {
   TempDir temp;
   torch::nn::Linear survivor_layer(2, 2);
   std::unique_ptr<Checkpointer> survivor;
@@ -169,7 +169,7 @@ TEST(CheckpointRanks, Rebind_SurvivorAndNewcomers_ContinueTheRun) {
 }
 
 // Rank 0 becomes rank 1 while it writes in the background.
-TEST(CheckpointRanks, Rebind_FormerRankZeroStillWrites_ItsCheckpointIsFinishedFirst) {
+TEST(CheckpointRanks, Rebind_FormerRankZeroStillWrites_NextSaveWaitsForIt) {
   for (const bool disk_is_full : {false, true}) {
     TempDir temp;
     std::atomic<int> saving = 0;
@@ -211,7 +211,7 @@ TEST(CheckpointRanks, Rebind_FormerRankZeroStillWrites_ItsCheckpointIsFinishedFi
 }
 
 // Nodes without a shared folder: only rank 0 has files.
-TEST(CheckpointRanks, Resume_FolderOnlyOnRankZero_IsSentToAll) {
+TEST(CheckpointRanks, Resume_FolderOnlyOnRankZero_SendsItToAll) {
   TempDir temp;
   ExpectRanksSucceed(3, [&](int rank, Group group) {
     torch::nn::Linear layer = Layer(rank);
@@ -225,7 +225,7 @@ TEST(CheckpointRanks, Resume_FolderOnlyOnRankZero_IsSentToAll) {
   EXPECT_FALSE(ListFolder(temp.File("node1")).ok());
 }
 
-TEST(CheckpointRanks, Resume_FolderMeantToBeSharedIsNot_NamesTheRankOnAll) {
+TEST(CheckpointRanks, Resume_SharedFolderIsNotShared_ErrorNamesTheRankOnAll) {
   TempDir temp;
   const auto errors = ErrorsOfRanks(3, [&](int rank, Group group) {
     torch::nn::Linear layer(2, 2);
@@ -240,7 +240,7 @@ TEST(CheckpointRanks, Resume_FolderMeantToBeSharedIsNot_NamesTheRankOnAll) {
   EXPECT_EQ(errors[2], errors[0]);
 }
 
-TEST(CheckpointRanks, Resume_AnotherContentOnOneRank_IsFound) {
+TEST(CheckpointRanks, Resume_ContentDiffersOnOneRank_ErrorNamesIt) {
   TempDir temp;
   for (const char* node : {"a", "b"}) {
     torch::nn::Linear layer(2, 2);
@@ -254,7 +254,7 @@ TEST(CheckpointRanks, Resume_AnotherContentOnOneRank_IsFound) {
   EXPECT_THAT(errors, Each(HasSubstr("differs from the file that another rank reads")));
 }
 
-TEST(CheckpointRanks, Resume_NewestDamagedOnRankZero_AllTakeTheOneBefore) {
+TEST(CheckpointRanks, Resume_NewestDamagedOnRankZero_AllLoadThePrevious) {
   TempDir temp;
   torch::nn::Linear old(2, 2);
   {
@@ -281,7 +281,7 @@ TEST(CheckpointRanks, Resume_NewestDamagedOnRankZero_AllTakeTheOneBefore) {
   }
 }
 
-TEST(CheckpointRanks, Resume_ModuleDiffersOnOneRank_NamesItOnAll) {
+TEST(CheckpointRanks, Resume_ModuleDiffersOnOneRank_ErrorNamesItOnAll) {
   TempDir temp;
   torch::nn::Linear saved(2, 2);
   ASSERT_TRUE(SaveAs(nullptr, *saved, {.folder = temp.path()}, 1).ok());
@@ -293,7 +293,7 @@ TEST(CheckpointRanks, Resume_ModuleDiffersOnOneRank_NamesItOnAll) {
   EXPECT_EQ(errors[1], errors[0]);
 }
 
-TEST(CheckpointRanks, Save_DiskFullOnRankZero_AllGetTheError) {
+TEST(CheckpointRanks, Save_DiskFullOnRankZero_AllReturnTheError) {
   TempDir temp;
   HookedFiles files([](const std::string& operation, const std::string& path) {
     if (operation != "sync") return absl::OkStatus();
@@ -341,7 +341,7 @@ TEST(CheckpointRanks, Save_DiskSlowerThanTheGroupsTimeout_OthersWait) {
   }
 }
 
-TEST(CheckpointRanks, Save_OnRankZeroAlone_SaysThatAllRanksCallIt) {
+TEST(CheckpointRanks, Save_OnRankZeroAlone_ErrorSaysThatAllRanksMustCall) {
   TempDir temp;
   std::vector<std::string> errors(2);
   RunRanks(2, ProcessGroupOptions{.timeout = absl::Seconds(2)}, [&](int rank, Group group) -> absl::Status {
@@ -363,7 +363,7 @@ struct Unwritable : torch::nn::Module {
   }
 };
 
-TEST(CheckpointRanks, Resume_ExceptionWhileReceiving_NobodyIsLeftWaiting) {
+TEST(CheckpointRanks, Resume_ExceptionWhileReceiving_AllRanksReturn) {
   TempDir temp;
   Unwritable saved(false);
   ASSERT_TRUE(SaveAs(nullptr, saved, {.folder = temp.path()}, 1).ok());
@@ -377,7 +377,7 @@ TEST(CheckpointRanks, Resume_ExceptionWhileReceiving_NobodyIsLeftWaiting) {
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1: "), HasSubstr("tensor \"a\""))));
 }
 
-TEST(CheckpointRanks, Resume_OtherWorldSizes_Work) {
+TEST(CheckpointRanks, Resume_OtherWorldSize_Works) {
   TempDir temp;
   const CheckpointerOptions options = {.folder = temp.path()};
   ExpectRanksSucceed(2, [&](int rank, Group group) {

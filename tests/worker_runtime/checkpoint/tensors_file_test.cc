@@ -37,7 +37,7 @@ NamedTensors OneOfEachType() {
   return tensors;
 }
 
-TEST(TensorsFile, SaveAndLoad_EachType_KeepsTheBits) {
+TEST(TensorsFile, SaveTensors_EachType_RoundTrips) {
   TempDir temp;
   const NamedTensors tensors = OneOfEachType();
   ASSERT_TRUE(SaveTensors(tensors, temp.File("t.safetensors"), {{"note", "x"}}).ok());
@@ -53,7 +53,7 @@ TEST(TensorsFile, SaveAndLoad_EachType_KeepsTheBits) {
   }
 }
 
-TEST(TensorsFile, SaveAndLoad_OddShapesAndStrides_KeepsTheValues) {
+TEST(TensorsFile, SaveTensors_OddShapesAndStrides_RoundTrips) {
   TempDir temp;
   const at::Tensor base = at::arange(24, at::kFloat).view({4, 6});
   const NamedTensors tensors = {{"transposed", base.t()},
@@ -71,7 +71,7 @@ TEST(TensorsFile, SaveAndLoad_OddShapesAndStrides_KeepsTheValues) {
   }
 }
 
-TEST(TensorsFile, Load_WritingToATensor_LeavesTheFileAlone) {
+TEST(TensorsFile, LoadTensors_TensorIsWritten_FileIsUnchanged) {
   TempDir temp;
   const std::string path = temp.File("t.safetensors");
   ASSERT_TRUE(SaveTensors({{"w", at::zeros({4})}}, path).ok());
@@ -85,7 +85,7 @@ TEST(TensorsFile, Load_WritingToATensor_LeavesTheFileAlone) {
   EXPECT_TRUE(at::equal(kept, at::ones({4})));
 }
 
-TEST(TensorsFile, Save_WhatTheFormatLacks_IsNamed) {
+TEST(TensorsFile, SaveTensors_UnsupportedTensor_ErrorNamesIt) {
   TempDir temp;
   const auto save = [&](const at::Tensor& tensor) {
     return SaveTensors({{"bad", tensor}}, temp.File("t.safetensors"));
@@ -101,7 +101,7 @@ std::string ForeignFile(const std::string& json, const std::string& data) {
   return absl::StrCat(SafetensorsPrefix(json.size()), json, data);
 }
 
-TEST(TensorsFile, Load_ForeignFileWithOddOffsets_IsReadUnchecked) {
+TEST(TensorsFile, LoadTensors_OtherProgramsFileWithOddOffsets_IsUnchecked) {
   TempDir temp;
   const std::string json =
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
@@ -113,7 +113,7 @@ TEST(TensorsFile, Load_ForeignFileWithOddOffsets_IsReadUnchecked) {
   EXPECT_TRUE(at::equal(loaded->tensors.at("w"), at::tensor({1.5f, -2.0f})));
 }
 
-TEST(TensorsFile, Load_BadFiles_SayWhichAndWhy) {
+TEST(TensorsFile, LoadTensors_BadFile_ErrorNamesItAndTheReason) {
   TempDir temp;
   EXPECT_EQ(LoadTensors(temp.File("none")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(LoadTensors(temp.path()).status().message(), HasSubstr("is not a regular file"));
@@ -127,7 +127,7 @@ TEST(TensorsFile, Load_BadFiles_SayWhichAndWhy) {
   EXPECT_THAT(LoadTensors(temp.File("flipped")).status().message(), HasSubstr("checksum mismatch in tensor \"w\""));
 }
 
-TEST(ModuleState, Names_OfATiedModule_AreThoseOfPython) {
+TEST(ModuleState, GetModuleState_TiedModule_NamesEqualPythons) {
   SampleNet net;
   const ModuleState state = GetModuleState(net);
   std::vector<std::string> names;
@@ -137,7 +137,7 @@ TEST(ModuleState, Names_OfATiedModule_AreThoseOfPython) {
   EXPECT_THAT(state.aliases, ElementsAre(Pair("wte.weight", "head")));
 }
 
-TEST(ModuleState, SaveAndLoad_AnotherInstance_GetsTheBits) {
+TEST(ModuleState, SaveModule_LoadIntoAnotherInstance_HasTheSameBits) {
   TempDir temp;
   SampleNet a, b;
   ASSERT_NE(Bits(a), Bits(b));
@@ -150,7 +150,7 @@ TEST(ModuleState, SaveAndLoad_AnotherInstance_GetsTheBits) {
   EXPECT_TRUE(b.named_parameters()["head"].is_same(b.named_parameters()["wte.weight"]));
 }
 
-TEST(ModuleState, Load_OtherDtype_IsConverted) {
+TEST(ModuleState, LoadModule_OtherDtype_Converts) {
   TempDir temp;
   torch::nn::Linear a(3, 2), b(3, 2);
   ASSERT_TRUE(SaveModule(*a, temp.File("m")).ok());
@@ -160,7 +160,7 @@ TEST(ModuleState, Load_OtherDtype_IsConverted) {
   EXPECT_TRUE(b->weight.requires_grad());
 }
 
-TEST(ModuleState, Load_MisfitOrDamage_LeavesTheModuleAlone) {
+TEST(ModuleState, LoadModule_MismatchOrDamage_KeepsTheModule) {
   TempDir temp;
   torch::nn::Linear saved(3, 2), other(3, 4), same(3, 2);
   ASSERT_TRUE(SaveModule(*saved, temp.File("m")).ok());

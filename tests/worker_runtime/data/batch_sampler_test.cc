@@ -23,7 +23,7 @@ std::vector<Batch> Step(std::vector<BatchSampler>& ranks) {
   return batches;
 }
 
-TEST(BatchSampler, SameWorld_FullSteps_AreDistributedSamplers) {
+TEST(BatchSampler, Next_WorldSizeIsConstant_EqualsDistributedSampler) {
   for (const int world : {1, 2, 3, 8}) {
     for (const bool shuffle : {true, false}) {
       constexpr int64_t kBatch = 5;
@@ -51,7 +51,7 @@ TEST(BatchSampler, SameWorld_FullSteps_AreDistributedSamplers) {
   }
 }
 
-TEST(BatchSampler, UnevenLastStep_HasWeightsForTheMeanOverTheGlobalBatch) {
+TEST(BatchSampler, Next_UnevenLastStep_WeightsGiveTheMeanOverTheBatch) {
   // 11 samples, 4 ranks of 2: a step of 8, then one of 3.
   std::vector<BatchSampler> ranks(4, BatchSampler(11, {.batch_size = 2, .shuffle = false}));
   Step(ranks);
@@ -67,7 +67,7 @@ TEST(BatchSampler, UnevenLastStep_HasWeightsForTheMeanOverTheGlobalBatch) {
   EXPECT_EQ(Step(ranks)[0].epoch, 1);
 }
 
-TEST(BatchSampler, KeepGlobalBatch_DividesItEvenly) {
+TEST(BatchSampler, Next_KeepGlobalBatch_DividesItEvenly) {
   std::vector<BatchSampler> ranks(3, BatchSampler(100, {.batch_size = 8, .keep_global_batch = true}));
   const std::vector<Batch> batches = Step(ranks);
   EXPECT_EQ(batches[0].indices.size(), 3);
@@ -78,7 +78,7 @@ TEST(BatchSampler, KeepGlobalBatch_DividesItEvenly) {
   for (const Batch& batch : Step(ranks)) EXPECT_EQ(batch.global_size, 8);
 }
 
-TEST(BatchSampler, Errors) {
+TEST(BatchSampler, AnyMethod_InvalidArgument_ReturnsError) {
   EXPECT_THROW(BatchSampler(0, {}), std::invalid_argument);
   EXPECT_THROW(BatchSampler(1, {.batch_size = 0}), std::invalid_argument);
   BatchSampler sampler(10, {});
@@ -88,7 +88,7 @@ TEST(BatchSampler, Errors) {
   EXPECT_EQ(sampler.Next().epoch, 3);
 }
 
-TEST(BatchSampler, LargestBatchSize_IsTheWholeEpoch) {
+TEST(BatchSampler, Next_LargestBatchSize_ReturnsTheWholeEpoch) {
   BatchSampler sampler(10, {.batch_size = std::numeric_limits<int64_t>::max()});
   sampler.SetWorld(1, 3);
   EXPECT_EQ(sampler.Next().indices.size(), 3);
@@ -98,7 +98,7 @@ TEST(BatchSampler, LargestBatchSize_IsTheWholeEpoch) {
 // Random trainings: ranks die in the middle of a step, which is then rolled back, or at its end, after some have
 // committed it. The next round has other ranks, which continue from the most advanced one. The ledger lists the samples
 // of committed steps.
-TEST(BatchSampler, Ledger_EverySampleOncePerEpoch_AcrossFailuresShrinksAndGrowths) {
+TEST(BatchSampler, Next_WorldSizeChanges_ReturnsEachSampleOncePerEpoch) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);

@@ -14,7 +14,7 @@
 
 #include "examples/cpp/gpt/text_dataset.h"
 #include "tests/testing/process.h"
-#include "worker_runtime/data/random_permutation.h"
+#include "worker_runtime/data/batch_sampler.h"
 
 namespace ddprun::testing {
 namespace {
@@ -31,7 +31,7 @@ DistributedSampler Make(int64_t length, DistributedSamplerOptions options) {
   return *std::move(sampler);
 }
 
-TEST(DistributedSamplerTest, Indices_AreThoseOfPythonForTheSameSettings) {
+TEST(DistributedSamplerTest, Next_AnySettings_EqualsPythons) {
   if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   Process python({VenvPython(), "tests/worker_runtime/data/distributed_sampler.py"});
   ASSERT_EQ(python.Wait(), 0) << python.Err();
@@ -55,7 +55,7 @@ TEST(DistributedSamplerTest, Indices_AreThoseOfPythonForTheSameSettings) {
   EXPECT_EQ(settings, 1082);
 }
 
-TEST(RandomPermutationTest, OrderIsThatOfRandperm) {
+TEST(RandomPermutationTest, RandomPermutation_AnySize_EqualsRandperm) {
   for (const int64_t length : {0, 1, 2, 63, 64, 65, 66, 128, 129, 130, 1000, 100000}) {
     const uint64_t seed = 40 + length;
     const at::Tensor theirs = at::randperm(length, at::detail::createCPUGenerator(seed));
@@ -69,7 +69,7 @@ TEST(RandomPermutationTest, OrderIsThatOfRandperm) {
   }
 }
 
-TEST(DistributedSamplerTest, AllRanks_TogetherHaveEverySampleOnceOrAsDefined) {
+TEST(DistributedSamplerTest, Next_AllRanks_ReturnEachSampleOnce) {
   for (const int64_t length : {1, 6, 7, 50, 101, 128}) {
     for (const int replicas : {1, 2, 3, 8}) {
       for (const bool shuffle : {false, true}) {
@@ -98,7 +98,7 @@ TEST(DistributedSamplerTest, AllRanks_TogetherHaveEverySampleOnceOrAsDefined) {
   }
 }
 
-TEST(DistributedSamplerTest, Epochs_DifferAndRepeat) {
+TEST(DistributedSamplerTest, SetEpoch_AnyEpoch_DiffersAndRepeats) {
   DistributedSampler sampler = Make(100, {});
   const std::vector<size_t> first = Rest(sampler);
   EXPECT_EQ(sampler.next(1), std::nullopt);
@@ -110,7 +110,7 @@ TEST(DistributedSamplerTest, Epochs_DifferAndRepeat) {
   EXPECT_EQ(Rest(sampler), first);
 }
 
-TEST(DistributedSamplerTest, Position_IsWhereTheRestBegins) {
+TEST(DistributedSamplerTest, SetEpoch_WithPosition_ContinuesThere) {
   DistributedSampler sampler = Make(100, {.num_replicas = 2, .rank = 1});
   sampler.set_epoch(4);
   const std::vector<size_t> all = Rest(sampler);
@@ -120,7 +120,7 @@ TEST(DistributedSamplerTest, Position_IsWhereTheRestBegins) {
 
   DistributedSampler resumed = Make(100, {.num_replicas = 2, .rank = 1});
   resumed.set_epoch(sampler.epoch(), sampler.position());
-  resumed.reset();  // as a data loader does before its first batch
+  resumed.reset();  // a data loader does it before its first batch
   EXPECT_EQ(Rest(resumed), std::vector<size_t>(all.begin() + 13, all.end()));
   resumed.reset();
   EXPECT_EQ(Rest(resumed), all);
@@ -129,7 +129,7 @@ TEST(DistributedSamplerTest, Position_IsWhereTheRestBegins) {
   EXPECT_EQ(resumed.next(1), std::nullopt);
 }
 
-// As in the documentation: resume in the middle of an epoch, and call set_epoch in every epoch.
+// Follows the documentation: resume in the middle of an epoch, and call set_epoch in every epoch.
 TEST(DistributedSamplerTest, SetEpoch_AfterResuming_KeepsThePosition) {
   DistributedSampler sampler = Make(100, {.num_replicas = 2, .rank = 1});
   sampler.set_epoch(4);
@@ -143,7 +143,7 @@ TEST(DistributedSamplerTest, SetEpoch_AfterResuming_KeepsThePosition) {
   EXPECT_EQ(Rest(resumed), all);
 
   resumed.set_epoch(3, 13);
-  resumed.set_epoch(4);  // another epoch than the one resumed
+  resumed.set_epoch(4);  // not the epoch that was resumed
   EXPECT_EQ(Rest(resumed), all);
   resumed.set_epoch(4, 13);
   resumed.set_epoch(4, 0);
@@ -151,7 +151,7 @@ TEST(DistributedSamplerTest, SetEpoch_AfterResuming_KeepsThePosition) {
 }
 
 // Two worker threads prefetch batches; the trainer stops after two of five and resumes in another loader.
-TEST(DistributedSamplerTest, MarkUsed_LoaderWithWorkerThreads_ResumesAfterTheLastBatchUsed) {
+TEST(DistributedSamplerTest, MarkUsed_LoaderWithThreads_ResumesAfterTheLastBatchUsed) {
   const absl::StatusOr<TextDataset> dataset = TextDataset::FromText(std::string(25 * 4 + 1, 'x'), 4);
   const auto options = torch::data::DataLoaderOptions(5).workers(2);
   DistributedSampler whole = Make(25, {});
@@ -179,7 +179,7 @@ TEST(DistributedSamplerTest, MarkUsed_LoaderWithWorkerThreads_ResumesAfterTheLas
   EXPECT_EQ(resumed.position(), 0);
 }
 
-TEST(DistributedSamplerTest, Reset_WithANewSize_TakesIt) {
+TEST(DistributedSamplerTest, Reset_NewSize_UsesIt) {
   DistributedSampler sampler = Make(10, {.num_replicas = 2});
   (void)sampler.next(5);
   sampler.reset(30);
@@ -206,7 +206,7 @@ TEST(DistributedSamplerTest, Archive_KeepsEpochAndPosition) {
   EXPECT_EQ(Rest(loaded), rest);
 }
 
-TEST(DistributedSamplerTest, InADataLoader_FollowsSetEpochOfTheOtherCopy) {
+TEST(DistributedSamplerTest, SetEpoch_CopyInADataLoader_FollowsIt) {
   std::string text;
   for (int i = 0; i < 101; ++i) text.push_back(static_cast<char>(' ' + i % 90));
   const absl::StatusOr<TextDataset> dataset = TextDataset::FromText(text, 4);
@@ -227,7 +227,7 @@ TEST(DistributedSamplerTest, InADataLoader_FollowsSetEpochOfTheOtherCopy) {
   }
 }
 
-TEST(DistributedSamplerTest, Create_SaysWhatCanNotBe) {
+TEST(DistributedSamplerTest, Create_InvalidOptions_ErrorNamesThem) {
   const auto error = [](int64_t length, DistributedSamplerOptions options) {
     const absl::Status status = DistributedSampler::Create(length, options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

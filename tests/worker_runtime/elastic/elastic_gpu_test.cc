@@ -61,7 +61,7 @@ void ExpectRecovery(Launcher& launcher, int ranks, const std::string& backend, i
 }
 
 struct Fault {
-  std::string where;  // as in SIMCUDA_DIE
+  std::string where;  // a value of SIMCUDA_DIE
   int ranks = 2;
   std::string backend = "";
   std::string variable = "SIMCUDA_DIE";

@@ -145,7 +145,7 @@ class ElasticNodesTest : public ::testing::Test {
 
   const TempDir dir_;
   int port_ = FreePort();
-  std::vector<std::string> launcher_flags_;  // of all nodes that are added from now on
+  std::vector<std::string> launcher_flags_;  // flags of all nodes that are added from now on
   std::unique_ptr<Process> server_;
   std::vector<std::unique_ptr<Launcher>> nodes_;
 };
@@ -223,7 +223,7 @@ TEST_P(NodeStoppedTest, TheOtherGoesOn_WokenItDoesNotDisturb) {
 
 INSTANTIATE_TEST_SUITE_P(GuardToo, NodeStoppedTest, ::testing::Bool());
 
-// With and without a state folder of the server.
+// The server has a state folder or none.
 class ServerKilledTest : public ElasticNodesTest, public ::testing::WithParamInterface<bool> {
  protected:
   void Start() {
@@ -350,7 +350,7 @@ int NumberFrom(const char* variable, int otherwise) {
   return given == nullptr ? otherwise : std::stoi(given);
 }
 
-// With other kills: DDPRUN_KILL_SEED=1 bazel run ...
+// Runs other kills with DDPRUN_KILL_SEED=1 bazel run ...
 int Seed() {
   const int seed = NumberFrom("DDPRUN_KILL_SEED", 20261123);
   std::printf("seed %d\n", seed);
@@ -386,7 +386,7 @@ class OwnFoldersTest : public ElasticNodesTest, public ::testing::WithParamInter
   std::map<Launcher*, std::string> folders_;
 };
 
-// For more jobs: DDPRUN_LOST_NODES=200 bazel run ...
+// Runs more jobs with DDPRUN_LOST_NODES=200 bazel run ...
 TEST_P(OwnFoldersTest, NodeOfRankZeroIsLost_TheOtherKeepsTheStepsAndSavesThem) {
   std::mt19937 random(Seed());
   const int jobs = NumberFrom("DDPRUN_LOST_NODES", 2);

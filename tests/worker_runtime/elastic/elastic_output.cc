@@ -49,7 +49,7 @@ std::map<int64_t, std::multiset<int64_t>> CommittedSamplesIn(const std::string& 
     int64_t epoch = 0;
     std::vector<int64_t> samples;
   };
-  std::map<std::pair<int64_t, int64_t>, std::map<int, Batch>> batches;  // by step and round, then rank
+  std::map<std::pair<int64_t, int64_t>, std::map<int, Batch>> batches;  // keyed by step and round, then rank
   std::map<int64_t, int64_t> committed;                                 // step: its last round
   ForEachLine(out, [&](std::istringstream words) {
     std::string what, word;

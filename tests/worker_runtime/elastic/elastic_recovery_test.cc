@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeathTest,
 
 // A broadcast over four ranks: 0 sends to 1 and 2, and 1 to 3. While 3 is held, 1 waits for it, and 0 and 2 finish the
 // step.
-TEST(Recovery, SurvivorsOneStepApart_TheMoreAdvancedIsTheSource) {
+TEST(Recovery, SurvivorsOneStepApart_Recovery_UsesTheMoreAdvancedState) {
   ElasticJob job(4, Arguments({"--hold=3:3:reduced", "--hold=2:3:committed"}));
   ASSERT_TRUE(job[3].WaitForOut("holding reduced")) << job.Err();
   ASSERT_TRUE(job[0].WaitForOut("step 4 rank 0")) << job.Err();
@@ -88,7 +88,7 @@ TEST(Recovery, SurvivorsOneStepApart_TheMoreAdvancedIsTheSource) {
   EXPECT_THAT(job[1].Out(), HasSubstr("from 4\n"));
 }
 
-TEST(Recovery, TheMoreAdvancedOnesDie_TheOthersMakeTheStepAgain) {
+TEST(Recovery, MoreAdvancedRanksDie_Recovery_RepeatsTheStep) {
   ElasticJob job(4, Arguments({"--hold=3:3:reduced"}));
   ASSERT_TRUE(job[0].WaitForOut("step 4 rank 0")) << job.Err();
   ASSERT_TRUE(job[2].WaitForOut("step 4 rank 2")) << job.Err();
@@ -100,7 +100,7 @@ TEST(Recovery, TheMoreAdvancedOnesDie_TheOthersMakeTheStepAgain) {
   EXPECT_THAT(job[1].Out(), HasSubstr("from 3\n"));
 }
 
-TEST(Recovery, AllDie_TheTrainingGoesOnFromTheCheckpoint) {
+TEST(Recovery, AllRanksDie_Training_ContinuesFromTheCheckpoint) {
   const TempDir folder;
   ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder.path()), "--every=3", "--hold=1:5:forward"}));
   ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
@@ -112,7 +112,7 @@ TEST(Recovery, AllDie_TheTrainingGoesOnFromTheCheckpoint) {
   EXPECT_THAT(job[0].Out(), HasSubstr("step 4 "));
 }
 
-TEST(Recovery, TheSourceDiesWhileItSends_ASurvivorWithTheSameStateIsTheNext) {
+TEST(Recovery, SourceDiesWhileSending_Recovery_UsesAnotherWithTheSameState) {
   ElasticJob job(3, Arguments({"--hold=1:2:forward", "--hold=0:2:sending"}));
   job.KillHolding(1);
   job.NextRound();
@@ -122,7 +122,7 @@ TEST(Recovery, TheSourceDiesWhileItSends_ASurvivorWithTheSameStateIsTheNext) {
   ExpectUnchanged(job, 3);
 }
 
-TEST(Recovery, ReFormed_SaysTheStepAndWhereTheStateCameFrom) {
+TEST(Recovery, ReFormed_AfterRecovery_HasStepAndSource) {
   ElasticJob job(2, Arguments({"--hold=0:5:forward"}));
   job.KillHolding(0);
   job.NextRound();
@@ -130,7 +130,7 @@ TEST(Recovery, ReFormed_SaysTheStepAndWhereTheStateCameFrom) {
   EXPECT_EQ(job.Wait(), 0) << job.Err();
 }
 
-TEST(Recovery, CheckpointNow_AllSaveAfterTheStep) {
+TEST(Recovery, CheckpointNow_AllRanks_SaveAfterTheStep) {
   const TempDir folder;
   ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder.path()), "--every=1000000", "--hold=1:2:forward"}, 30));
   ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
@@ -144,7 +144,7 @@ TEST(Recovery, CheckpointNow_AllSaveAfterTheStep) {
   EXPECT_EQ(job.Wait(), 0) << job.Err();
 }
 
-TEST(Recovery, AnErrorOfTheTrainersOwn_EndsTheWorker) {
+TEST(Recovery, TrainersError_Training_EndsTheWorker) {
   ElasticJob job(2, Arguments({"--fail=1:3"}));
   EXPECT_EQ(job[1].Wait(), 1);
   EXPECT_THAT(job[1].Err(), HasSubstr("no such file"));
@@ -153,7 +153,7 @@ TEST(Recovery, AnErrorOfTheTrainersOwn_EndsTheWorker) {
   EXPECT_THAT(failed->message, HasSubstr("no such file"));
 }
 
-TEST(Recovery, SecondDeath_InTheNextRound) {
+TEST(Recovery, SecondDeath_NextRound_Recovers) {
   ElasticJob job(3, Arguments({"--hold=1:2:forward"}));
   job.KillHolding(1);
   job.NextRound();
@@ -165,7 +165,7 @@ TEST(Recovery, SecondDeath_InTheNextRound) {
 }
 
 // Gloo waits for its connection, which never arrives, and this wait can't be interrupted.
-TEST(Recovery, NewcomerDiesWhileItConnects_SurvivorsLeaveAtOnce) {
+TEST(Recovery, NewRankDiesWhileConnecting_Survivors_LeaveAtOnce) {
   ElasticJob job(3, Arguments({"--hold=1:2:forward", "--die-connecting=2:1", "--die-connecting=3:1"}));
   job.KillHolding(1);
   for (int death = 0; death < 2; ++death) {
@@ -179,7 +179,7 @@ TEST(Recovery, NewcomerDiesWhileItConnects_SurvivorsLeaveAtOnce) {
   EXPECT_THAT(job.Err(), Not(HasSubstr("Connect timeout")));
 }
 
-TEST(Recovery, AtStepEnd_NoStepIsLost_AndTheWorldGrowsAndShrinks) {
+TEST(Recovery, SuspendAtStepEnd_WorldGrowsAndShrinks_NoStepIsLost) {
   ElasticJob job(2, Arguments({"--samples=100"}, 60));
   ASSERT_TRUE(job[0].WaitForOut("step 3 ")) << job.Err();
   job.Suspend(/*at_step_end=*/true);
@@ -195,20 +195,20 @@ TEST(Recovery, AtStepEnd_NoStepIsLost_AndTheWorldGrowsAndShrinks) {
 }
 
 // Scales are powers of two, so that the losses are those without scaling, as long as all ranks have the same scale.
-TEST(Recovery, GradScaler_IsRolledBackAndSent) {
+TEST(Recovery, GradScaler_Recovery_IsRolledBackAndSent) {
   ElasticJob job(2, Arguments({"--scaler", "--hold=1:3:backward"}));
   job.KillHolding(1, "backward");
   job.NextRound();
   ExpectUnchanged(job, 2);
 }
 
-TEST(Recovery, SchedulerIsSteppedInCommit_IsAnError) {
+TEST(Recovery, SchedulerIsSteppedInCommit_Training_ReturnsError) {
   ElasticJob job(2, Arguments({"--step-scheduler"}));
   EXPECT_EQ(job[0].Wait(), 1);
   EXPECT_THAT(job[0].Err(), HasSubstr("the step has stepped the scheduler"));
 }
 
-TEST(Recovery, Metrics_CountARepeatedStepOnce) {
+TEST(Recovery, Metrics_StepIsRepeated_CountItOnce) {
   ElasticJob job(2, Arguments({"--hold=1:2:forward", "--count"}));
   job.KillHolding(1);
   job.NextRound();
@@ -216,7 +216,7 @@ TEST(Recovery, Metrics_CountARepeatedStepOnce) {
   EXPECT_THAT(job[0].Out(), HasSubstr(absl::StrCat("counted ", kSteps + kSteps - 2, "\n"))) << "rank 1 has lost two";
 }
 
-TEST(Recovery, RanksDivergeAfterwards_IsAnErrorThatNamesWhatDiffers) {
+TEST(Recovery, RanksDiverge_Recovery_ErrorNamesTheParts) {
   ElasticJob job(3, Arguments({"--hold=1:2:forward", "--diverge=1"}));
   job.KillHolding(1);
   job.NextRound();
@@ -227,7 +227,7 @@ TEST(Recovery, RanksDivergeAfterwards_IsAnErrorThatNamesWhatDiffers) {
   }
 }
 
-TEST(Recovery, RanksDrawUnequally_IsAnErrorBeforeAnyRankDies) {
+TEST(Recovery, RanksDrawUnequally_FirstStep_ReturnsError) {
   ElasticJob job(2, Arguments({"--draws-more=1"}));
   for (const int rank : {0, 1}) {
     EXPECT_EQ(job[rank].Wait(), 78) << "a restart draws unequally, too";
@@ -235,7 +235,7 @@ TEST(Recovery, RanksDrawUnequally_IsAnErrorBeforeAnyRankDies) {
   }
 }
 
-TEST(Recovery, DiskIsFullForAWhile_TrainingGoesOn) {
+TEST(Recovery, DiskIsFullForAWhile_Training_Continues) {
   for (const char* how : {"--ledger", "--async"}) {
     const TempDir folder;
     ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder.path()), "--every=1", how, "--full-disk=2:4"}));
@@ -246,7 +246,7 @@ TEST(Recovery, DiskIsFullForAWhile_TrainingGoesOn) {
 }
 
 // Without a checkpoint, a restart would begin at step 0.
-TEST(Recovery, DiskStaysFull_IsAnError_AndWithoutACheckpointNotRestartable) {
+TEST(Recovery, DiskStaysFull_Training_FailsNonRestartableWithoutCheckpoint) {
   const TempDir folder;
   const std::string flag = absl::StrCat("--folder=", folder.path());
   for (const char* how : {"--pause=0", "--async"}) {
@@ -263,7 +263,7 @@ TEST(Recovery, DiskStaysFull_IsAnError_AndWithoutACheckpointNotRestartable) {
   EXPECT_EQ(later.Wait(), 1) << "the next start resumes after step 2";
 }
 
-TEST(Recovery, FolderIsRemoved_TheNextCheckpointMakesIt) {
+TEST(Recovery, FolderIsRemoved_NextCheckpoint_CreatesIt) {
   const TempDir temp;
   const std::string folder = temp.File("a/b");
   ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder), "--every=2", "--hold=1:5:forward"}));
@@ -276,7 +276,7 @@ TEST(Recovery, FolderIsRemoved_TheNextCheckpointMakesIt) {
   EXPECT_THAT(job.Err(), Not(HasSubstr("WARNING")));
 }
 
-TEST(Recovery, NoCheckpointInALaterRound_IsSaidLoudly) {
+TEST(Recovery, NoCheckpointInALaterRound_Resume_Warns) {
   const TempDir folder;
   for (const bool required : {false, true}) {
     ElasticJob job(2,
@@ -294,7 +294,7 @@ TEST(Recovery, NoCheckpointInALaterRound_IsSaidLoudly) {
   }
 }
 
-TEST(Recovery, GroupFails_AndNobodySaysWhy_WorkersAskForANewRound) {
+TEST(Recovery, GroupFails_NoSuspend_WorkersRequestANewRound) {
   ElasticJob job(2, Arguments({"--hold=1:3:forward"}));
   job.KillHolding(1);
   const std::optional<LinkFailed> failed = job.link(0).Await<LinkFailed>();
@@ -304,7 +304,7 @@ TEST(Recovery, GroupFails_AndNobodySaysWhy_WorkersAskForANewRound) {
   ExpectUnchanged(job, 2);
 }
 
-TEST(Recovery, LauncherWithoutRounds_TheWorkerEndsWithTheError) {
+TEST(Recovery, LauncherWithoutRounds_GroupFails_WorkerEndsWithTheError) {
   ElasticJob job(2, Arguments({"--hold=1:3:forward"}));
   ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
   job.link(0).Await<LinkHello>();

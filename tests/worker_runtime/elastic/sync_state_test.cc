@@ -68,7 +68,7 @@ class Member {
   int64_t step_ = 0;
 };
 
-TEST(SyncState, AllRanksHoldTheState_NothingOfItIsSent) {
+TEST(SyncState, SyncState_AllRanksHoldTheState_SendsNothing) {
   const launcher::StoreOnLoop store;
   std::vector<absl::Status> results(kRanks);
   const auto rank_body = [&](int rank) -> absl::Status {

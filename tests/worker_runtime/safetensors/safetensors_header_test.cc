@@ -9,9 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/safetensors/seal.h"
+#include "worker_runtime/safetensors/checksum.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -21,7 +21,7 @@ SafetensorsTensor Tensor(const std::string& name, SafetensorsDtype dtype, std::v
   return {name, dtype, std::move(shape), 0, 0};
 }
 
-TEST(SafetensorsHeader, Dtype_EachNameOfTheFormat_IsFoundAgain) {
+TEST(SafetensorsHeader, DtypeFromName_EachName_RoundTrips) {
   for (int i = 0; i <= static_cast<int>(SafetensorsDtype::kF8E8M0); ++i) {
     const auto dtype = static_cast<SafetensorsDtype>(i);
     EXPECT_EQ(SafetensorsDtypeFromName(SafetensorsDtypeName(dtype)), dtype);
@@ -48,7 +48,7 @@ TEST(SafetensorsHeader, LayOut_MixedTypes_AlignsEachToItsElement) {
   EXPECT_EQ(header->data_bytes(), 8 + 8 + 0 + 2 + 3);
 }
 
-TEST(SafetensorsHeader, TextAndParse_RoundTrip_KeepsAll) {
+TEST(SafetensorsHeader, Parse_OwnText_RoundTrips) {
   auto header =
       LayOutSafetensors({Tensor("w", SafetensorsDtype::kBF16, {2, 3}), Tensor("s", SafetensorsDtype::kI64, {}),
                          Tensor("empty", SafetensorsDtype::kF32, {0}), Tensor("ä\"\\", SafetensorsDtype::kU8, {1})},
@@ -70,7 +70,7 @@ TEST(SafetensorsHeader, TextAndParse_RoundTrip_KeepsAll) {
   EXPECT_EQ(parsed->Find("x"), nullptr);
 }
 
-TEST(SafetensorsHeader, LayOut_ImpossibleTensors_AreNamed) {
+TEST(SafetensorsHeader, LayOut_InvalidTensor_ErrorNamesIt) {
   const auto twice =
       LayOutSafetensors({Tensor("w", SafetensorsDtype::kU8, {1}), Tensor("w", SafetensorsDtype::kU8, {2})}, {});
   EXPECT_THAT(twice.status().message(), HasSubstr("duplicate tensor \"w\""));
@@ -80,7 +80,7 @@ TEST(SafetensorsHeader, LayOut_ImpossibleTensors_AreNamed) {
   EXPECT_THAT(huge.status().message(), HasSubstr("invalid shape"));
 }
 
-TEST(SafetensorsHeader, TextBytes_BadPrefixes_SayWhy) {
+TEST(SafetensorsHeader, TextBytes_BadPrefix_ErrorHasTheReason) {
   EXPECT_THAT(SafetensorsTextBytes("a.safetensors", "123", 3).status().message(),
               HasSubstr("a.safetensors is not a valid safetensors file: it has only 3 bytes"));
   EXPECT_THAT(SafetensorsTextBytes("a", std::string(8, '\xff'), 100).status().message(), HasSubstr("limit 100000000"));
@@ -89,7 +89,7 @@ TEST(SafetensorsHeader, TextBytes_BadPrefixes_SayWhy) {
   EXPECT_THAT(SafetensorsTextBytes("a", SafetensorsPrefix(0), 100).status().message(), HasSubstr("empty"));
 }
 
-TEST(SafetensorsHeader, Parse_HostileTexts_AreRefusedWithTheReason) {
+TEST(SafetensorsHeader, Parse_InvalidText_ErrorHasTheReason) {
   const struct {
     std::string text;
     uint64_t data_bytes;
@@ -175,7 +175,7 @@ std::string DamagedCopy(std::string file, std::mt19937& random) {
 
 // Thousands of damaged files: each is refused with one line that names it, or satisfies the invariants. With a seal all
 // damage to the header is detected.
-TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
+TEST(SafetensorsHeader, Parse_RandomDamage_ResultIsConsistentOrAnError) {
   const auto layout = LayOutSafetensors(
       {Tensor("layer.0.weight", SafetensorsDtype::kF32, {2, 3}), Tensor("layer.0.bias", SafetensorsDtype::kF32, {3}),
        Tensor("steps", SafetensorsDtype::kI64, {}), Tensor("mask", SafetensorsDtype::kBool, {5})},
@@ -219,5 +219,62 @@ TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
   EXPECT_GT(accepted, 20) << "no damage left a valid file: the test does not reach its second half";
 }
 
+TEST(Checksum, Checksum_KnownInputs_IsXxh3) {
+  // From the xxHash project's own test vectors: the empty input.
+  EXPECT_EQ(ChecksumText(Checksum("")), "2d06800538d394c2");
+  ChecksumStream stream;
+  const std::string bytes(5000, 'q');
+  stream.Add(bytes.substr(0, 1));
+  stream.Add(bytes.substr(1));
+  EXPECT_EQ(stream.Value(), Checksum(bytes));
+}
+
+TEST(Checksum, ChecksumFromText_OwnText_RoundTripsAndRejectsOthers) {
+  EXPECT_EQ(ChecksumFromText(ChecksumText(0x0123456789abcdef)), 0x0123456789abcdefu);
+  EXPECT_EQ(ChecksumText(5), "0000000000000005");
+  EXPECT_EQ(ChecksumFromText("123"), std::nullopt);
+  EXPECT_EQ(ChecksumFromText("00000000000000G0"), std::nullopt);
+  EXPECT_EQ(ChecksumFromText("00000000000000A0"), std::nullopt);
+}
+
+SafetensorsHeader TwoTensors(std::map<std::string, std::string> metadata) {
+  return LayOutSafetensors({{"w", SafetensorsDtype::kF32, {2}, 0, 0}, {"b", SafetensorsDtype::kU8, {3}, 0, 0}},
+                           std::move(metadata))
+      .value();
+}
+
+absl::StatusOr<std::optional<Seal>> Read(const std::string& text) {
+  const auto header = ParseSafetensorsHeader("f", text, 8 + text.size() + 11);
+  if (!header.ok()) return header.status();
+  return ReadSeal("f", text, *header);
+}
+
+TEST(Seal, ReadSeal_OwnText_ReturnsTheChecksums) {
+  const auto seal = Read(SealHeader(TwoTensors({{"a", "\"ddprun.header_xxh3\":\"0000000000000000"}}), {1, 2}));
+  ASSERT_TRUE(seal->has_value());
+  EXPECT_EQ((*seal)->tensor_checksums, (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(Seal, ReadSeal_AnyBitFlipped_IsDataLoss) {
+  const std::string text = SealHeader(TwoTensors({{"ddprun.step", "3"}, {"note", "x"}}), {1, 2});
+  for (size_t byte = 0; byte < text.size(); ++byte) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[byte] = static_cast<char>(damaged[byte] ^ (1 << bit));
+      EXPECT_FALSE(Read(damaged).ok()) << "byte " << byte << " bit " << bit;
+    }
+  }
+}
+
+TEST(Seal, ReadSeal_OtherProgramsText_IsNullopt) {
+  const auto seal = Read(SafetensorsHeaderText(TwoTensors({{"format", "pt"}})));
+  EXPECT_FALSE(seal->has_value());
+}
+
+TEST(Seal, ReadSeal_OwnTextWithoutChecksum_IsDataLoss) {
+  EXPECT_THAT(Read(SafetensorsHeaderText(TwoTensors({{"ddprun.step", "3"}}))).status().message(),
+              HasSubstr("has no checksum"));
+}
+
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

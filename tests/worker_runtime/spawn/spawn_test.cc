@@ -52,7 +52,7 @@ std::vector<pid_t> HangingPids(const std::string& out) {
   return pids;
 }
 
-TEST(SpawnTest, Workers_HaveTheirRanksAndMeet) {
+TEST(SpawnTest, Spawn_ThreeWorkers_HaveRanksAndMeet) {
   Program program({"add", "3"});
   EXPECT_EQ(program.Wait(), 0) << program.Err();
   EXPECT_EQ(program.Returned(), "OK");
@@ -63,13 +63,13 @@ TEST(SpawnTest, Workers_HaveTheirRanksAndMeet) {
   }
 }
 
-TEST(SpawnTest, OneProcess_IsAWorkerToo) {
+TEST(SpawnTest, Spawn_OneProcess_IsAWorker) {
   Program program({"add", "1"}, {{"OMP_NUM_THREADS", "3"}});
   EXPECT_EQ(program.Wait(), 0) << program.Err();
   EXPECT_TRUE(absl::StrContains(program.Out(), "rank 0/1 local 0/1 sum 1 omp 3 ")) << program.Out();
 }
 
-TEST(SpawnTest, Arguments_ReachTheWorkers) {
+TEST(SpawnTest, Spawn_Arguments_ReachTheWorkers) {
   Program program({"add", "2", "", "a b"});
   EXPECT_EQ(program.Wait(), 0) << program.Err();
   size_t lines = 0;
@@ -78,7 +78,7 @@ TEST(SpawnTest, Arguments_ReachTheWorkers) {
   EXPECT_EQ(lines, 3) << program.Out();
 }
 
-TEST(SpawnTest, SecondCall_HasWorkersOfItsOwn) {
+TEST(SpawnTest, Spawn_SecondCall_HasItsOwnWorkers) {
   Program program({"twice"});
   EXPECT_EQ(program.Wait(), 0) << program.Err();
   EXPECT_TRUE(absl::StrContains(program.Out(), "second call, rank 0\n")) << program.Out();
@@ -86,7 +86,7 @@ TEST(SpawnTest, SecondCall_HasWorkersOfItsOwn) {
   EXPECT_EQ(program.Returned(), "OK");
 }
 
-TEST(SpawnTest, Failures_AreReturnedAndLeaveNoWorker) {
+TEST(SpawnTest, Spawn_WorkerFails_ReturnsItsErrorAndLeavesNoWorker) {
   const struct {
     std::vector<std::string> arguments;
     const char *begins, *contains;
@@ -119,7 +119,7 @@ TEST(SpawnTest, Failures_AreReturnedAndLeaveNoWorker) {
   }
 }
 
-TEST(SpawnTest, WorkersOfAKilledProcess_DieWithIt) {
+TEST(SpawnTest, Spawn_CallerIsKilled_WorkersEnd) {
   Program program({"wait", "3"});
   ASSERT_TRUE(Eventually([&] { return HangingPids(program.Out()).size() == 3; })) << program.Err();
   const std::vector<pid_t> pids = HangingPids(program.Out());

@@ -61,7 +61,7 @@ class RoundTracker {
       kSendSuspended,  // once for each round
       kSendFailed,     // once for each round
       kReForm,         // the next round is `re_form`; the tracker has entered it
-      kWait,           // for an event, until `deadline` at most
+      kWait,           // wait for an event, until `deadline` at most
       kEndClosed,      // no other round can follow
       kEndStopped,     // the launcher stops this worker
     };
@@ -81,7 +81,7 @@ class RoundTracker {
  private:
   const absl::Duration patience_;
   uint64_t round_;
-  std::optional<worker_contract::LinkSuspend> suspend_;  // for `round_`
+  std::optional<worker_contract::LinkSuspend> suspend_;  // the suspend of `round_`
   std::optional<worker_contract::LinkReForm> next_;      // not returned yet
   std::optional<SteadyTime> left_at_;                    // set while the training thread waits
   bool sent_suspended_ = false;

@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/checkpoint_names.h"
+#include "worker_runtime/checkpoint/checkpoint_info.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,6 @@
 #include <random>
 #include <string>
 
-#include "worker_runtime/checkpoint/checkpoint_info.h"
-
 namespace ddprun {
 namespace {
 
@@ -16,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(CheckpointNames, Step_OwnNames_AreUnderstood) {
+TEST(CheckpointNames, IdOfModelFile_OwnName_RoundTrips) {
   EXPECT_EQ(ModelFileName({1, 1200}), "step_00001200.safetensors");
   EXPECT_EQ(ModelFileName({2, 1200}), "run_2_step_00001200.safetensors");
   const std::string unique = "0123456789abcdef";
@@ -32,7 +30,7 @@ TEST(CheckpointNames, Step_OwnNames_AreUnderstood) {
   EXPECT_EQ(StateFileName({1, 1}, unique), "step_00000001.state-0123456789abcdef.safetensors");
 }
 
-TEST(CheckpointNames, Step_OtherNames_AreNot) {
+TEST(CheckpointNames, IdOfModelFile_OtherName_IsNullopt) {
   for (const char* name :
        {"step_1.safetensors", "step_-0000001.safetensors", "step_ 0000001.safetensors", "step_.safetensors",
         "step_00000001.safetensors.tmp", ".step_00000001.safetensors.ab.tmp", "model.safetensors",
@@ -43,24 +41,24 @@ TEST(CheckpointNames, Step_OtherNames_AreNot) {
   EXPECT_FALSE(IdOfStateFile("step_00000001.state-../../etc/passwd.safetensors"));
 }
 
-TEST(StepsToRemove, ManyValid_KeepsTheNewest) {
+TEST(StepsToRemove, StepsToRemove_ManyValid_KeepsTheNewest) {
   EXPECT_THAT(StepsToRemove({{100, true}, {400, true}, {200, true}, {300, true}}, 400, 2), ElementsAre(200, 100));
   EXPECT_THAT(StepsToRemove({{100, true}, {200, true}}, 200, 0), IsEmpty());
   EXPECT_THAT(StepsToRemove({{100, true}, {200, true}}, 200, 5), IsEmpty());
 }
 
-TEST(StepsToRemove, DamagedOnes_DoNotCountAsKept) {
+TEST(StepsToRemove, StepsToRemove_DamagedOnes_DoNotCountAsKept) {
   EXPECT_THAT(StepsToRemove({{100, true}, {200, false}, {300, true}}, 300, 2), IsEmpty());
   EXPECT_THAT(StepsToRemove({{50, false}, {100, true}, {200, true}, {300, true}}, 300, 2), ElementsAre(100, 50));
 }
 
-TEST(StepsToRemove, SavedIsOlderThanOthers_IsKeptAllTheSame) {
+TEST(StepsToRemove, StepsToRemove_SavedIsOlderThanOthers_KeepsIt) {
   EXPECT_THAT(StepsToRemove({{100, true}, {200, true}, {300, true}}, 100, 1), ElementsAre(200));
   EXPECT_THAT(StepsToRemove({{100, true}, {50, true}, {300, true}}, 100, 1), ElementsAre(50));
 }
 
 // Checks the guarantees on random folders.
-TEST(StepsToRemove, RandomFolders_NeverRemovesTooMuch) {
+TEST(StepsToRemove, StepsToRemove_RandomFolders_NeverRemovesTooMuch) {
   std::mt19937 random(11);
   for (int round = 0; round < 5000; ++round) {
     std::vector<KnownCheckpoint> known;
@@ -82,7 +80,7 @@ TEST(StepsToRemove, RandomFolders_NeverRemovesTooMuch) {
   }
 }
 
-TEST(ChooseOffer, NewestRunThenStepThenRoundThenLowestRank_Wins) {
+TEST(ChooseOffer, ChooseOffer_SeveralOffers_PrefersRunThenStepThenRoundThenLowestRank) {
   const CheckpointOffer none;
   const auto offer = [](int64_t run, int64_t step, int64_t round = 0, int64_t launcher_round = 0) {
     return CheckpointOffer{true, {run, step}, {round, launcher_round}};
@@ -95,7 +93,7 @@ TEST(ChooseOffer, NewestRunThenStepThenRoundThenLowestRank_Wins) {
   EXPECT_EQ(ChooseOffer({offer(1, 5, 3, 1), offer(1, 5, 4, 0), offer(1, 5, 4, 2), offer(1, 5, 4, 2)}), 2);
 }
 
-TEST(CheckpointNames, RanksOfCopies_OtherFoldersOnOtherHostsFirst) {
+TEST(CheckpointNames, RanksOfCopies_SeveralHosts_PrefersOtherHosts) {
   using Ranks = std::vector<int>;
   EXPECT_EQ(RanksOfCopies({{1, 1}}, 2), Ranks());
   EXPECT_EQ(RanksOfCopies({{1, 1}, {1, 2}, {1, 3}}, 2), Ranks());  // shared
@@ -107,7 +105,7 @@ TEST(CheckpointNames, RanksOfCopies_OtherFoldersOnOtherHostsFirst) {
   EXPECT_EQ(RanksOfCopies({{1, 1}, {2, 1}, {3, 2}, {4, 2}}, 3), (Ranks{2, 1}));
 }
 
-TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
+TEST(CheckpointInfo, InfoFromMetadata_OwnMetadata_RoundTrips) {
   CheckpointInfo info;
   info.progress = {.step = 1200,
                    .epoch = 3,
@@ -132,14 +130,14 @@ TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
   EXPECT_EQ(read->round, (CheckpointRound{8, 2}));
 }
 
-TEST(CheckpointInfo, Metadata_OfOthers_KeepsDefaults) {
+TEST(CheckpointInfo, InfoFromMetadata_OtherProgramsFile_KeepsDefaults) {
   CheckpointInfo defaults;
   defaults.progress.step = 5;
   const auto read = InfoFromMetadata("f", {{"format", "pt"}}, defaults);
   EXPECT_EQ(read->progress.step, 5);
 }
 
-TEST(CheckpointInfo, Metadata_BadOrNewer_IsRefused) {
+TEST(CheckpointInfo, InfoFromMetadata_BadOrNewer_ReturnsError) {
   EXPECT_THAT(InfoFromMetadata("f", {{"ddprun.step", "-3"}}, {}).status().message(),
               HasSubstr("ddprun.step is \"-3\""));
   EXPECT_THAT(InfoFromMetadata("f", {{"ddprun.world_size", "many"}}, {}).status().message(), HasSubstr("many"));

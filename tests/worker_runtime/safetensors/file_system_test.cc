@@ -1,4 +1,4 @@
-#include "worker_runtime/safetensors/atomic_file.h"
+#include "worker_runtime/safetensors/file_system.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ absl::Status WriteAll(const std::string& path, absl::string_view content, FileSy
   return (*file)->Commit();
 }
 
-TEST(AtomicFile, Commit_OverAnOldFile_ReplacesIt) {
+TEST(AtomicFile, Commit_FileExists_ReplacesIt) {
   TempDir folder;
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "new", FileSystem::Real()).ok());
@@ -39,7 +39,7 @@ TEST(AtomicFile, Commit_OverAnOldFile_ReplacesIt) {
   EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors"));
 }
 
-TEST(AtomicFile, Destructor_WithoutCommit_LeavesTheOldFileAlone) {
+TEST(AtomicFile, Destructor_WithoutCommit_KeepsTheOldFile) {
   TempDir folder;
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
   {
@@ -50,7 +50,7 @@ TEST(AtomicFile, Destructor_WithoutCommit_LeavesTheOldFileAlone) {
   EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors"));
 }
 
-TEST(AtomicFile, AnyOperation_Fails_OneLineAndNothingLeft) {
+TEST(AtomicFile, AnyOperation_Fails_OneLineErrorAndNoFileLeft) {
   for (const std::string failing : {"create", "write", "sync", "rename"}) {
     TempDir folder;
     ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
@@ -65,7 +65,7 @@ TEST(AtomicFile, AnyOperation_Fails_OneLineAndNothingLeft) {
   }
 }
 
-TEST(AtomicFile, Create_BadFolders_SayWhich) {
+TEST(AtomicFile, Create_BadFolder_ErrorNamesIt) {
   TempDir folder;
   const absl::Status missing = WriteAll(folder.File("none/a"), "x", FileSystem::Real());
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
@@ -80,7 +80,7 @@ TEST(AtomicFile, Create_BadFolders_SayWhich) {
   }
 }
 
-TEST(MakeFolder, NestedOrTaken_MakesOrSaysSo) {
+TEST(MakeFolder, MakeFolder_NestedOrTaken_CreatesOrReturnsError) {
   TempDir folder;
   EXPECT_TRUE(MakeFolder(folder.File("a/b/c")).ok());
   EXPECT_TRUE(MakeFolder(folder.File("a/b/c")).ok());
@@ -110,7 +110,7 @@ size_t CachedPages(const std::string& path, size_t bytes) {
   return static_cast<size_t>(std::count_if(cached.begin(), cached.end(), [](unsigned char c) { return (c & 1) != 0; }));
 }
 
-TEST(FileSystemDirect, PiecesOfAllSizesAndAlignments_ReadBackEqual) {
+TEST(FileSystemDirect, Write_AllSizesAndAlignments_ReadBackEqual) {
   // A disk, and memory, where O_DIRECT may not be possible.
   for (const std::string& where : {TempDir().path(), std::string("/dev/shm")}) {
     const std::string path = absl::StrCat(where, ".", ::getpid(), ".direct");
@@ -134,7 +134,7 @@ TEST(FileSystemDirect, PiecesOfAllSizesAndAlignments_ReadBackEqual) {
   }
 }
 
-TEST(FileSystemDirect, LargePiece_IsNotInThePageCache) {
+TEST(FileSystemDirect, Write_LargePiece_BypassesThePageCache) {
   TempDir folder;
   const std::string probe = folder.File("probe");
   const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);

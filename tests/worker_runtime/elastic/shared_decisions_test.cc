@@ -1,13 +1,48 @@
-#include "worker_runtime/elastic/core/agreement_schedule.h"
+#include "worker_runtime/elastic/core/shared_decisions.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
-namespace ddprun {
+#include "worker_runtime/elastic/core/shared_decisions.h"
+
+namespace ddprun::testing {
 namespace {
+
+using Points = std::vector<std::optional<CommittedPoint>>;
+using Point = CommittedPoint;
+
+TEST(StateSource, ChooseStateSource_SeveralStates_LargestStepThenPartThenLowestRank) {
+  EXPECT_EQ(ChooseStateSource(Points{}), std::nullopt);
+  EXPECT_EQ(ChooseStateSource(Points{std::nullopt, std::nullopt}), std::nullopt);
+  EXPECT_EQ(ChooseStateSource(Points{std::nullopt, Point{0}}), 1) << "a state without any step is one";
+  EXPECT_EQ(ChooseStateSource(Points{Point{119}, Point{120}, std::nullopt, Point{120}}), 1);
+  EXPECT_EQ(ChooseStateSource(Points{Point{120}, Point{119}}), 0);
+  EXPECT_EQ(ChooseStateSource(Points{Point{120}, Point{119, 1}, Point{120, 1}, Point{120, 1}}), 2);
+}
+
+TEST(BucketLayoutText, FromBucketLayoutText_AnyLayout_RoundTrips) {
+  const BucketLayout layout = {{3, 2}, {1}, {0, 4, 5}};
+  EXPECT_EQ(BucketLayoutText(layout), "3 2;1;0 4 5");
+  EXPECT_EQ(*FromBucketLayoutText(BucketLayoutText(layout)), layout);
+  for (const char* text : {"", "1;;2", "1 x", "-1"}) {
+    EXPECT_TRUE(absl::IsDataLoss(FromBucketLayoutText(text).status())) << text;
+  }
+}
+
+TEST(StepSeed, StepSeed_AnyArgumentDiffers_IsDifferent) {
+  std::set<uint64_t> seeds;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    for (int64_t step = 0; step < 100; ++step) {
+      for (int rank = 0; rank < 10; ++rank) seeds.insert(StepSeed(seed, step, rank));
+    }
+  }
+  EXPECT_EQ(seeds.size(), 10 * 100 * 10);
+  EXPECT_EQ(StepSeed(1, 2, 3), StepSeed(1, 2, 3));
+}
 
 constexpr absl::Duration kInterval = absl::Milliseconds(50);
 
@@ -24,14 +59,14 @@ std::vector<int64_t> Train(AgreementSchedule* schedule, int64_t first, int64_t l
   return agreed;
 }
 
-TEST(AgreementSchedule, ShortSteps_TheyAgreeOnceInAnInterval) {
+TEST(AgreementSchedule, Due_ShortSteps_OncePerInterval) {
   AgreementSchedule schedule(kInterval);
   schedule.StartRound(7);
   EXPECT_EQ(Train(&schedule, 7, 75, absl::Milliseconds(5)),
             (std::vector<int64_t>{7, 8, 10, 14, 22, 32, 42, 52, 62, 72}));
 }
 
-TEST(AgreementSchedule, StepsOfAnyLength_NeverMoreOftenAndNeverTooRarely) {
+TEST(AgreementSchedule, Due_StepsOfAnyLength_StaysWithinBothLimits) {
   for (const int64_t microseconds : {1, 100, 700, 999, 3000, 20000, 26000, 49999, 50000, 60000, 5000000}) {
     const absl::Duration one = absl::Microseconds(microseconds);
     AgreementSchedule schedule(kInterval);
@@ -46,13 +81,13 @@ TEST(AgreementSchedule, StepsOfAnyLength_NeverMoreOftenAndNeverTooRarely) {
   }
 }
 
-TEST(AgreementSchedule, IntervalZero_BeforeEachStep) {
+TEST(AgreementSchedule, Due_IntervalZero_BeforeEachStep) {
   AgreementSchedule schedule(absl::ZeroDuration());
   schedule.StartRound(3);
   EXPECT_EQ(Train(&schedule, 3, 8, absl::Milliseconds(1)), (std::vector<int64_t>{3, 4, 5, 6, 7}));
 }
 
-TEST(AgreementSchedule, StepsGetLonger_TheyAgreeOftenAgain) {
+TEST(AgreementSchedule, Due_StepsGetLonger_AgreesMoreOften) {
   AgreementSchedule schedule(kInterval);
   schedule.StartRound(0);
   const int64_t last = Train(&schedule, 0, 500, absl::Milliseconds(1)).back();
@@ -60,7 +95,7 @@ TEST(AgreementSchedule, StepsGetLonger_TheyAgreeOftenAgain) {
   EXPECT_TRUE(schedule.Due(last + 51));
 }
 
-TEST(AgreementSchedule, NewRound_IsMeasuredAnew) {
+TEST(AgreementSchedule, StartRound_AfterLongSteps_MeasuresAgain) {
   AgreementSchedule schedule(kInterval);
   schedule.StartRound(0);
   Train(&schedule, 0, 500, absl::Milliseconds(1));
@@ -74,7 +109,7 @@ TEST(AgreementSchedule, NewRound_IsMeasuredAnew) {
 }
 
 // The reports per second stay below the limit of the link; otherwise the ranks would lose different reports.
-TEST(AgreementSchedule, Reports_PhasesThenStepsThenSomeSteps) {
+TEST(AgreementSchedule, ReportsStep_ShorterSteps_ReportsPhasesThenStepsThenSomeSteps) {
   std::map<bool, int> with_phases;
   for (const int64_t microseconds : {50, 400, 1500, 3000, 7000, 8000, 20000, 300000}) {
     AgreementSchedule schedule(kInterval);
@@ -92,4 +127,4 @@ TEST(AgreementSchedule, Reports_PhasesThenStepsThenSomeSteps) {
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing

@@ -1,9 +1,16 @@
-#ifndef DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_AGREEMENT_SCHEDULE_H_
-#define DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_AGREEMENT_SCHEDULE_H_
+#ifndef DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_SHARED_DECISIONS_H_
+#define DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_SHARED_DECISIONS_H_
 
+#include <compare>
 #include <cstdint>
+#include <optional>
+#include <string>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker_runtime/ddp/ddp_options.h"
 
 namespace ddprun {
 
@@ -51,6 +58,27 @@ class AgreementSchedule {
   bool reports_phases_ = true;
 };
 
+// PURE: rules of a recovery that all ranks apply alike. Thread-safe.
+// Position of a training state: `step` optimizer steps, and `part` of the work between that step and the next.
+struct CommittedPoint {
+  int64_t step = 0;
+  int64_t part = 0;
+
+  friend auto operator<=>(const CommittedPoint&, const CommittedPoint&) = default;
+};
+
+// Returns the rank whose training state all ranks continue with, given the point that each holds (nullopt: none): the
+// rank that is farthest, the lowest among equals. nullopt: no rank holds a state.
+std::optional<int> ChooseStateSource(absl::Span<const std::optional<CommittedPoint>> committed);
+
+// Encodes DDP's buckets as a text for other ranks, "3 2 1;0", and decodes it. Errors: DataLoss: not such a text.
+std::string BucketLayoutText(const BucketLayout& layout);
+absl::StatusOr<BucketLayout> FromBucketLayoutText(absl::string_view text);
+
+// PURE: seed for the random numbers of one rank's step, so that a repeated step draws the same ones. Differs with each
+// of the three arguments. Thread-safe.
+uint64_t StepSeed(uint64_t seed, int64_t step, int rank);
+
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_AGREEMENT_SCHEDULE_H_
+#endif  // DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_SHARED_DECISIONS_H_

@@ -1,4 +1,6 @@
 // Parts of Spawn without LibTorch: the environment of workers, and sets of processes.
+#include "worker_runtime/spawn/worker_processes.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -7,13 +9,11 @@
 #include <vector>
 
 #include "base/steady_time.h"
-#include "worker_runtime/spawn/process_set.h"
-#include "worker_runtime/spawn/spawn_environment.h"
 
 namespace ddprun {
 namespace {
 
-TEST(SpawnMarkTest, Text_IsReadBack) {
+TEST(SpawnMarkTest, FromText_OwnText_RoundTrips) {
   const SpawnMark mark{3, 4711, 9};
   EXPECT_EQ(mark.Text(), "3:4711:9");
   EXPECT_EQ(SpawnMark::FromText(mark.Text()), mark);
@@ -22,7 +22,7 @@ TEST(SpawnMarkTest, Text_IsReadBack) {
   }
 }
 
-TEST(SpawnEnvironmentTest, Worker_HasTheContractAndNothingOfAnotherLauncher) {
+TEST(SpawnEnvironmentTest, EnvironmentOf_ParentHasLauncherVariables_ReplacesThem) {
   const std::vector<std::string> environment =
       EnvironmentOf({.rank = 2, .nprocs = 4, .store_port = 1234, .mark = {1, 99, 5}},
                     {"HOME=/home/me", "LOCAL_RANK=7", "TORCHELASTIC_RUN_ID=old", "DDPRUN_ROUND=3",
@@ -34,7 +34,7 @@ TEST(SpawnEnvironmentTest, Worker_HasTheContractAndNothingOfAnotherLauncher) {
                              "DDPRUN_SPAWN=1:99:5", "OMP_NUM_THREADS=1"}));
 }
 
-TEST(SpawnEnvironmentTest, Threads_AreLeftAloneWhereTheyAreSetOrTheWorkerIsAlone) {
+TEST(SpawnEnvironmentTest, EnvironmentOf_ThreadsAreSetOrOneWorker_KeepsThem) {
   const auto threads = [](int nprocs, std::vector<std::string> parents) {
     const std::vector<std::string> all = EnvironmentOf({.nprocs = nprocs}, parents);
     return std::count(all.begin(), all.end(), "OMP_NUM_THREADS=1");
@@ -46,7 +46,7 @@ TEST(SpawnEnvironmentTest, Threads_AreLeftAloneWhereTheyAreSetOrTheWorkerIsAlone
 
 ProcessSet::Command Shell(const std::string& script) { return {"/bin/sh", {"sh", "-c", script}, {"PATH=/bin"}, -1}; }
 
-TEST(ProcessSetTest, Ends_AreToldAsTheyCome) {
+TEST(ProcessSetTest, Wait_SeveralEnd_ReturnsThemAsTheyEnd) {
   ProcessSet processes;
   ASSERT_TRUE(processes.Start(Shell("exit 3")).ok());
   ASSERT_TRUE(processes.Start(Shell("kill -9 $$")).ok());
@@ -71,7 +71,7 @@ TEST(ProcessSetTest, Ends_AreToldAsTheyCome) {
   EXPECT_EQ(processes.running(), 0);
 }
 
-TEST(ProcessSetTest, AProgramThatIsNotThere_IsAnError) {
+TEST(ProcessSetTest, Start_ProgramDoesNotExist_ReturnsError) {
   ProcessSet processes;
   const absl::Status status = processes.Start({"/no/such/program", {"program"}, {}, -1});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
