@@ -222,7 +222,7 @@ class Training {
   std::unique_ptr<Checkpointer> checkpointer_;  // nullptr: not created yet, or there are no checkpoints
   std::optional<int64_t> saved_;                // newest step that all ranks know to be saved
   std::optional<int64_t> unconfirmed_;          // step being saved in the background
-  int failed_saves_ = 0;                        // in a row, in this round
+  int failed_saves_ = 0;                        // failures in a row, in this round
   bool checkpoint_wanted_ = false;
   bool recovered_ = false;  // no step was made since survivors sent their state to newcomers
   bool stopped_ = false;    // saved before a stop, in this round
@@ -235,10 +235,10 @@ class Training {
   SteadyTime step_began_;
   int64_t step_ = 0;
   const char* phase_ = "";        // phase begun last
-  unsigned scheduler_steps_ = 0;  // of the scheduler, when it began
+  unsigned scheduler_steps_ = 0;  // the scheduler's steps when it began
   absl::Status own_failure_;      // an error of Step::Commit that the group does not explain
   at::Tensor step_loss_;          // undefined: no Backward
-  std::optional<double> loss_;    // of the last step
+  std::optional<double> loss_;    // loss of the last step
 };
 
 }  // namespace ddprun

@@ -77,7 +77,7 @@ absl::Status Worker::NextRendezvous(TrainingState& state, DistributedModel& ddp)
   if (failure_.empty()) failure_ = "its group was shut down during training";
   const std::string reason = rounds_->suspended() ? rounds_->suspend_reason() : failure_;
   recovery_ = {};
-  devices_awaited_ = false;  // what was awaited before an error is not what the next Commit takes
+  devices_awaited_ = false;  // the next Commit takes other gradients than those awaited before an error
   ddp.Disconnect();
   LeaveGroup(absl::StrCat("this rank leaves the round: ", reason));
   if (committed_.has_value()) {

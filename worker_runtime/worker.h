@@ -3,7 +3,6 @@
 
 #include <c10/core/Device.h>
 
-#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,7 +36,7 @@ struct WorkerOptions {
   // random numbers that differ between ranks (dropout). Not set: each process starts with a random seed of its own.
   std::optional<uint64_t> seed = std::nullopt;
 
-  // As in ProcessGroupOptions.
+  // See ProcessGroupOptions.
   std::string backend = "";
   absl::Duration timeout = absl::Minutes(30);
   std::string interface = "";
@@ -98,8 +97,8 @@ struct CommitOptions {
 // Threads: the training thread. Another thread receives the launcher's messages and aborts the current group.
 class Worker {
  public:
-  // For programs that do not call RunWorker. `device`: of the group. Under a launcher, at most one worker of a process
-  // may call NextRendezvous.
+  // Used by programs that do not call RunWorker. `device`: device of the group. Under a launcher, at most one worker of
+  // a process may call NextRendezvous.
   explicit Worker(WorkerEnv env, WorkerOptions options = {}, c10::Device device = c10::Device(c10::DeviceType::CPU));
   ~Worker();
   Worker(const Worker&) = delete;
@@ -108,7 +107,7 @@ class Worker {
   // Values of this round. Rank and world size change from round to round; the environment variables do not.
   const WorkerEnv& env() const { return env_; }
   const WorkerOptions& options() const { return options_; }
-  const c10::Device& device() const { return device_; }  // for the module and the batches
+  const c10::Device& device() const { return device_; }  // device of the module and the batches
   // The group of InitProcessGroup or, in the functions that Training calls, of this round. Throws c10::ValueError if
   // there is none.
   const std::shared_ptr<ProcessGroup>& group() const;
@@ -216,10 +215,9 @@ class Worker {
 // runs once per node, without a rank.
 [[noreturn]] void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
-// Same, with a body that returns nothing.
-template <class Body>
-requires std::same_as < std::invoke_result_t<Body, Worker&>,
-void > [[noreturn]] void RunWorker(const WorkerOptions& options, Body&& body) {
+// Takes a body that returns nothing.
+template <class Body, class = std::enable_if_t<std::is_void_v<std::invoke_result_t<Body, Worker&>>>>
+[[noreturn]] void RunWorker(const WorkerOptions& options, Body&& body) {
   RunWorker(options, [&body](Worker& worker) {
     body(worker);
     return absl::OkStatus();

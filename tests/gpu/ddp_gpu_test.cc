@@ -84,7 +84,7 @@ class DdpGpuTest : public ::testing::Test {
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
 };
 
-TEST_F(DdpGpuTest, Gpt_OverNccl_LossesOfTheCpu) {
+TEST_F(DdpGpuTest, Gpt_OverNccl_LossesEqualTheCpus) {
   const std::vector<double> on_cpu = TrainGpt(Group(c10::Device(at::kCPU), "gloo"), c10::Device(at::kCPU), {"cpu"});
   const std::vector<Mode> modes = {
       {"default", {}},
@@ -134,7 +134,7 @@ void ExpectNear(const std::vector<double>& a, const std::vector<double>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-4) << "step " << i;
 }
 
-TEST_F(DdpGpuTest, ModelOnGpuAndCpu_OverTheMixedGroup) {
+TEST_F(DdpGpuTest, ModelOnGpuAndCpu_MixedGroup_Trains) {
   const c10::Device cpu(at::kCPU);
   const std::vector<double> on_cpu = TrainHalves(Group(cpu, "gloo"), cpu, cpu);
   std::shared_ptr<ProcessGroup> mixed = Group(device_, "cpu:gloo,cuda:nccl");
@@ -156,15 +156,15 @@ std::vector<double> LossesOfTwoRanks(const std::string& device, const std::strin
 }
 
 // Gloo moves CUDA tensors through the host. The result equals that of two ranks on the CPU.
-TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverGloo_LossesOfTheCpu) {
+TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverGloo_LossesEqualTheCpus) {
   ExpectNear(LossesOfTwoRanks("cuda:0", "gloo"), LossesOfTwoRanks("cpu", "gloo"));
 }
 
-TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverNccl_LossesOfTheCpu) {
+TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverNccl_LossesEqualTheCpus) {
   ExpectNear(LossesOfTwoRanks("cuda:0", "nccl"), LossesOfTwoRanks("cpu", "gloo"));
 }
 
-TEST_F(DdpGpuTest, ModelOnTwoGpus) {
+TEST_F(DdpGpuTest, ModelOnTwoGpus_OneGroup_Trains) {
   std::shared_ptr<ProcessGroup> group = Group(device_, "nccl");
   ASSERT_NE(group, nullptr);
   if (at::getNumGPUs() < 2) GTEST_SKIP() << "this host has only one GPU";

@@ -50,9 +50,9 @@ class Nccl : public ::testing::Test {
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
 };
 
-// In a world of one most results equal the input, so that a backend without effect would pass: gathered tensors must be
+// Most results of a world of one equal the input, so that a backend without effect would pass: gathered tensors must be
 // in new memory, and the backend must have counted every operation.
-TEST_F(Nccl, Collectives_OfOneRank) {
+TEST_F(Nccl, Collectives_OneRank_Work) {
   for (const char* backend : {"", "nccl", "cpu:gloo,cuda:nccl"}) {
     absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make(backend);
     ASSERT_TRUE(group.ok()) << group.status();
@@ -79,7 +79,7 @@ TEST_F(Nccl, Collectives_OfOneRank) {
 }
 
 // A model on several GPUs sends from all of them; no device is bound.
-TEST_F(Nccl, TensorsOfTwoGpus_InOneGroup) {
+TEST_F(Nccl, AllReduce_TensorsOfTwoGpus_Work) {
   if (at::getNumGPUs() < 2) GTEST_SKIP() << "this host has only one GPU";
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
   ASSERT_TRUE(group.ok()) << group.status();
@@ -93,7 +93,7 @@ TEST_F(Nccl, TensorsOfTwoGpus_InOneGroup) {
 
 // The abort happens while collectives are queued on the GPU behind seconds of work: it returns, and their results are
 // ignored.
-TEST_F(Nccl, Abort_InTheMiddleOfCollectives_IsSeenByTheHealthCheck) {
+TEST_F(Nccl, Health_AbortDuringCollectives_ReturnsIt) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
   ASSERT_TRUE(group.ok()) << group.status();
   at::Tensor warm = OnGpu(1);
@@ -145,19 +145,19 @@ class NcclWithoutPeer : public Nccl {
   std::stop_source stop_;
 };
 
-TEST_F(NcclWithoutPeer, Cancel_EndsConnectNccl) {
+TEST_F(NcclWithoutPeer, ConnectNccl_Cancelled_Ends) {
   const absl::Status status =
       EndWait([](ProcessGroup& group) { return group.ConnectNccl(); }, [this](ProcessGroup&) { stop_.request_stop(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
 }
 
-TEST_F(NcclWithoutPeer, Abort_EndsTheFirstCollective) {
+TEST_F(NcclWithoutPeer, Abort_PeerNeverEnters_EndsTheFirstCollective) {
   const absl::Status status = EndWait([this](ProcessGroup& group) { return group.AllReduce(OnGpu(1)); },
                                       [](ProcessGroup& group) { group.Abort("rank 1 is gone"); });
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
 }
 
-TEST_F(Nccl, MixedGroup_MovesTensorsOfBothDevices) {
+TEST_F(Nccl, Collectives_MixedGroup_MoveTensorsOfBothDevices) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("cpu:gloo,cuda:nccl");
   ASSERT_TRUE(group.ok()) << group.status();
   EXPECT_EQ((*group)->AllReduce(OnGpu(1)), absl::OkStatus());
@@ -165,7 +165,7 @@ TEST_F(Nccl, MixedGroup_MovesTensorsOfBothDevices) {
   EXPECT_EQ((*group)->Shutdown(), absl::OkStatus());
 }
 
-TEST_F(Nccl, Abort_ThenAnotherGroupInTheSameProcess) {
+TEST_F(Nccl, Create_AfterAnAbort_WorksInTheSameProcess) {
   for (int round = 0; round < 5; ++round) {
     absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
     ASSERT_TRUE(group.ok()) << group.status();
@@ -179,7 +179,7 @@ TEST_F(Nccl, Abort_ThenAnotherGroupInTheSameProcess) {
   }
 }
 
-TEST_F(Nccl, DeviceThatIsNotThere_IsNamedWithHowManyThereAre) {
+TEST_F(Nccl, Create_DeviceDoesNotExist_ErrorHasTheNumberOfGpus) {
   WorkerEnv env;
   env.local_rank = 100;
   const absl::Status status = ChooseDevice(env, "cuda").status();
@@ -193,14 +193,14 @@ TEST_F(Nccl, DeviceThatIsNotThere_IsNamedWithHowManyThereAre) {
               HasSubstr("no device cuda:100"));
 }
 
-TEST_F(Nccl, TensorOfTheCpu_IsRefusedByAGroupThatHasNcclOnly) {
+TEST_F(Nccl, AllReduce_CpuTensorOverNcclAlone_IsInvalidArgument) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
   ASSERT_TRUE(group.ok()) << group.status();
   EXPECT_FALSE((*group)->AllReduce(at::full({4}, 1.0)).ok());
 }
 
 // Needs no GPU: the plugin loads with all of CUDA's libraries, and belongs to this build.
-TEST(NcclPlugin, Loads_AndIsOfThisBuild) {
+TEST(NcclPlugin, LoadNcclPlugin_ThisBuild_Loads) {
   void* const library = dlopen(getenv(kNcclLibraryVariable), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   const auto function = reinterpret_cast<NcclPluginFunction>(dlsym(library, DDPRUN_NCCL_PLUGIN_ENTRY));

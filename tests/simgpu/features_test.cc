@@ -38,31 +38,31 @@ const std::vector<std::string>& NumbersOnCpu() {
   return *numbers;
 }
 
-TEST(FeaturesTest, OverNccl_NumbersOfTheCpu) {
+TEST(FeaturesTest, TwoRanks_OverNccl_NumbersEqualTheCpus) {
   EXPECT_GT(NumbersOnCpu().size(), 30);
   EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(2)), NumbersOnCpu());
 }
 
 // Gloo adds the numbers of four ranks in another order than NCCL does, so only Gloo's are those of the CPU.
-TEST(FeaturesTest, FourRanksOverGloo_NumbersOfTheCpu) {
+TEST(FeaturesTest, FourRanks_OverGloo_NumbersEqualTheCpus) {
   EXPECT_EQ(Numbers("cuda", "cuda:gloo", SimulatedGpus(4), 4), Numbers("cpu", "gloo", {{"OMP_NUM_THREADS", "1"}}, 4));
 }
 
-TEST(FeaturesTest, FourRanksOverNccl_AsManyNumbers) {
+TEST(FeaturesTest, FourRanks_OverNccl_PrintsAsManyNumbers) {
   EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(4), 4).size(), 2 * NumbersOnCpu().size() - 1);
 }
 
-TEST(FeaturesTest, OverTheMixedGroup_NumbersOfTheCpu) {
+TEST(FeaturesTest, TwoRanks_MixedGroup_NumbersEqualTheCpus) {
   EXPECT_EQ(Numbers("cuda", "cpu:gloo,cuda:nccl", SimulatedGpus(2)), NumbersOnCpu());
 }
 
 // Code that reads a result without waiting for its stream finds an old one.
-TEST(FeaturesTest, OnASlowDevice_NumbersOfTheCpu) {
+TEST(FeaturesTest, TwoRanks_SlowDevice_NumbersEqualTheCpus) {
   const Environment slow = {{"SIMCUDA_DELAY_US", "200"}, {"SIMNCCL_LAUNCH_MS", "1"}};
   EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(2, slow)), NumbersOnCpu());
 }
 
-TEST(FeaturesTest, ReForm_NothingGrows) {
+TEST(FeaturesTest, ReForm_ManyTimes_NothingGrows) {
   Finished launcher(0, Flags(2, "re-form", "cuda", "cpu:gloo,cuda:nccl", "100"), SimulatedGpus(2));
   EXPECT_EQ(Count(launcher.Out(), "re-formed rank"), 2) << launcher.Out();
 }

@@ -37,7 +37,7 @@ class PythonDdpTest : public ::testing::Test {
   const TempDir folder_;
 };
 
-TEST_F(PythonDdpTest, RankDies_TheRestartedJobEndsWithTheSameLosses) {
+TEST_F(PythonDdpTest, PythonDdp_RankDies_RestartedJobHasTheSameLosses) {
   const std::string whole = Train({folder_.File("whole")});
   // A process that has imported torch and opened no GPU can be forked.
   for (const char* preload : {"--preload=none", "--preload"}) {

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// For functions that return absl::Status or absl::StatusOr, in the style of Abseil's users:
+// Macros of functions that return absl::Status or absl::StatusOr, in the style of Abseil's users:
 //
 //   DDPRUN_RETURN_IF_ERROR(group->Barrier());
 //   DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, group));

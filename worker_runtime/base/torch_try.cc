@@ -23,7 +23,7 @@ bool HasOneOf(absl::string_view text, std::initializer_list<absl::string_view> w
   return false;
 }
 
-// For exceptions whose type is not specific: Gloo's are plain runtime errors, and most of LibTorch's are plain
+// Maps exceptions whose type is not specific: Gloo's are plain runtime errors, and most of LibTorch's are plain
 // c10::Error.
 absl::StatusCode CodeOfText(absl::string_view text) {
   if (HasOneOf(text, {"Timed out", "timed out", "imeout after", "timeout"})) return absl::StatusCode::kDeadlineExceeded;

@@ -197,7 +197,7 @@ class Operation {
   const c10::OperatorHandle op_;
   const c10::FunctionSchema& schema_;
   const Stack arguments_;
-  std::vector<int> sources_;     // of each result: the argument that it is, or -1
+  std::vector<int> sources_;     // the argument that each result is, or -1
   std::vector<IValue> outputs_;  // the results
   std::vector<IValue> views_;    // the new results as the device sees them
   bool has_new_results_ = false;

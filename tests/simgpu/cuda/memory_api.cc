@@ -12,7 +12,7 @@
 namespace simgpu {
 namespace {
 
-constexpr size_t kAlignment = 512;  // of cudaMalloc
+constexpr size_t kAlignment = 512;  // alignment of cudaMalloc
 
 bool IsPageable(const void* address) { return ArenaOf(address) < 0 && !IsPinned(address); }
 
@@ -61,7 +61,7 @@ cudaError_t cudaMalloc(void** address, size_t size) {
   Device& device = simgpu::DeviceAt(simgpu::CurrentDevice());
   std::lock_guard<std::mutex> lock(device.mutex);
   if (device.used_bytes + size > TheMachine().memory) return Remember(cudaErrorMemoryAllocation);
-  size_t offset = 0;  // of the first gap that is large enough
+  size_t offset = 0;  // start of the first gap that is large enough
   for (const auto& [begin, length] : device.used) {
     if (begin - offset >= size) break;
     offset = begin + length;

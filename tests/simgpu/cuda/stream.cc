@@ -52,7 +52,7 @@ void Stream::Run() {
     }
     if (delay_us > 0) usleep(delay_us);
     work();
-    work = nullptr;  // what it holds is freed before anyone learns that it is done
+    work = nullptr;  // frees what it holds before anyone learns that it is done
     std::lock_guard<std::mutex> lock(mutex_);
     ++done_;
     changed_.notify_all();

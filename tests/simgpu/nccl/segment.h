@@ -35,7 +35,7 @@ struct Segment {
     std::atomic<uint64_t> host;         // hash of NCCL_HOSTID; 0: it is not set
     std::atomic<int> gone;              // 1: aborted or destroyed
     std::atomic<uint64_t> wrote, read;  // chunks
-    Call call;                          // of the chunk last written
+    Call call;                          // call of the chunk last written
   };
 
   // Messages from one rank to another, one chunk at a time.

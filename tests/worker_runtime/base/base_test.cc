@@ -22,12 +22,12 @@ absl::Status Thrown(const Exception& exception) {
   return TorchTry("step", [&]() -> absl::Status { throw exception; });
 }
 
-TEST(TorchTry, WithoutAnException_ReturnsWhatTheBodyDoes) {
+TEST(TorchTry, TorchTry_NoException_ReturnsTheBodysStatus) {
   EXPECT_EQ(TorchTry("step", [] { return absl::OkStatus(); }), absl::OkStatus());
   EXPECT_EQ(TorchTry("step", [] { return absl::DataLossError("x"); }), absl::DataLossError("x"));
 }
 
-TEST(TorchTry, LibTorchsChecks_BecomeOneLine) {
+TEST(TorchTry, TorchTry_TorchCheckFails_ErrorIsOneLine) {
   const absl::Status status = TorchTry("forward", []() -> absl::Status {
     at::full({2, 3}, 1.0).matmul(at::full({2, 3}, 1.0));
     return absl::OkStatus();
@@ -38,7 +38,7 @@ TEST(TorchTry, LibTorchsChecks_BecomeOneLine) {
   EXPECT_EQ(status.message().find("frame #"), absl::string_view::npos);
 }
 
-TEST(TorchTry, Codes_SayWhatKindOfErrorItWas) {
+TEST(TorchTry, TorchTry_AnyException_HasTheCodeOfItsKind) {
   const c10::SourceLocation here = {"f", "file", 1};
   EXPECT_EQ(Thrown(c10::IndexError(here, "no 5")).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Thrown(c10::ValueError(here, "bad")).code(), absl::StatusCode::kInvalidArgument);
@@ -57,7 +57,7 @@ TEST(TorchTry, Codes_SayWhatKindOfErrorItWas) {
   EXPECT_EQ(Thrown(5).code(), absl::StatusCode::kInternal);
 }
 
-TEST(TorchTry, ErrorsOfNccl_HaveTheCodeOfTheirResult) {
+TEST(TorchTry, TorchTry_ErrorOfNccl_HasTheCodeOfItsResult) {
   const auto code = [](const std::string& text) {
     return TorchTry("", [&]() -> absl::Status { C10_THROW_ERROR(DistBackendError, text); }).code();
   };
@@ -77,7 +77,7 @@ TEST(TorchTry, ErrorsOfNccl_HaveTheCodeOfTheirResult) {
   EXPECT_EQ(code(where + "ncclUnhandledCudaError: Call to CUDA function failed."), absl::StatusCode::kInternal);
 }
 
-TEST(TorchTry, ThrowIfError_IsTheWayBack) {
+TEST(TorchTry, ThrowIfError_AnyStatus_RoundTrips) {
   for (const absl::Status& status : {absl::OkStatus(), absl::UnavailableError("lost rank 1"),
                                      absl::InvalidArgumentError("step is -1"), absl::InternalError("bad")}) {
     EXPECT_EQ(TorchTry("",
@@ -95,7 +95,7 @@ TEST(TorchTry, ThrowIfError_IsTheWayBack) {
             absl::DeadlineExceededError("timed out: rank 1 is late"));
 }
 
-TEST(ErrorReport, Say_WritesOneLineAndTheFile) {
+TEST(ErrorReport, ReportWorkerError_AnyError_WritesOneLineAndTheFile) {
   TempDir folder;
   ::testing::internal::CaptureStderr();
   ReportWorkerError(3, folder.File("error.json"), absl::InternalError("two\nlines"));
@@ -103,7 +103,7 @@ TEST(ErrorReport, Say_WritesOneLineAndTheFile) {
   EXPECT_EQ(launcher::ParseErrorFile(ReadFile(folder.File("error.json"))).message, "rank 3: two lines");
 }
 
-TEST(ErrorReport, UnwritableFile_IsNoFurtherError) {
+TEST(ErrorReport, ReportWorkerError_UnwritableFile_StillWritesTheLine) {
   ::testing::internal::CaptureStderr();
   ReportWorkerError(0, "/no/such/folder/error.json", absl::InternalError("rank 0: said once"));
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "rank 0: said once\n");

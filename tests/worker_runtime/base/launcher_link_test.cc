@@ -53,7 +53,7 @@ class LauncherLinkTest : public ::testing::Test {
 
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<LinkServer> server_;
-  std::vector<std::string> capabilities_;  // of each hello
+  std::vector<std::string> capabilities_;  // one entry per hello
 };
 
 TEST_F(LauncherLinkTest, Section3_1_AListenerLater_AddsCapabilities) {

@@ -26,7 +26,7 @@ absl::StatusOr<std::string> Twice(int first, int second, int* evaluated) {
   return text;
 }
 
-TEST(StatusMacros, ErrorsReturn_ValuesGoOn) {
+TEST(StatusMacros, ReturnIfError_ErrorAndValue_ReturnsOnlyTheError) {
   int evaluated = 0;
   EXPECT_EQ(*Twice(1, 2, &evaluated), "12");
   EXPECT_EQ(evaluated, 2);
@@ -36,7 +36,7 @@ TEST(StatusMacros, ErrorsReturn_ValuesGoOn) {
   EXPECT_EQ(Twice(3, 3, &evaluated).status(), absl::AlreadyExistsError("equal"));
 }
 
-TEST(NonRestartable, MarksErrors_AndKeepsThem) {
+TEST(NonRestartable, NonRestartable_AnyError_MarksAndKeepsIt) {
   const absl::Status error = absl::InvalidArgumentError("--layers must be positive");
   const absl::Status marked = NonRestartable(error);
   EXPECT_TRUE(IsNonRestartable(marked));

@@ -16,7 +16,7 @@ namespace {
 constexpr char kProgram[] = "tests/worker_runtime/c_api/c_program";
 constexpr char kLibrary[] = "worker_runtime/c_api/libddprun_c.so";
 
-TEST(CApiTest, CProgram_UnderTheLauncher_HasTheRightNumbersAndErrors) {
+TEST(CApiTest, CProgram_UnderTheLauncher_NumbersAndErrorsAreRight) {
   Finished job(0, {"--standalone", "--nproc-per-node=2", "--no-python", kProgram, "collectives"});
   EXPECT_THAT(job.Out(), HasSubstr("rank 0 of 2 ready\n"));
   EXPECT_THAT(job.Out(), HasSubstr("rank 1 of 2 ready\n"));
@@ -24,7 +24,7 @@ TEST(CApiTest, CProgram_UnderTheLauncher_HasTheRightNumbersAndErrors) {
   EXPECT_THAT(job.Out(), Not(HasSubstr("FAILED")));
 }
 
-TEST(CApiTest, Ctypes_UnderTheLauncher_HasTheRightNumbers) {
+TEST(CApiTest, Ctypes_UnderTheLauncher_NumbersAreRight) {
   const std::string python = VenvPython();
   if (python.empty()) GTEST_SKIP() << "there is no .venv";
   Finished job(0, {"--standalone", "--nproc-per-node=2", "--no-python", python,
@@ -57,7 +57,7 @@ class CRanksTest : public ::testing::Test {
   const int port_ = FreePort();
 };
 
-TEST_F(CRanksTest, RankKilled_SurvivorGetsUnavailableWithItsName) {
+TEST_F(CRanksTest, AllReduce_RankKilled_SurvivorGetsUnavailableWithItsName) {
   Process survivor({kProgram, "loop"}, Environment(0));
   Process victim({kProgram, "loop"}, Environment(1));
   ASSERT_TRUE(survivor.WaitForOut("ready")) << survivor.Err();
@@ -69,7 +69,7 @@ TEST_F(CRanksTest, RankKilled_SurvivorGetsUnavailableWithItsName) {
               HasSubstr(absl::StrCat("rank 1 (host ", HostName(), ", pid ", victim.pid(), ") exited or was killed")));
 }
 
-TEST_F(CRanksTest, VariableMissing_ErrorNamesIt) {
+TEST_F(CRanksTest, Create_VariableMissing_ErrorNamesIt) {
   Process program({kProgram}, {{"RANK", "0"}, {"WORLD_SIZE", ""}});
   EXPECT_EQ(program.Wait(), 1);
   EXPECT_THAT(program.Out(), HasSubstr("code 3, 0 failures\n"));  // DDPRUN_INVALID_ARGUMENT

@@ -40,7 +40,7 @@ static void Collectives(ddprun_worker* worker) {
   ALL_REDUCE(int32_t, DDPRUN_INT32, 1, 2, 3, 4);
   ALL_REDUCE(int64_t, DDPRUN_INT64, 1, 2, 3, 4);
 
-  const double expected[] = {3, 1.5, 1, 2, 2}; /* of 1 and 2, by ddprun_op */
+  const double expected[] = {3, 1.5, 1, 2, 2}; /* results for 1 and 2, one per ddprun_op */
   for (int op = DDPRUN_SUM; op <= DDPRUN_PRODUCT; ++op) {
     double value = rank + 1;
     Expect(ddprun_all_reduce(worker, &value, 1, DDPRUN_FLOAT64, op) == DDPRUN_OK, "op");

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr char kLibrary[] = "worker_runtime/c_api/libddprun_c.so";
 
-TEST(MpiTest, PlainProcesses_ExchangeTheAddressThemselves) {
+TEST(MpiTest, CreateFromRanks_PlainProcesses_ExchangeTheAddress) {
   const std::string python = VenvPython();
   if (python.empty()) GTEST_SKIP() << "there is no .venv";
   Process ranks({python, "tests/worker_runtime/c_api/ctypes_ranks.py", kLibrary});
@@ -23,7 +23,7 @@ TEST(MpiTest, PlainProcesses_ExchangeTheAddressThemselves) {
   EXPECT_EQ(ranks.Out(), "both ranks passed\n") << ranks.Err();
 }
 
-TEST(MpiTest, TrainerUnderMpirun_LearnsWithBothReductions) {
+TEST(MpiTest, Trainer_UnderMpirun_LearnsWithBothReductions) {
   Process found({"/bin/sh", "-c", "command -v mpicc && command -v mpirun"});
   if (found.Wait() != 0) GTEST_SKIP() << "there is no mpicc or mpirun (Debian: libopenmpi-dev, openmpi-bin)";
   const TempDir folder;

@@ -40,7 +40,7 @@ const Variables kLaunched = {{"RANK", "5"},
                              {"TORCHELASTIC_ERROR_FILE", "/tmp/error.json"},
                              {"DDPRUN_ROUND", "18446744073709551615"}};
 
-TEST(WorkerEnv, StartedByHand_IsRankZeroOfOne) {
+TEST(WorkerEnv, FromVariables_NothingSet_IsRankZeroOfOne) {
   const WorkerEnv env = *Read({});
   EXPECT_FALSE(env.launched());
   EXPECT_EQ(env.rank, 0);
@@ -49,7 +49,7 @@ TEST(WorkerEnv, StartedByHand_IsRankZeroOfOne) {
   EXPECT_EQ(*&Read({{"RANK", ""}, {"WORLD_SIZE", ""}})->world_size, 1);
 }
 
-TEST(WorkerEnv, Launched_TakesAll) {
+TEST(WorkerEnv, FromVariables_Launched_ReadsAll) {
   const WorkerEnv env = *Read(kLaunched);
   EXPECT_TRUE(env.launched());
   EXPECT_EQ(env.rank, 5);
@@ -68,16 +68,18 @@ TEST(WorkerEnv, Launched_TakesAll) {
   EXPECT_EQ(env.round, 18446744073709551615u);
 }
 
-TEST(WorkerEnv, PlainVariables_AreOneNode) {
+TEST(WorkerEnv, FromVariables_NoNodeVariables_IsOneNode) {
   const WorkerEnv env = *Read(kPlain);
   EXPECT_EQ(env.local_rank, 3);
   EXPECT_EQ(env.local_world_size, 4);
   EXPECT_EQ(env.group_world_size, 1);
 }
 
-TEST(WorkerEnv, WorldOfOne_NeedsNoAddress) { EXPECT_TRUE(Read({{"RANK", "0"}, {"WORLD_SIZE", "1"}})->launched()); }
+TEST(WorkerEnv, FromVariables_WorldOfOne_NeedsNoAddress) {
+  EXPECT_TRUE(Read({{"RANK", "0"}, {"WORLD_SIZE", "1"}})->launched());
+}
 
-TEST(WorkerEnv, BadVariables_AreNamedWithTheirValue) {
+TEST(WorkerEnv, FromVariables_BadVariable_ErrorNamesItsValue) {
   const std::vector<std::pair<Variables, std::string>> cases = {
       {{{"RANK", "0"}}, "WORLD_SIZE is not set, but RANK=0 is"},
       {{{"WORLD_SIZE", "4"}}, "RANK is not set, but WORLD_SIZE=4 is"},

@@ -53,7 +53,7 @@ void TrainInCpp(const std::string& prefix) {
   }
 }
 
-TEST(ParityTest, SameTraining_SameBitsInCppAndPython) {
+TEST(ParityTest, Training_CppAndPython_HaveTheSameBits) {
   if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   TempDir dir;
   std::vector<std::string> command = {VenvPython(), "tests/worker_runtime/parity/twin.py", kRuns, dir.File("python")};

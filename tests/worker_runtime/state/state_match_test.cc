@@ -23,12 +23,12 @@ SafetensorsHeader File(std::vector<std::pair<std::string, std::vector<int64_t>>>
   return header;
 }
 
-TEST(MatchState, SameNames_MatchWhateverTheOrder) {
+TEST(MatchState, MatchState_OtherOrder_Matches) {
   const auto match = MatchState("f", {{{"a"}, {2}}, {{"b"}, {}}}, File({{"b", {}}, {"a", {2}}}));
   EXPECT_THAT(*match, ElementsAre(ElementsAre(1), ElementsAre(0)));
 }
 
-TEST(MatchState, TiedHere_TakesEitherName) {
+TEST(MatchState, MatchState_TiedHere_AcceptsEitherName) {
   const std::vector<StateTarget> tied = {{{"head.weight", "wte.weight"}, {3}}};
   EXPECT_THAT(*MatchState("f", tied, File({{"wte.weight", {3}}})), ElementsAre(ElementsAre(0)));
   EXPECT_THAT(*MatchState("f", tied, File({{"head.weight", {3}}})), ElementsAre(ElementsAre(0)));
@@ -37,20 +37,20 @@ TEST(MatchState, TiedHere_TakesEitherName) {
               ElementsAre(ElementsAre(0), IsEmpty()));
 }
 
-TEST(MatchState, TiedInTheFileOnly_FillsBoth) {
+TEST(MatchState, MatchState_TiedInTheFileOnly_LoadsBoth) {
   const auto match = MatchState("f", {{{"head.weight"}, {3}}, {{"wte.weight"}, {3}}},
                                 File({{"wte.weight", {3}}}, {{"head.weight", "wte.weight"}}));
   EXPECT_THAT(*match, ElementsAre(ElementsAre(0, 1)));
 }
 
-TEST(MatchState, AllKindsOfMisfits_AreNamedTogether) {
+TEST(MatchState, MatchState_AllKindsOfMismatches_ErrorNamesAll) {
   const auto match = MatchState("x.safetensors", {{{"a"}, {2}}, {{"b"}, {2, 3}}}, File({{"b", {3, 2}}, {"c", {1}}}));
   EXPECT_EQ(match.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(match.status().message(),
               HasSubstr("missing keys: a; unexpected keys: c; size mismatch: b ([3, 2] in the"));
 }
 
-TEST(MatchState, HundredsMissing_ListIsBounded) {
+TEST(MatchState, MatchState_HundredsMissing_BoundsTheList) {
   std::vector<StateTarget> targets;
   for (int i = 0; i < 500; ++i) targets.push_back({{absl::StrCat("layer.", i)}, {1}});
   const auto match = MatchState("f", targets, File({}));
@@ -58,7 +58,7 @@ TEST(MatchState, HundredsMissing_ListIsBounded) {
   EXPECT_THAT(match.status().message(), Not(HasSubstr("layer.10")));
 }
 
-TEST(MatchState, SavedFromTheWrapper_SaysSo) {
+TEST(MatchState, MatchState_SavedFromTheWrapper_ErrorSuggestsTheModule) {
   EXPECT_THAT(MatchState("f", {{{"a"}, {1}}}, File({{"module.a", {1}}})).status().message(),
               HasSubstr("saved from DistributedDataParallel"));
   EXPECT_THAT(MatchState("f", {{{"module.a"}, {1}}}, File({{"a", {1}}})).status().message(),

@@ -102,7 +102,7 @@ struct Job {
 };
 
 // Saved in the middle of an epoch; the later steps have the same bits.
-TEST(TrainingState, SavedAndResumed_GoesOnBitForBit) {
+TEST(TrainingState, Resume_SavedState_ContinuesBitForBit) {
   TempDir temp;
   torch::manual_seed(3);
   Job job;
@@ -117,13 +117,13 @@ TEST(TrainingState, SavedAndResumed_GoesOnBitForBit) {
   for (int step = 0; step < 2; ++step) again.Step();  // a state that has to go
   auto resumer = Checkpointer::Create(nullptr, again.state, {.folder = temp.path()});
   const auto from = (*resumer)->Resume();
-  again.sampler.set_epoch(from->progress.epoch);  // as a training loop does
+  again.sampler.set_epoch(from->progress.epoch);  // a training loop does it
   EXPECT_EQ(again.sampler.position(), 24);
   for (int step = 4; step < 9; ++step) again.Step();
   EXPECT_EQ(again.Everything(), job.Everything());
 }
 
-TEST(TrainingState, Resume_NamesThatTheCheckpointLacks_KeepTheirValues) {
+TEST(TrainingState, Resume_NameIsNotInTheCheckpoint_KeepsItsValue) {
   TempDir temp;
   SampleNet net;
   double kept = std::numeric_limits<double>::infinity(), fresh = 7;
@@ -147,7 +147,7 @@ TEST(TrainingState, Resume_NamesThatTheCheckpointLacks_KeepTheirValues) {
   EXPECT_EQ(fresh, 7);
 }
 
-TEST(TrainingState, Add_BadNamesAndShapes_AreRefused) {
+TEST(TrainingState, Add_BadNameOrShape_ReturnsError) {
   TempDir temp;
   SampleNet net;
   TrainingState state(net);
@@ -165,7 +165,7 @@ TEST(TrainingState, Add_BadNamesAndShapes_AreRefused) {
   EXPECT_THAT(status.message(), HasSubstr("tensor \"y\" has shape [2] in the file and [3] here"));
 }
 
-TEST(TrainingState, Sampler_OtherNumberOfRanks_ContinuesAtTheSamePlace) {
+TEST(TrainingState, AddSampler_OtherNumberOfRanks_ContinuesAtTheSamePlace) {
   TempDir temp;
   SampleNet net;
   const auto with = [&](int replicas, std::function<void(DistributedSampler&, Checkpointer&)> use) {
@@ -188,7 +188,7 @@ TEST(TrainingState, Sampler_OtherNumberOfRanks_ContinuesAtTheSamePlace) {
 
 // A step that is interrupted after forward and backward, in a loop that accumulates gradients, has the same result when
 // it is repeated.
-TEST(TrainingState, Rollback_HalfAStep_LeavesNoTrace) {
+TEST(TrainingState, Rollback_HalfAStep_RestoresEverything) {
   torch::manual_seed(3);
   Job whole, job;
   {
@@ -230,7 +230,7 @@ TEST(TrainingState, Rollback_HalfAStep_LeavesNoTrace) {
 }
 
 // A step that zeroes the gradients itself.
-TEST(TrainingState, Rollback_FromZeroGradients_LeavesNoTrace) {
+TEST(TrainingState, Rollback_FromZeroGradients_RestoresEverything) {
   torch::manual_seed(3);
   Job whole, job;
   {
@@ -269,7 +269,7 @@ TEST(TrainingState, Rollback_FromZeroGradients_LeavesNoTrace) {
   EXPECT_EQ(job.Everything(), whole.Everything());
 }
 
-TEST(TrainingState, Rollback_OptimizerStepHadBegun_IsSaidOrUndone) {
+TEST(TrainingState, Rollback_OptimizerStepHadBegun_ReturnsErrorOrUndoesIt) {
   torch::manual_seed(3);
   const std::vector<std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>> optimizers = {
       [](auto parameters) { return std::make_unique<AdamW>(parameters); },
@@ -301,7 +301,7 @@ TEST(TrainingState, Rollback_OptimizerStepHadBegun_IsSaidOrUndone) {
 }
 
 // DistributedDataParallel, with and without gradients that are views of its buckets.
-TEST(TrainingState, RollbackUnderDdp_MicroBatchOfNoSync_IsMadeAgain) {
+TEST(TrainingState, Rollback_NoSyncMicroBatchUnderDdp_RepeatsIt) {
   for (const bool views : {false, true}) {
     std::vector<std::string> bits(4);
     for (const bool interrupted : {false, true}) {
@@ -353,7 +353,7 @@ TEST(TrainingState, RollbackUnderDdp_MicroBatchOfNoSync_IsMadeAgain) {
 }
 
 // Rank 2 is the most advanced; the other ranks have different values.
-TEST(TrainingState, Broadcast_FromAnyRank_AllGoOnTheSame) {
+TEST(TrainingState, Broadcast_FromAnyRank_AllContinueEqually) {
   std::vector<std::string> after(3);
   const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
     Job job(3, rank);
@@ -376,7 +376,7 @@ TEST(TrainingState, Broadcast_FromAnyRank_AllGoOnTheSame) {
   EXPECT_THAT(after[0], HasSubstr("0/18"));
 }
 
-TEST(TrainingState, Broadcast_ARankThatDoesNotTakeIt_KeepsItsOwn) {
+TEST(TrainingState, Broadcast_WithoutTake_KeepsItsOwn) {
   const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
     double value = rank;
     SampleNet net;
@@ -389,7 +389,7 @@ TEST(TrainingState, Broadcast_ARankThatDoesNotTakeIt_KeepsItsOwn) {
   ASSERT_TRUE(status.ok()) << status;
 }
 
-TEST(TrainingState, BatchSampler_IsRolledBack_AndTakesTheStateOfADistributedSampler) {
+TEST(TrainingState, AddSampler_BatchSampler_RollsBackAndLoadsDistributedSamplers) {
   SampleNet net, other_net;
   BatchSampler sampler(60, {.batch_size = 7, .seed = 5});
   sampler.SetWorld(1, 2);
@@ -413,7 +413,7 @@ TEST(TrainingState, BatchSampler_IsRolledBack_AndTakesTheStateOfADistributedSamp
   EXPECT_EQ(sampler.position(), 20);
 }
 
-TEST(TrainingState, Broadcast_AnotherModelOnOneRank_NamesItAndChangesNothing) {
+TEST(TrainingState, Broadcast_OtherModelOnOneRank_ErrorNamesItAndChangesNothing) {
   std::vector<std::string> errors(3);
   ExpectRanksSucceed(3, [&](int rank, Group group) -> absl::Status {
     torch::nn::Linear layer(2, rank == 1 ? 3 : 2);
@@ -426,7 +426,7 @@ TEST(TrainingState, Broadcast_AnotherModelOnOneRank_NamesItAndChangesNothing) {
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1: "), HasSubstr("weight ([2, 2] in the file, [3, 2] here)"))));
 }
 
-TEST(TrainingState, CheckSameOnAllRanks_NamesWhatDiffers) {
+TEST(TrainingState, CheckSameOnAllRanks_PartsDiffer_ErrorNamesThem) {
   const auto check = [](std::function<void(Job&)> change) {
     return RunRanks(3, [&](int rank, Group group) {
       std::optional<Job> made;
@@ -454,7 +454,7 @@ TEST(TrainingState, CheckSameOnAllRanks_NamesWhatDiffers) {
               HasSubstr("differ: the parameters of rank 2"));
 }
 
-TEST(TrainingState, TheSameObjectAddedTwice_IsAddedOnce) {
+TEST(TrainingState, Add_SameObjectTwice_AddsItOnce) {
   Job job;
   EXPECT_EQ(job.state.AddScheduler(job.scheduler), absl::OkStatus());
   EXPECT_EQ(job.state.AddScheduler(job.scheduler, "other"), absl::OkStatus());

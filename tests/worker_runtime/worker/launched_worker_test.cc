@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr char kProgram[] = "tests/worker_runtime/testing/rank_program";
 
-TEST(LaunchedWorker, EachBehaviour_ItsExitCodeAndSummary) {
+TEST(LaunchedWorker, Launch_EachBehaviour_HasItsExitCodeAndSummary) {
   const struct {
     const char* behaviour;
     int exit_code;
@@ -54,7 +54,7 @@ TEST(LaunchedWorker, StopRequested_HasTheLaunchersDeadline) {
   EXPECT_EQ(Count(launcher.Out(), "stops, at most 300 s left"), 2) << launcher.Out();
 }
 
-TEST(LaunchedWorker, AfterARestart_ANewGroupForms) {
+TEST(LaunchedWorker, Restart_RankFailed_FormsANewGroup) {
   // The first attempt fails on rank 1.
   const std::string script = "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec " + std::string(kProgram) +
                              " error; else exec " + kProgram + " ok; fi";

@@ -54,7 +54,7 @@ struct Job {
   BatchSampler sampler{10, {.batch_size = 4, .shuffle = false}};
 };
 
-TEST(Training, Steps_AreThoseOfAPlainLoop) {
+TEST(Training, Run_NoFailure_EqualsAPlainLoop) {
   Job job;
   LambdaLR schedule(job.optimizer, [](int64_t step) { return 1.0 / static_cast<double>(1 + step); });
   Training training = job.Train(5);
@@ -84,7 +84,7 @@ TEST(Training, Steps_AreThoseOfAPlainLoop) {
   EXPECT_TRUE(at::equal(net->weight, job.net->weight));
 }
 
-TEST(Training, SeveralBackwards_Accumulate) {
+TEST(Training, Backward_SeveralTimes_Accumulates) {
   Job job;
   at::manual_seed(3);
   torch::nn::Linear same(4, 2);
@@ -102,7 +102,7 @@ TEST(Training, SeveralBackwards_Accumulate) {
             absl::OkStatus());
 }
 
-TEST(Training, SyncBatchNorm_GetsTheGroupOfTheRound) {
+TEST(Training, Run_SyncBatchNorm_UsesTheRoundsGroup) {
   Worker worker{WorkerEnv(), {.seed = 1}};
   SyncBatchNorm norm(torch::nn::BatchNormOptions(4), [&worker] { return worker.group(); });
   DistributedDataParallel<SyncBatchNormImpl> ddp(norm);
@@ -112,7 +112,7 @@ TEST(Training, SyncBatchNorm_GetsTheGroupOfTheRound) {
   EXPECT_EQ(training.Run([&](Step& step) { step.Backward(ddp(Inputs({0, 1})).square().sum()); }), absl::OkStatus());
 }
 
-TEST(Training, Scaler_ScalesTheLossAndStepsTheOptimizer) {
+TEST(Training, Backward_WithScaler_ScalesTheLossAndSteps) {
   Job job;
   GradScaler scaler({.init_scale = 1024, .growth_interval = 1});
   Training training = job.Train(3);
@@ -131,7 +131,7 @@ TEST(Training, Scaler_ScalesTheLossAndStepsTheOptimizer) {
   EXPECT_EQ(scaler.scale(), 1024 * 2 * 0.5 * 2);
 }
 
-TEST(Training, Metrics_AreReducedAfterTheSteps) {
+TEST(Training, Run_Metrics_ReducesThemAfterTheSteps) {
   Job job;
   Metrics metrics;
   Training training = job.Train(4);
@@ -147,7 +147,7 @@ TEST(Training, Metrics_AreReducedAfterTheSteps) {
             absl::OkStatus());
 }
 
-TEST(Training, FunctionOfCommit_IsPartOfTheStep_WhatFollowsIsNot) {
+TEST(Training, Commit_WithFunction_IsPartOfTheStep) {
   const TempDir folder;
   std::string log;
   double average = 0;
@@ -171,7 +171,7 @@ TEST(Training, FunctionOfCommit_IsPartOfTheStep_WhatFollowsIsNot) {
   EXPECT_EQ(average, 6);
 }
 
-TEST(Training, Evaluation_IsInEvaluationMode) {
+TEST(Training, Evaluate_InTraining_UsesEvaluationMode) {
   Job job;
   Training training = job.Train(5);
   training.Add(job.sampler);
@@ -186,7 +186,7 @@ TEST(Training, Evaluation_IsInEvaluationMode) {
   EXPECT_TRUE(job.net->is_training());
 }
 
-TEST(Training, Errors) {
+TEST(Training, Run_WrongUse_ReturnsError) {
   const auto error = [](auto prepare, auto step) {
     Job job;
     Training training = job.Train(1);
@@ -249,7 +249,7 @@ TEST(Training, Errors) {
               HasSubstr("remove the call of InitProcessGroup"));
 }
 
-TEST(Training, SecondRun_IsAnError) {
+TEST(Training, Run_SecondTime_ReturnsError) {
   Job job;
   EXPECT_THROW(job.worker.group(), c10::ValueError);
   Training training = job.Train(2), other = job.Train(2);

@@ -13,14 +13,14 @@ using ::testing::StartsWith;
 
 constexpr char kProgram[] = "tests/worker_runtime/testing/rank_program";
 
-TEST(RunWorker, StartedByHand_RunsAlone) {
+TEST(RunWorker, RunWorker_NoLauncher_RunsAlone) {
   Process alone({kProgram, "ok"});
   EXPECT_EQ(alone.Wait(), 0);
   EXPECT_EQ(alone.Out(), "rank 0 ready\n");
   EXPECT_EQ(alone.Err(), "");
 }
 
-TEST(RunWorker, Success_EndsAllInOrder) {
+TEST(RunWorker, RunWorker_Success_ExitsWith0) {
   RankProcesses ranks(3, "ok");
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(ranks[rank].Wait(), 0);
@@ -28,7 +28,7 @@ TEST(RunWorker, Success_EndsAllInOrder) {
   }
 }
 
-TEST(RunWorker, SetsDeviceSeedAndThreads) {
+TEST(RunWorker, RunWorker_Options_SetsDeviceSeedAndThreads) {
   for (const char* device : {"cpu", "auto"}) {
     Process alone({kProgram, "settings", "30", device}, {{"CUDA_VISIBLE_DEVICES", "-1"}, {"OMP_NUM_THREADS", "3"}});
     EXPECT_EQ(alone.Wait(), 0);
@@ -37,7 +37,7 @@ TEST(RunWorker, SetsDeviceSeedAndThreads) {
   }
 }
 
-TEST(RunWorker, DeviceThatIsNotThere_IsOneLine) {
+TEST(RunWorker, RunWorker_DeviceDoesNotExist_ErrorIsOneLine) {
   for (const auto& [device, why] :
        std::map<std::string, std::string>{{"tpu", "device \"tpu\": must be auto, cpu, cuda, or one GPU as in cuda:1"},
                                           {"cuda", "nccl: this host has no usable NVIDIA GPU"}}) {
@@ -54,7 +54,7 @@ TEST(RunWorker, DeviceThatIsNotThere_IsOneLine) {
   }
 }
 
-TEST(RunWorker, BadEnvironment_EndsWith2_AndIsInTheErrorFile) {
+TEST(RunWorker, RunWorker_BadEnvironment_ExitsWith2AndWritesTheErrorFile) {
   TempDir folder;
   const std::string file = folder.File("error.json");
   Process worker({kProgram, "ok"}, {{"RANK", "7"}, {"WORLD_SIZE", "4"}, {"TORCHELASTIC_ERROR_FILE", file}});
@@ -63,7 +63,7 @@ TEST(RunWorker, BadEnvironment_EndsWith2_AndIsInTheErrorFile) {
   EXPECT_EQ(launcher::ParseErrorFile(ReadFile(file)).message, "rank 7: RANK=7: must be an integer from 0 to 3");
 }
 
-TEST(RunWorker, WrongMasterAddress_IsOneLine) {
+TEST(RunWorker, RunWorker_WrongMasterAddress_ErrorIsOneLine) {
   const std::string port = std::to_string(FreePort());
   for (const auto& [host, why] : std::map<std::string, std::string>{
            {"127.0.0.1", "; check MASTER_ADDR and MASTER_PORT, and that rank 0 is running\n"},
@@ -78,13 +78,13 @@ TEST(RunWorker, WrongMasterAddress_IsOneLine) {
 }
 
 // A rank may be arbitrarily late, for example because it exports the model.
-TEST(RunWorker, Shutdown_WaitsForLateRanksUntilTheGroupsTimeout) {
+TEST(RunWorker, RunWorker_LateRanks_ShutdownWaitsUntilTheTimeout) {
   Process alone({kProgram, "shutdown", "3600"}, {{"TORCH_FR_BUFFER_SIZE", "100"}});
   EXPECT_EQ(alone.Wait(), 0);
   EXPECT_THAT(alone.Out(), HasSubstr("\"gloo:barrier\" 3600000\n"));
 }
 
-TEST(RunWorker, ErrorsAndExceptions_GoToTheErrorFile) {
+TEST(RunWorker, RunWorker_BodyFails_WritesTheErrorFile) {
   for (const auto& [behaviour, text] : std::map<std::string, std::string>{
            {"error", "rank 1: the data of rank 1 are bad"},
            {"throw", "rank 1: training: threw an exception that is not a std::exception"}}) {
@@ -98,7 +98,7 @@ TEST(RunWorker, ErrorsAndExceptions_GoToTheErrorFile) {
 }
 
 // The signal reaches one rank; all ranks stop in the same step, with the same deadline.
-TEST(StopRequested, SignalOfOneRank_StopsAll) {
+TEST(StopRequested, StopRequested_SignalToOneRank_StopsAll) {
   RankProcesses ranks(3, "stop", 30, {{"DDPRUN_STOP_GRACE", "300"}});
   ASSERT_TRUE(ranks.Ready());
   ranks[1].Signal(SIGTERM);
@@ -108,7 +108,7 @@ TEST(StopRequested, SignalOfOneRank_StopsAll) {
   }
 }
 
-TEST(RunWorker, TerminatedInAnotherThread_IsInTheErrorFile) {
+TEST(RunWorker, RunWorker_TerminateInAnotherThread_WritesTheErrorFile) {
   TempDir folder;
   RankProcesses ranks(2, "shapes", 30, {{"TORCHELASTIC_ERROR_FILE", folder.File("error")}});
   std::string messages;
@@ -119,7 +119,7 @@ TEST(RunWorker, TerminatedInAnotherThread_IsInTheErrorFile) {
   EXPECT_THAT(messages, HasSubstr("Is there a distributed collective mismatch"));
 }
 
-TEST(RunWorker, ReaderOfItsOutputThatGoesAway_IsNoTrouble) {
+TEST(RunWorker, RunWorker_ReaderOfItsOutputExits_Continues) {
   Process shell({"/bin/sh", "-c", "(" + std::string(kProgram) + " many_lines; echo ended with $? >&2) | head -1"});
   EXPECT_EQ(shell.Wait(), 0);
   EXPECT_EQ(shell.Err(), "ended with 0\n");
