@@ -1,4 +1,4 @@
-// What documents claim is true: tables of flags, listings of code, lists of headers and defaults.
+// Claims of documents that must be true: tables of flags, listings of code, lists of headers and defaults.
 #include <gtest/gtest.h>
 
 #include <filesystem>

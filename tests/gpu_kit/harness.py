@@ -17,8 +17,8 @@ import tempfile
 import threading
 import time
 
-HERE = pathlib.Path(sys.argv[0]).absolute().parent  # of run.py, which may be a link out of the kit
-ROOT = HERE.parents[1]  # of the kit, which has the layout of the source tree
+HERE = pathlib.Path(sys.argv[0]).absolute().parent  # folder of run.py, which may be a link out of the kit
+ROOT = HERE.parents[1]  # the kit, which has the layout of the source tree
 DDPRUN = str(ROOT / "launcher/ddprun")
 SMALLEST = 8  # seconds: a part that would have less is not started
 LEFT_TO_WRITE = 3  # seconds at the end

@@ -52,7 +52,7 @@ class Elastic:
         self.step = 0
         self.rounds = {}  # round -> rank -> phases
         self.kills = []  # times
-        self.times = []  # of rank 0's steps
+        self.times = []  # times of rank 0's steps
 
     def hear(self, now, line):
         if found := PROCESS.search(line):
@@ -77,7 +77,7 @@ class Elastic:
         self.kills.append(now)
 
     def recoveries(self):
-        """Of each round that survivors began: the phases of the slowest one, in ms since its suspend request."""
+        """Phases of the slowest survivor of each round, in ms since its suspend request."""
         result = []
         for _, ranks in sorted(self.rounds.items()):
             slowest = max(ranks.values(), key=lambda phases: phases["suspended"] + phases["first step"] / 1e3)
@@ -464,7 +464,7 @@ def speed(part):
 
 
 def several(part):
-    """With several devices: a rank each, at 2, 4 and 8."""
+    """Runs a rank on each of several devices, at 2, 4 and 8."""
     if part.kit.devices < 2:
         part.note("this machine has one device")
         return "skipped"
