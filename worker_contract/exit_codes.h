@@ -1,7 +1,7 @@
 #ifndef DDPRUN_WORKER_CONTRACT_EXIT_CODES_H_
 #define DDPRUN_WORKER_CONTRACT_EXIT_CODES_H_
 
-// Exit codes of the launcher, the server, ddprunctl and workers (docs/troubleshooting.md, "Exit codes"). Needs no library.
+// Exit codes of the launcher, the server, ddprunctl and workers (docs/troubleshooting.md). Needs no library.
 namespace ddprun::worker_contract {
 
 // Exit code of a shell for a process that this signal ended.

@@ -20,12 +20,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "base/text.h"
 #include "absl/strings/str_format.h"
 #include "base/endpoint.h"
 #include "base/limits.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 #include "rendezvous/client/client_stream.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/wire/channel_security.h"

@@ -38,8 +38,8 @@ std::string DeviceFor(const CommonFlags& flags);
 // process starts. Returns the exit code for main, or exits itself.
 int Run(int spawn, const ddprun::WorkerOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body);
 
-// The main function of an example: adds the common flags to those of `app`, parses all and runs `body`. `options` need no
-// device. `common`: values of the common flags where none are given.
+// The main function of an example: adds the common flags to those of `app`, parses all and runs `body`. `options`
+// needs no device. `common`: values of the common flags where none are given.
 int Main(CLI::App& app, int argc, char** argv, absl::FunctionRef<absl::Status(ddprun::Worker&)> body,
          ddprun::WorkerOptions options = {}, CommonFlags common = {});
 

@@ -186,7 +186,7 @@ TEST_F(DaemonTest, Streams_TenThousandIdle_LaunchersAreServedInBoundedMemory) {
 }
 
 // A launcher with a running round, which strangers attack.
-class StrangerTest : public testing::Test {
+class StrangerTest : public ::testing::Test {
  protected:
   // The launcher's Join, as a stranger that knows the node's id would forge it.
   Join Forged() {
