@@ -110,7 +110,7 @@ class Merger {
   }
 
   absl::Status CheckGivenEndpoint() {
-    if (!options_->more_rdzv_endpoints.empty()) return absl::OkStatus();  // with several servers no launcher hosts one
+    if (!options_->more_rdzv_endpoints.empty()) return absl::OkStatus();  // no launcher hosts one of several servers
     const bool is_master = !origins_->IsGiven("rdzv-endpoint");
     const std::string flag = is_master ? "master-addr" : "rdzv-endpoint";
     const std::string& host = is_master ? *options_->master_addr : options_->rdzv_endpoint->host;

@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<HostSpec>> ParseHosts(absl::string_view text) {
 
 absl::StatusOr<std::vector<HostSpec>> ParseHostFile(absl::string_view text) {
   std::vector<HostSpec> hosts;
-  std::unordered_map<std::string, size_t> index;  // by name
+  std::unordered_map<std::string, size_t> index;  // key: name
   int number = 0;
   absl::ConsumePrefix(&text, "\xef\xbb\xbf");  // some editors mark UTF-8
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

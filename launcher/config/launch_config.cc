@@ -139,7 +139,7 @@ absl::Status SetRendezvous(LaunchConfig* config) {
   return absl::OkStatus();
 }
 
-// With several servers, another one takes over when the leader is lost: after 3.3 to 4.1 s with a --lease-ttl of 3 s,
+// If there are several servers, one takes over when the leader is lost: after 3.3 to 4.1 s with a --lease-ttl of 3 s,
 // later if etcd has to elect its own leader first. Workers run without a server for 2/3 of this timeout, so they
 // survive the takeover.
 absl::Duration DefaultHeartbeatTimeout(const LaunchConfig& config) {

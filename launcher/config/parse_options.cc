@@ -213,7 +213,7 @@ class Parser {
 
   static absl::Status Set(const Flag& flag, const std::string& value, const EnvironmentLookup& environment,
                           Options* options) {
-    const size_t start = flag.is_path() && value[0] == '@' ? 1 : 0;  // of --hosts=@FILE
+    const size_t start = flag.is_path() && value[0] == '@' ? 1 : 0;  // skips the @ of --hosts=@FILE
     if (!flag.is_path() || value.compare(start, 1, "~") != 0) return SetFlag(flag, value, options);
     const absl::StatusOr<std::string> path = ExpandHome(value.substr(start), environment("HOME").value_or(""));
     return path.ok() ? SetFlag(flag, value.substr(0, start) + *path, options) : path.status();

@@ -168,7 +168,7 @@ def flush_open_files():
             try:
                 file.flush() if type(file).__module__ == "_io" else file.close()
             except BaseException:
-                pass  # as when Python frees it
+                pass  # like Python when it frees it
 
 
 def flush_within(seconds):

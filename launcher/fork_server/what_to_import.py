@@ -1,4 +1,4 @@
-# ---- what to import (part of fork_server.py) ---------------------------------------------------------------------
+# ---- imports of scripts (part of fork_server.py) ---------------------------------------------------------------------
 #
 # A plan is a list of steps that the script's first statements lead to, in their order:
 #   ("import", MODULE, NAMES)         NAMES of `from MODULE import`

@@ -28,7 +28,7 @@ struct Tell {
 struct Close {
   enum class Why {
     kRefused,   // the node is not accepted; a Rejected was sent before
-    kFull,      // as kRefused, because the server has too many jobs or nodes
+    kFull,      // like kRefused, because the server has too many jobs or nodes
     kReplaced,  // the same node has a stream with a higher incarnation
     kLost,      // the node was silent and counts as lost (protocol 4.1); it may join again
   };

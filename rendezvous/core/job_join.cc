@@ -271,8 +271,8 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       join.origin().server_node_ended() && a.has_server_node() && !recovery_.HasReported(a.server_node());
   if (lost_node) {
     recovery_.Gone(a.server_node());
-    restart_at_ = std::max(
-        restart_at_, turn.now + ToDuration(settings_.reconnect_grace()));  // as for any node whose stream has ended
+    restart_at_ = std::max(restart_at_,
+                           turn.now + ToDuration(settings_.reconnect_grace()));  // like any node whose stream has ended
   }
   switch (join.phase()) {
     case Join::PHASE_RUNNING: members_.SetState(node, NodeState::kRunning); break;

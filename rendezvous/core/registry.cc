@@ -13,7 +13,7 @@ namespace ddprun::rendezvous {
 
 namespace {
 
-// With more jobs than this, jobs that wait at the same time are probably meant to be different ones.
+// Number of jobs above which jobs that wait at the same time are probably meant to be different ones.
 constexpr size_t kMaxJobsCompared = 8;
 
 }  // namespace

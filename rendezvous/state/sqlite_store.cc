@@ -100,7 +100,7 @@ absl::Status SqliteStore::ReadSaved() {
         absl::StrCat("the state directory ", dir_, " was written by a newer rendezvousd; upgrade, or use another one"));
   }
   if (absl::Status status = db_->Execute(kSchema); !status.ok()) return status;
-  std::map<std::string, absl::Status> damaged;  // by job
+  std::map<std::string, absl::Status> damaged;  // key: job
   for (const char* sql : {"SELECT record, saved_at, job_id FROM ended_jobs ORDER BY id",
                           "SELECT record, saved_at, job_id FROM jobs ORDER BY job_id"}) {
     SqliteStatement rows(db_->get(), sql);

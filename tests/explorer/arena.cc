@@ -11,7 +11,7 @@ namespace ddprun::testing {
 namespace {
 
 constexpr size_t kBytes = size_t{64} << 20;
-constexpr size_t kHeader = 16;     // of a block: its class
+constexpr size_t kHeader = 16;     // header of a block: its class
 constexpr size_t kGrain = 32;      // blocks are a multiple of this; class c has those of c grains
 constexpr size_t kClasses = 1024;  // the largest block is one grain less than so many
 

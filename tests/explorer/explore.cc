@@ -154,9 +154,9 @@ class Explorer {
   const World::Settings settings_;
   World* world_ = nullptr;
   std::vector<Frame> stack_;
-  absl::flat_hash_map<uint64_t, uint32_t> ids_;         // by digest
-  absl::flat_hash_map<uint64_t, uint64_t> successors_;  // by digest
-  std::vector<Origin> origins_;                         // by id: the first way to the state
+  absl::flat_hash_map<uint64_t, uint32_t> ids_;         // key: digest
+  absl::flat_hash_map<uint64_t, uint64_t> successors_;  // key: digest
+  std::vector<Origin> origins_;                         // index: id; the first way to the state
   std::vector<std::pair<uint32_t, uint32_t>> edges_;
   std::vector<uint32_t> ends_;
   Exploration result_;

@@ -14,7 +14,7 @@ struct Exploration {
   size_t ends = 0;        // states in which all launchers have ended
   size_t depth = 0;       // the longest way without repetition that was taken
   std::string violation;  // empty: none
-  std::string history;    // that leads to it
+  std::string history;    // history that leads to it
   std::string unequal;    // not empty: states of one digest have different futures, as this history shows
 };
 

@@ -31,14 +31,14 @@ struct Choice {
     kFails,             // a worker exits with 1, or a suspended one
     kCut,               // a node is cut off from the server
     kServerEnds,        // launchers receive what it has sent
-    kServerEndsAtOnce,  // what it has sent is lost
+    kServerEndsAtOnce,  // messages on their way are lost
     kKilled,            // a launcher
     kLeaves,            // a launcher receives SIGTERM
     kRepeated,          // the oldest packet of a connection arrives twice
   };
   Kind kind;
-  int node = 0;             // of the launcher or worker
-  uint64_t connection = 0;  // of packets
+  int node = 0;             // node of the launcher or worker
+  uint64_t connection = 0;  // connection of a packet
   Direction direction = kUp;
   bool server_ends = false;  // kArrivesUp, kServerTimer: the server ends between a message and the next record
 };
@@ -63,8 +63,8 @@ class World {
     // How often each fault may happen.
     int failures = 0;
     int cuts = 0;
-    int crashes = 0;  // of the server
-    int deaths = 0;   // of a launcher
+    int crashes = 0;  // crashes of the server
+    int deaths = 0;   // deaths of launchers
     int leaves = 0;
     int repeats = 0;
     int spared = 0;  // nodes that none of them befalls: bit i for node i
@@ -112,11 +112,11 @@ class World {
   std::vector<std::unique_ptr<Launcher>> launchers_;
   int ports_ = 1000;
   Settings left_;  // faults
-  // What the invariants remember.
+  // State of the invariants.
   uint64_t newest_ = 0;    // the newest round that was assigned
   uint64_t accepted_ = 0;  // the newest round that a launcher accepted
   uint64_t judged_ = 0;    // assignment of the last server that was checked
-  int members_ = 0;        // of that round: bit i for node i
+  int members_ = 0;        // members of that round: bit i for node i
   int started_ = 0;        // nodes that have had workers
   int latecomers_ = 0;     // nodes whose first workers began after a verdict was sent: theirs is another job
   bool finished_ = false;  // a verdict was sent

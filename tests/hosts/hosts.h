@@ -83,7 +83,7 @@ class Hosts {
 
   const int count_;
   int networks_ = 0;
-  std::vector<Addresses> addresses_;  // by network
+  std::vector<Addresses> addresses_;  // index: network
   TempDir dir_;
 };
 

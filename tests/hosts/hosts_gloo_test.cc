@@ -22,7 +22,7 @@ class GlooHostsTest : public ::testing::Test {
     if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   }
 
-  static constexpr char kSum[] = "sum=2 ";  // of two ranks
+  static constexpr char kSum[] = "sum=2 ";  // sum of two ranks
 
   // One of two nodes, whose worker waits `seconds` for the other.
   static std::vector<std::string> Node(const Hosts& hosts, int host, const std::string& endpoint,

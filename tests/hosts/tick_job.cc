@@ -68,7 +68,7 @@ void TickJob::EndWell() {
 }
 
 void TickJob::ExpectOneWorldAtATime() const {
-  std::map<int, std::pair<SteadyTime, SteadyTime>> spans;  // by round
+  std::map<int, std::pair<SteadyTime, SteadyTime>> spans;  // key: round
   for (const Tick& tick : Ticks()) {
     auto [it, is_new] = spans.try_emplace(tick.round, tick.at, tick.at);
     it->second.first = std::min(it->second.first, tick.at);

@@ -137,7 +137,7 @@ TEST_F(ProgressWatchTest, StepsThatStartOver_AreNotBehind) {
   Train(0, 0);
   ReportAll(1, "forward");
   Report(0, 1, "backward");
-  Report(0, 0, "forward");  // of the third epoch
+  Report(0, 0, "forward");  // begins the third epoch
   Wait(absl::Seconds(2));
   EXPECT_EQ(Ranks(TakeOne<effect::Hang>().behind), LocalRanks{1});
 }

@@ -113,7 +113,7 @@ TEST_F(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
   members_.Disconnected(a, At(absl::Seconds(1)));
   EXPECT_EQ(members_.ready(), 0u);
   EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(1) + kGrace));
-  members_.Heard(a, At(absl::Seconds(2)));  // of a stream that is gone
+  members_.Heard(a, At(absl::Seconds(2)));  // a stream that is gone
   EXPECT_EQ(members_.NextExpiry(), At(absl::Seconds(1) + kGrace));
   members_.Reconnected(a, At(absl::Milliseconds(1010)));
   EXPECT_EQ(members_.ready(), 1u);

@@ -26,7 +26,7 @@ struct TimePasses {
   bool to_deadline;  // else `by`
   absl::Duration by;
 };
-struct ServerRestarts {};  // with what it kept, if it keeps anything
+struct ServerRestarts {};  // keeps its records, if it has any
 using RandomEvent = std::variant<Said, StreamClosed, TimePasses, ServerRestarts>;
 
 // Launchers that send mostly valid messages in random order, and now and then invalid ones. Deterministic: equal seeds

@@ -74,7 +74,7 @@ TEST(AssignRanksTest, PreviousAndRequestedRanks_DecideTheOrder) {
   }
 }
 
-// Of nodes with as many slots as those that they replace.
+// New nodes have as many slots as those that they replace.
 TEST(AssignRanksTest, NodesReplaced_RanksOfTheOthersStay) {
   for (int gone = 1; gone < 32; ++gone) {
     SCOPED_TRACE(gone);

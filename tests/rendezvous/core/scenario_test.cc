@@ -55,7 +55,7 @@ std::string RunScenario(const std::string& text) {
       if (!absl::StartsWith(line, "#")) absl::StrAppend(&said, script.Run(line));
     }
   }
-  if (absl::EndsWith(result, "\n")) result.pop_back();  // of the empty piece after the last line end
+  if (absl::EndsWith(result, "\n")) result.pop_back();  // the empty piece after the last line end
   EXPECT_EQ(said, "") << "commands without a line of ---- after them";
   return result;
 }

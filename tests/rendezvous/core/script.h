@@ -68,10 +68,10 @@ class Script {
   std::map<std::string, Launcher> launchers_;
   int next_port_ = 5001;
   Effects effects_;
-  Caller caller_;               // of the command
+  Caller caller_;               // caller of the command
   bool keeps_records_ = false;  // the server has a state folder
   bool shows_events_ = false;
-  absl::Duration longest_life_;  // of a server with it
+  absl::Duration longest_life_;  // longest life of a server with records
   std::map<std::string, JobRecord> records_;
   std::map<std::string, std::string> shown_;  // the state of each job as it was last shown
   std::vector<Tell> tells_;                   // equal but for the ranks, to be written in one line

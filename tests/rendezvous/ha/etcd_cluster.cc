@@ -86,7 +86,7 @@ int EtcdCluster::Counter(int member, const std::string& name, const std::string&
   http.Send("GET /metrics HTTP/1.0\r\n\r\n");
   EXPECT_TRUE(http.AwaitClosed());
   const std::string start = absl::StrCat("grpc_server_", name, "_total{grpc_method=\"", method, "\"");
-  int sum = 0;  // another service has a method of the same name
+  int sum = 0;  // a sum, because two services have a method of this name
   for (const absl::string_view line : absl::StrSplit(http.input(), '\n')) {
     int value = 0;
     if (absl::StartsWith(line, start) && absl::SimpleAtoi(line.substr(line.rfind(' ') + 1), &value)) sum += value;

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-EXIT_CODE = 7  # of a failing worker
+EXIT_CODE = 7  # exit code of a failing worker
 LIMIT = 180.0  # seconds in which a job must end; generous even for a loaded machine
 
 # `look PID` sets $begun to the process's start time, and fails if it has exited; it needs no clock and no program.
@@ -57,7 +57,7 @@ class Script:
     """The script of a job of two nodes."""
 
     kind: str
-    life: float = 0.5  # of a worker that does not fail, in seconds
+    life: float = 0.5  # seconds that a worker runs if it does not fail
     failing_rank: str = ""
     failing_life: float = 0.0
     failures: int = 0  # number of attempts in which the failing rank fails

@@ -139,7 +139,7 @@ def show_progress(page, job):
     assert "rank 1 on node0: step 37 (3 behind)" in page.text("#slow li"), page.text("#slow")
     page.wait("document.querySelector('#loss polyline')")
     widths = "[...document.querySelectorAll('#time-bar span')].map(e => parseFloat(e.style.width))"
-    page.wait(f"{widths}[0] > 0")  # of training
+    page.wait(f"{widths}[0] > 0")  # the part of training
     assert 99.9 < page.js(f"return {widths}.reduce((sum, width) => sum + width)") < 100.1
     label = page.js("return document.getElementById('time-bar').getAttribute('aria-label')")
     assert re.match(r"Training \d+\.\d % \(.*\), Lost .*, Starting .*, Re-forming .*, Waiting for nodes ", label), label
@@ -281,7 +281,7 @@ def follow(page, server):
 
 
 def log_in(page, folder):
-    """With a token the page asks for it, and shows nothing before."""
+    """Checks that the page of a server with a token asks for it, and shows nothing before."""
     server = Server(folder, TOKEN)
     page.open(server.url())
     page.wait("!document.getElementById('login').hidden")

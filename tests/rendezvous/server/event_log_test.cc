@@ -42,7 +42,7 @@ TEST(EventLog, Read_GivesWhatCameAfterANumber) {
                                          {3, 10, "d4 e5 "},
                                          {4, 10, "e5 "},
                                          {5, 10, ""},
-                                         {6, 10, "c3 d4 e5 "},  // of a server before this one
+                                         {6, 10, "c3 d4 e5 "},  // a number of an earlier server
                                          {0, 2, "c3 d4 "},
                                          {3, 1, "d4 "},
                                          {3, 0, ""}}) {

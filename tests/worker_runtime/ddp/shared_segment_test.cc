@@ -110,7 +110,7 @@ TEST(SharedSegmentTest, EnterBarrier_PeerIsKilled_IsUnavailable) {
 TEST(SharedSegmentTest, Open_NoSuchAddress_FailedPreconditionNamesHosts) {
   std::unique_ptr<SharedSegment> first = Make(2);
   std::string address = first->address();
-  address.back() = address.back() == '1' ? '2' : '1';  // of the random number
+  address.back() = address.back() == '1' ? '2' : '1';  // last digit of the random number
   EXPECT_TRUE(absl::IsFailedPrecondition(SharedSegment::Open(address, 1).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(SharedSegment::Open("node7\t1\t999\t5", 1).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(SharedSegment::Open("", 1).status()));
