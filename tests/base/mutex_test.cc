@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-TEST(CondVarTest, WaitUntil_NobodyNotifies_SleepsUntilTheDeadlineOfTheSteadyClock) {
+TEST(CondVarTest, WaitUntil_NotNotified_SleepsUntilDeadline) {
   Mutex mutex;
   CondVar changed;
   const SteadyTime deadline = SteadyNow() + absl::Milliseconds(30);

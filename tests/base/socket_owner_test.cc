@@ -63,7 +63,7 @@ TEST(SocketOwner, OwnProcess_OfAllFamilies) {
 }
 
 // The kernel reports a closed socket as root's: a client could connect, send and close to be taken for root.
-TEST(SocketOwner, ClosedByItsProcess_IsNobodys) {
+TEST(SocketOwner, SocketOwner_ClosedByItsProcess_IsUnknown) {
   Connected connected = Connect("127.0.0.1", "127.0.0.1");
   connected.client.reset();
   ExpectCode(connected.peer, connected.own, absl::StatusCode::kFailedPrecondition);

@@ -50,7 +50,7 @@ class StreamWriterTest : public ::testing::Test {
   int ends_[2];
 };
 
-TEST_F(StreamWriterTest, NobodyReads_WritesReturnAndTheGapIsTold) {
+TEST_F(StreamWriterTest, Write_NoReader_ReturnsAndReportsGap) {
   constexpr int kLines = 1000;
   StreamWriter writer(Options(10'000));
   for (int i = 0; i < kLines; ++i) writer.Write(absl::StrCat("line ", i, " ", std::string(90, 'x'), "\n"));
@@ -73,12 +73,12 @@ TEST_F(StreamWriterTest, NobodyReads_WritesReturnAndTheGapIsTold) {
   EXPECT_EQ(ReadLine(), "after");
 }
 
-TEST_F(StreamWriterTest, NobodyReads_DestructorReturns) {
+TEST_F(StreamWriterTest, Destructor_NoReader_Returns) {
   StreamWriter writer(Options(1 << 20));
   for (int i = 0; i < 100; ++i) writer.Write(std::string(1000, 'x') + "\n");
 }
 
-TEST_F(StreamWriterTest, ReaderGone_IsToldOnceAndNothingBlocks) {
+TEST_F(StreamWriterTest, Write_ReaderGone_IsReportedOnce) {
   signal(SIGPIPE, SIG_DFL);  // the writer's thread must not die of it
   CloseReader();
   std::atomic<int> told{0};

@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-TEST(CleanText, EveryKind) {
+TEST(CleanText, CleanText_EveryKind_IsCleaned) {
   const std::pair<absl::string_view, const char*> kCases[] = {
       {"Grüße, 世界 🙂\n\tindented", "Grüße, 世界 🙂\n\tindented"},
       {absl::string_view("a\x1b[31mred\x07\0z\x7f", 11), "a?[31mred??"},
@@ -76,7 +76,7 @@ TEST(Quoted, LookAlikes_AreNamed) {
   for (const auto& [text, quoted] : kCases) EXPECT_EQ(Quoted(text), quoted);
 }
 
-TEST(Utf8Prefix, EndsBetweenCharacters) {
+TEST(Utf8Prefix, Utf8Prefix_LongText_EndsBetweenCharacters) {
   EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 4), "a\xc3\xa4z");
   EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 3), "a\xc3\xa4");
   EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 2), "a");
@@ -86,23 +86,23 @@ TEST(Utf8Prefix, EndsBetweenCharacters) {
   EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 2), "z");
 }
 
-TEST(CountedTest, OneIsSingular) {
+TEST(CountedTest, Counted_One_IsSingular) {
   EXPECT_EQ(Counted(0, "node"), "0 nodes");
   EXPECT_EQ(Counted(1, "node"), "1 node");
   EXPECT_EQ(Counted(2, "GPU"), "2 GPUs");
 }
 
-TEST(HasControlTest, LineEndsAndEscapesAndC1) {
+TEST(HasControlTest, HasControl_LineEndsEscapesAndC1_AreFound) {
   EXPECT_FALSE(HasControl("node-1 \xC3\xA4"));
   for (const char* text : {"a\nb", "a\tb", "\x1b[2J", "\xC2\x9B"}) EXPECT_TRUE(HasControl(text)) << text;
 }
 
-TEST(IsUtf8Test, NoOverlongFormsAndNoCutCharacters) {
+TEST(IsUtf8Test, IsUtf8_OverlongOrCutCharacters_AreInvalid) {
   EXPECT_TRUE(IsUtf8("") && IsUtf8("a\xE2\x82\xAC"));
   EXPECT_FALSE(IsUtf8("a\xE2\x82") || IsUtf8("\xC0\x80"));
 }
 
-TEST(GrpcCauseTest, WrappersAndAddressesAreLeftOut) {
+TEST(GrpcCauseTest, GrpcCause_WrappersAndAddresses_AreOmitted) {
   const std::pair<const char*, const char*> kCases[] = {
       {"failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed to connect to remote "
        "host: Connection refused",
@@ -129,7 +129,7 @@ TEST(RangesText, Lists_AreCompacted) {
   EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14");
 }
 
-TEST(RanksText, OneOrSeveral) {
+TEST(RanksText, RanksText_OneOrSeveral_NamesThem) {
   EXPECT_EQ(RanksText({}), "no rank");
   EXPECT_EQ(RanksText({3}), "rank 3");
   EXPECT_EQ(RanksText({3, 3}), "rank 3");

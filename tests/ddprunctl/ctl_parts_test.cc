@@ -52,7 +52,7 @@ TEST(CtlOptionsTest, Server_FlagThenDdprunThenTorchrunsVariable) {
   EXPECT_EQ(Parse("jobs --server=f:3", both)->options.servers[0], "f:3");
 }
 
-TEST(CtlOptionsTest, WrongLines_SayWhatIsWrong) {
+TEST(CtlOptionsTest, Parse_InvalidLine_ErrorNamesIt) {
   struct Case {
     const char* line;
     const char* problem;

@@ -26,15 +26,15 @@ class QuickProgramsTest : public ::testing::Test {
   }
 };
 
-TEST_F(QuickProgramsTest, StoreOperations) { ExpectAlike("tcp_store"); }
+TEST_F(QuickProgramsTest, TcpStore_Operations_EqualTorchruns) { ExpectAlike("tcp_store"); }
 
 TEST_F(QuickProgramsTest, DistributedCheckpoint_ResumesAfterKill) { ExpectAlike("dcp", true); }
 
-TEST_F(QuickProgramsTest, FullyShard) { ExpectAlike("fsdp2"); }
+TEST_F(QuickProgramsTest, FullyShard_KilledAndRestarted_EqualsTorchruns) { ExpectAlike("fsdp2"); }
 
-TEST_F(QuickProgramsTest, TensorParallel) { ExpectAlike("dtensor"); }
+TEST_F(QuickProgramsTest, TensorParallel_KilledAndRestarted_EqualsTorchruns) { ExpectAlike("dtensor"); }
 
-TEST_F(QuickProgramsTest, RecordedError) { ExpectAlike("record"); }
+TEST_F(QuickProgramsTest, Record_Exception_IsInSummary) { ExpectAlike("record"); }
 
 }  // namespace
 }  // namespace ddprun::testing

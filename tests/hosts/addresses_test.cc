@@ -80,7 +80,7 @@ TEST(AddressesTest, TwoNetworks_TheEndpointsIsTaken) {
   ExpectMaster(&a, &b, Hosts::Ipv4(1, fast), "eth1");
 }
 
-TEST(AddressesTest, NamesMeanDifferentNetworks_BothSidesSayWhichAndLocalAddrHelps) {
+TEST(AddressesTest, HostNames_DifferentNetworks_ErrorNamesThemAndLocalAddrHelps) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(2, Addresses::kIpv4);
   const int fast = hosts.AddNetwork(Addresses::kIpv4);
@@ -96,7 +96,7 @@ TEST(AddressesTest, NamesMeanDifferentNetworks_BothSidesSayWhichAndLocalAddrHelp
   ExpectMaster(&a, &b, Hosts::Ipv4(1, fast), "eth1");
 }
 
-TEST(AddressesTest, OwnNameIsOfNoUse_OthersReachItAllTheSame) {
+TEST(AddressesTest, HostName_NotResolvable_OthersReachTheNode) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(2, Addresses::kIpv4);
   // Debian's loopback alias, a name that only other hosts know, and one that belongs to another host.
@@ -107,7 +107,7 @@ TEST(AddressesTest, OwnNameIsOfNoUse_OthersReachItAllTheSame) {
   }
 }
 
-TEST(AddressesTest, ToldToHostUnderANameThatIsNotItsOwn_ServesWhereOthersReachIt) {
+TEST(AddressesTest, Endpoint_ForeignNameWithIsHost_ServesWhereOthersReachIt) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(2, Addresses::kIpv4);
   const std::vector<std::string> host = {"--rdzv-conf=is_host=1"}, no_host = {"--rdzv-conf=is_host=0"};
@@ -136,7 +136,7 @@ TEST(AddressesTest, UnknownName_IsAUsageError) {
   EXPECT_EQ(Lines(b.Err()) + Lines(c.Err()), 2);
 }
 
-TEST(AddressesTest, EndpointsNameAppearsLate_IsWaitedFor) {
+TEST(AddressesTest, Endpoint_NameAppearsLate_IsAwaited) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(2, Addresses::kIpv4);
   hosts.SetHostsFile(2, "");
@@ -190,7 +190,7 @@ class SilentNameServerTest : public ::testing::Test {
   std::unique_ptr<Hosts> hosts_;
 };
 
-TEST_F(SilentNameServerTest, AtStart_ASignalEndsTheLauncherNevertheless) {
+TEST_F(SilentNameServerTest, Start_NameServerSilent_SignalEndsLauncher) {
   const auto launcher = Launch({"--nnodes=2", "--rdzv-endpoint=nowhere.example"}, kTell);
   // The launcher has blocked its signals; the lookup is next.
   ASSERT_TRUE(Eventually([&] {
@@ -205,7 +205,7 @@ TEST_F(SilentNameServerTest, AtStart_ASignalEndsTheLauncherNevertheless) {
   EXPECT_TRUE(Has(launcher->Err(), "stopped while looking up the address of nowhere.example")) << launcher->Err();
 }
 
-TEST_F(SilentNameServerTest, AtATakeOver_WorkersRunOn) {
+TEST_F(SilentNameServerTest, TakeOver_NameServerSilent_WorkersKeepRunning) {
   const std::vector<std::string> flags = {"--nnodes=1:2", "--rdzv-endpoint=node1", "--rdzv-id=job",
                                           "--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=1"};
   const std::string open = dir_.File("open");
@@ -223,7 +223,7 @@ TEST_F(SilentNameServerTest, AtATakeOver_WorkersRunOn) {
   EXPECT_FALSE(Has(second->Err(), "cut off from the rendezvous server")) << second->Err();
 }
 
-TEST(AddressesTest, WrongHeadNode_EveryAddressThatWasTriedIsNamedWithItsReason) {
+TEST(AddressesTest, Endpoint_WrongHost_NamesEveryAddressTried) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(3);
   hosts.AllowOnlyPorts(3, 22, 22);
@@ -237,7 +237,7 @@ TEST(AddressesTest, WrongHeadNode_EveryAddressThatWasTriedIsNamedWithItsReason) 
   EXPECT_TRUE(Has(a.Err(), "[fd77::3]:29400: no answer")) << a.Err();
 }
 
-TEST(AddressesTest, LocalhostOnSeveralHosts_SaysThatNobodyElseCanCome) {
+TEST(AddressesTest, Endpoint_LocalhostOnSeveralHosts_WarnsThatOthersCannotJoin) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(2);
   Node a(hosts, 1, "localhost", {"--rdzv-conf=join_timeout=1"}),
@@ -248,7 +248,7 @@ TEST(AddressesTest, LocalhostOnSeveralHosts_SaysThatNobodyElseCanCome) {
   }
 }
 
-TEST(AddressesTest, StoreBehindAFirewall_OneLineSaysWhoCantReachWhat) {
+TEST(AddressesTest, Store_BehindFirewall_OneLineNamesBothEnds) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(2, Addresses::kIpv4);
   hosts.AllowOnlyPorts(1, 29400, 29400);

@@ -92,7 +92,7 @@ TEST_F(GlooHostsTest, FirewallWithPortRange_AllListenersKeepToIt) {
   EXPECT_EQ(ports, 7) << out_;
 }
 
-TEST_F(GlooHostsTest, PortRangeTooNarrow_SaysSo) {
+TEST_F(GlooHostsTest, PortRange_TooNarrow_IsNamed) {
   Hosts hosts(2, Addresses::kIpv4);
   const std::vector<std::string> narrow = {"--port-range=29400-29401"};
   Process a(Node(hosts, 1, "node1", narrow, 5), Environment()), b(Node(hosts, 2, "node1", narrow, 5), Environment());

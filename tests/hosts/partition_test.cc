@@ -86,7 +86,7 @@ class Cuts {
 
 class PartitionTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(PartitionTest, RandomCutsAndHeals_NeverTwoRoundsAtOnce_EveryJobEnds) {
+TEST_P(PartitionTest, Cuts_Random_OneRoundAtATimeAndEveryJobEnds) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(kJobsAtOnce * kNodes, Hosts::Addresses::kIpv4);
   std::vector<std::unique_ptr<TickJob>> jobs;
@@ -125,7 +125,7 @@ TEST_P(PartitionTest, RandomCutsAndHeals_NeverTwoRoundsAtOnce_EveryJobEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Batches, PartitionTest, ::testing::Range(1, kBatches + 1));
 
-TEST(BlipTest, OneSecondOfThree_ChangesNothing) {
+TEST(BlipTest, Cut_OneSecondOfThree_ChangesNothing) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(kNodes, Hosts::Addresses::kIpv4);
   TickJob job(&hosts, {1, "1:3", std::vector<TickJob::Node>(kNodes)});

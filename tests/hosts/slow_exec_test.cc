@@ -149,7 +149,7 @@ TEST(SlowExecTest, ManyWorkers_OneRound) {
   }
 }
 
-TEST(SlowExecTest, LauncherIsStoppedWhileItsWorkerIsInExec_NeverTwoRoundsAtOnce) {
+TEST(SlowExecTest, Exec_LauncherStoppedMeanwhile_OneRoundAtATime) {
   SKIP_WITHOUT_HOSTS();
   SlowProgram slow(kTick, [] { return absl::Seconds(5); });
   SKIP_WITHOUT(slow);
@@ -171,7 +171,7 @@ TEST(SlowExecTest, LauncherIsStoppedWhileItsWorkerIsInExec_NeverTwoRoundsAtOnce)
 
 // Jobs on three nodes with execs of random lengths, and launchers that are stopped for a while.
 // DDPRUN_SLOW_EXEC_SEED=first[:batches] selects other seeds.
-TEST(SlowExecTest, RandomDelays_NeverTwoRoundsAtOnce_EveryJobEnds) {
+TEST(SlowExecTest, Exec_RandomDelays_OneRoundAtATimeAndEveryJobEnds) {
   SKIP_WITHOUT_HOSTS();
   constexpr int kJobs = 4, kNodes = 3, kStops = 2;
   uint64_t first = 1, batches = 1;

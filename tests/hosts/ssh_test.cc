@@ -247,7 +247,7 @@ TEST_F(SshTest, FailureOfAWorker_IsTheJobs) {
   EXPECT_TRUE(AllIsGone());
 }
 
-TEST_F(SshTest, Detached_GoesOnAlone_AndCanBeFollowedAndStopped) {
+TEST_F(SshTest, Detach_RunningJob_CanBeFollowedAndStopped) {
   Serve(2);
   std::vector<std::string> arguments = {
       "--hosts=node1,node2", "--shutdown-timeout=5", "--rdzv-id=ni/ght", "--detach", "--no-python", "sh", "-c"};
@@ -398,7 +398,7 @@ TEST_F(SshTest, BrokenCopy_IsReplaced) {
   EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
 }
 
-TEST_F(SshTest, LostHost_OfAnElasticJob_TheOtherGoesOn) {
+TEST_F(SshTest, LostHost_ElasticJob_OtherContinues) {
   Serve(2);
   const std::unique_ptr<Process> ddprun =
       Start(TickJob({"--nnodes=1:2", "--max-restarts=3", "--rdzv-conf=last_call_timeout=1"}));
@@ -411,7 +411,7 @@ TEST_F(SshTest, LostHost_OfAnElasticJob_TheOtherGoesOn) {
   EXPECT_EQ(ddprun->Wait(), 0) << ddprun->Err();
 }
 
-TEST_F(SshTest, HostThatComesBack_GetsALauncher) {
+TEST_F(SshTest, LostHost_Returns_GetsLauncher) {
   for (const char* nodes : {"--nnodes=2", "--nnodes=1:2"}) {
     Serve(2);
     const std::unique_ptr<Process> ddprun =
@@ -431,30 +431,30 @@ TEST_F(SshTest, HostThatComesBack_GetsALauncher) {
 
 // ---- faults: one line each -----------------------------------------------------------------------------------------
 
-TEST_F(SshTest, UnknownHost) {
+TEST_F(SshTest, Ssh_UnknownHost_IsNamed) {
   Serve(2);
   EXPECT_THAT(Fault(With({"--hosts=node1,node2,nowhere"})), HasSubstr("nowhere: no such host: "));
 }
 
-TEST_F(SshTest, NoKey) {
+TEST_F(SshTest, Ssh_NoKey_IsNamed) {
   Serve(2);
   std::ofstream{dir_.File("key.pub")};  // no key is accepted
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: ssh was not let in (publickey)"));
 }
 
-TEST_F(SshTest, HostKeyChanged) {
+TEST_F(SshTest, Ssh_HostKeyChanged_IsNamed) {
   Serve(2);
   std::ofstream(dir_.File("known_hosts")) << "node2 " << ReadFile(dir_.File("key.pub"));
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: its host key has changed"));
 }
 
-TEST_F(SshTest, HostKeyUnknown) {
+TEST_F(SshTest, Ssh_HostKeyUnknown_IsNamed) {
   Serve(2);
   std::ofstream{dir_.File("known_hosts")};
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: its host key is not known here"));
 }
 
-TEST_F(SshTest, NoSshd) {
+TEST_F(SshTest, Ssh_NoSshd_IsNamed) {
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: nothing answers to ssh there"));
 }
 
@@ -490,13 +490,13 @@ TEST_F(PythonSshTest, EqualHosts_Train) {
   EXPECT_EQ(Count(ddprun->Out(), "]: trained\n"), 2) << ddprun->Out();
 }
 
-TEST_F(PythonSshTest, NoPython) {
+TEST_F(PythonSshTest, Python_Missing_IsNamed) {
   Serve(2, Hide("env"));
   EXPECT_THAT(Fault(Train(), Environment()),
               HasSubstr(absl::StrCat("node2: there is no Python at ", dir_.File("env/python"))));
 }
 
-TEST_F(PythonSshTest, OtherTorch) {
+TEST_F(PythonSshTest, Torch_OtherVersion_IsNamed) {
   const std::string there = absl::StrCat(dir_.path(), "/packages/torch-2.11.0.dist-info/METADATA");
   const std::string other = dir_.File("METADATA");
   std::ofstream(other) << absl::StrReplaceAll(ReadFile(there), {{"2.11.0", "2.10.0"}});
@@ -505,19 +505,19 @@ TEST_F(PythonSshTest, OtherTorch) {
               AllOf(HasSubstr("  torch  2.11.0  2.10.0\n"), HasSubstr("node2 has torch 2.10.0, node1 has 2.11.0: ")));
 }
 
-TEST_F(PythonSshTest, ScriptMissing) {
+TEST_F(PythonSshTest, Script_Missing_IsNamed) {
   Serve(2, Hide("work"));
   EXPECT_THAT(Fault(Train(), Environment()),
               HasSubstr(absl::StrCat("node2: there is no script ", dir_.File("work/train.py"))));
 }
 
-TEST_F(PythonSshTest, ScriptThatIsNoFile) {
+TEST_F(PythonSshTest, Script_NotAFile_IsNamed) {
   Serve(2);
   EXPECT_THAT(Fault({"--hosts=node1,node2", "/dev/stdin"}, Environment()),
               HasSubstr("node2: the script /dev/stdin is no file"));
 }
 
-TEST_F(PythonSshTest, ScriptThatIsAFolder) {
+TEST_F(PythonSshTest, Script_Folder_IsRun) {
   std::filesystem::rename(dir_.File("work/train.py"), dir_.File("work/__main__.py"));
   Serve(2);
   const std::unique_ptr<Process> ddprun = Start({"--hosts=node1,node2", dir_.File("work")}, Environment());
@@ -534,7 +534,7 @@ TEST_F(PythonSshTest, ScriptOfAnotherVersion_IsAWarning) {
   EXPECT_THAT(ddprun->Err(), HasSubstr("the script on node2 is not that of node1"));
 }
 
-TEST_F(PythonSshTest, HostThatDiesDuringTheStart) {
+TEST_F(PythonSshTest, Start_HostDies_IsNamed) {
   // The interpreter of the second host hangs, and then the host is gone.
   const std::string hanging = dir_.File("hanging");
   std::ofstream(hanging) << "#!/bin/sh\n: >" << dir_.File("asked") << "\nexec sleep 1000\n";
@@ -549,14 +549,14 @@ TEST_F(PythonSshTest, HostThatDiesDuringTheStart) {
   EXPECT_THAT(ddprun->Err(), HasSubstr("node2: its ssh connection was lost: "));
 }
 
-TEST_F(SshTest, FolderMissing) {
+TEST_F(SshTest, Folder_Missing_IsNamed) {
   const std::string folder = std::filesystem::current_path().string();
   Serve(2, absl::StrCat("mount -t tmpfs tmpfs ", std::filesystem::path(folder).parent_path().string()));
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
               HasSubstr(absl::StrCat("node2: can't enter the working folder ", folder, ": No such file")));
 }
 
-TEST_F(SshTest, Firewall) {
+TEST_F(SshTest, Rendezvous_Firewall_IsNamed) {
   Serve(2);
   hosts_->AllowOnlyPorts(1, 22, 22);
   EXPECT_THAT(
@@ -590,12 +590,12 @@ TEST_F(SshTest, FullDisk_ForTheJob) {
               HasSubstr(absl::StrCat("node2: no space is left in ", dir_.File("tmp"))));
 }
 
-TEST_F(SshTest, OtherArchitecture) {
+TEST_F(SshTest, Copy_OtherArchitecture_IsNamed) {
   Serve(2, ":", "setarch i686");
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), HasSubstr("node2: it has Linux i686, this host Linux "));
 }
 
-TEST_F(SshTest, OldCLibrary) {
+TEST_F(SshTest, Copy_OldCLibrary_IsNamed) {
   Serve(2);
   EXPECT_EQ(Start({"--hosts=node2", "--no-python", "true"})->Wait(), 0);
   // The copy there now wants a version that no C library has.
@@ -606,12 +606,12 @@ TEST_F(SshTest, OldCLibrary) {
               AllOf(HasSubstr("node2: its C library is too old for this program ("), HasSubstr("GLIBC_2.99")));
 }
 
-TEST_F(SshTest, ProgramsMayNotRunThere) {
+TEST_F(SshTest, Copy_NoExecFolder_IsNamed) {
   Serve(2, absl::StrCat("mount -t tmpfs -o noexec tmpfs ", Cache(2)));
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})), AllOf(HasSubstr("node2: "), HasSubstr("folder without noexec")));
 }
 
-TEST_F(SshTest, CacheFolderIsNotWritable) {
+TEST_F(SshTest, Copy_CacheFolderNotWritable_IsNamed) {
   Serve(2, absl::StrCat("mount -t tmpfs -o ro tmpfs ", Cache(2)));
   EXPECT_THAT(Fault(With({"--hosts=node1,node2"})),
               AllOf(HasSubstr("node2: the program could not be copied"), HasSubstr("Read-only file system")));

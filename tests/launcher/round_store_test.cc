@@ -8,7 +8,7 @@ namespace ddprun::launcher {
 namespace {
 
 // A stopped or busy launcher: its kernel accepts connections, but the store does not answer.
-TEST(RoundStore, StoreOfAnotherNodeDoesNotAnswer_IsReachedAllTheSame) {
+TEST(RoundStore, StoreOfAnotherNode_ConnectsWithoutAnswer_CountsAsReached) {
   const auto other = StoreServer::Open({.address = "127.0.0.1", .log = [](LogLevel, auto) {}});
   ASSERT_TRUE(other.ok()) << other.status();
   const auto loop = EventLoop::Create();

@@ -22,7 +22,7 @@ bool HasTools() { return std::system("command -v spin gcc >/dev/null 2>&1") == 0
 
 class ModelTest : public ::testing::TestWithParam<World> {};
 
-TEST_P(ModelTest, EveryState) {
+TEST_P(ModelTest, Model_EveryState_HoldsInvariants) {
   if (!HasTools()) GTEST_SKIP() << "no spin or gcc (apt-get install spin)";
   const World& world = GetParam();
   const std::string folder = "tests/model/";

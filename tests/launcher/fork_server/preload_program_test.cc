@@ -57,7 +57,7 @@ void ExpectAlike(std::vector<std::string> flags, const std::string& behaviour, c
   EXPECT_THAT(started.Err(), HasSubstr(in_summary));
 }
 
-TEST(PreloadProgram, WhatAWorkerSeesOfItself_IsAlike) {
+TEST(PreloadProgram, Preload_WorkersProcess_IsLikeStartedOne) {
   TempDir folder;
   ExpectAlike({"--nproc-per-node=2"}, "identity", "");
   ExpectAlike({"--nproc-per-node=1"}, "identity", "");

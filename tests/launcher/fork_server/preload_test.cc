@@ -7,7 +7,7 @@
 namespace ddprun::testing {
 namespace {
 
-TEST_F(PreloadTest, WhatAWorkerSeesOfItself_IsAlike) {
+TEST_F(PreloadTest, Preload_WorkersProcess_IsLikeStartedOne) {
   const std::string script = Script(ReadFile("tests/launcher/fork_server/identity.py"));
   ExpectAlike({"--nproc-per-node=2"}, {script, "--first", "", "second argument"});
   ExpectAlike({"--nproc-per-node=1"}, {script});

@@ -51,7 +51,7 @@ TEST(HostsPlan, FlagsOfLaunchers_AreThoseOfTheUser_WithoutTheOwn) {
   EXPECT_EQ(plan.prepare.script(), "train.py");
 }
 
-TEST(HostsPlan, Variables) {
+TEST(HostsPlan, HostsPlan_Variables_ReachEachHost) {
   const HostsPlan plan =
       Must({"--hosts=a", "--env=K*,B", "--env=C=x=y"},
            {"NCCL_DEBUG=INFO", "HOME=/me", "KA=a\nb", "K=k", "B=", "PYTHONPATH=/p", "PYTHON_EXEC=/mine"});
@@ -92,7 +92,7 @@ TEST(HostsPlan, WithoutScript_AJobIsFollowed) {
   EXPECT_FALSE(Plan({"--hosts=a,b", "--rdzv-id=night", "--detach"}, {}, {}).ok());
 }
 
-TEST(HostsPlan, WrongFlags) {
+TEST(HostsPlan, HostsPlan_InvalidFlags_AreNamed) {
   EXPECT_THAT(Plan({"--hosts=a,b", "--node-rank=1"}).status().message(), HasSubstr("--node-rank=1 with --hosts"));
   EXPECT_THAT(Plan({"--hosts=a,b", "--nnodes=1:3"}).status().message(), HasSubstr("--hosts names 2"));
   EXPECT_THAT(Plan({"--hosts=a"}, {}, {"-"}).status().message(), HasSubstr("can't send a script from standard input"));

@@ -38,7 +38,7 @@ struct SshEnd {
 
 class ExplainSshEndTest : public ::testing::TestWithParam<SshEnd> {};
 
-TEST_P(ExplainSshEndTest, NamesCauseAndRemedyInOneLine) {
+TEST_P(ExplainSshEndTest, ExplainSshEnd_KnownErrors_NamesCauseAndRemedy) {
   const SshEnd& end = GetParam();
   const std::string text = ExplainSshEnd(end.stage, end.code, end.error, "b");
   EXPECT_THAT(text, HasSubstr(end.explained));

@@ -119,7 +119,7 @@ TEST_F(CpuTopologyTest, NothingKnown_OneNodeWithoutGpus) {
   EXPECT_FALSE(ReadCpuTopologyIn("/no/such/root", {}, std::nullopt).ok());
 }
 
-TEST(CpuMaskTest, OneBitForEachCpu) {
+TEST(CpuMaskTest, CpuMask_Cpus_HasOneBitEach) {
   EXPECT_EQ(CpuMask({}), std::vector<unsigned long>{});
   EXPECT_EQ(CpuMask({0, 2}), std::vector<unsigned long>{5});
   EXPECT_EQ(CpuMask({65}), (std::vector<unsigned long>{0, 2}));

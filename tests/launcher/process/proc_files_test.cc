@@ -103,7 +103,7 @@ TEST(ProcFilesTest, ProgramsBelowShell_ThroughShellsOnly) {
   WaitFor(shell);
 }
 
-TEST(ProcessEndTest, CodeOrSignal) {
+TEST(ProcessEndTest, ProcessEnd_CodeOrSignal_IsRead) {
   const ProcessEnd exited = ProcessEnd::FromWait(12, 7 << 8);
   EXPECT_EQ(exited.pid, 12);
   EXPECT_EQ(exited.Text(), "exited with code 7");

@@ -110,7 +110,7 @@ TEST(FailureSummary, NoFailedWorker_ShowsTheReason) {
                                      Not(HasSubstr("Root Cause"))));
 }
 
-TEST(FailureSummary, OddCauses) {
+TEST(FailureSummary, FailureSummary_OddCauses_AreReadable) {
   EXPECT_THAT(Summary(Report(TextProto("host: 'node-b' message: 'no heartbeat'", rendezvous::NewFailure()))),
               AllOf(HasSubstr("  host      : node-b\n  message   : no heartbeat\n"), Not(HasSubstr("rank      :")),
                     Not(HasSubstr("time      :"))))

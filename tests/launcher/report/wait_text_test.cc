@@ -38,7 +38,7 @@ void ExpectText(const rendezvous::Waiting& waiting, const Hosts& expected_hosts,
   }
 }
 
-TEST(WaitingText, CountsHostsAndTimeAreNamed) {
+TEST(WaitingText, WaitingText_NodesMissing_NamesCountsHostsAndTime) {
   EXPECT_EQ(WaitingText(Waiting(1, 2, 2, {"node-a"}, 598), {}),
             "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m58s");
   ExpectText(Waiting(1, 3, 4, {"node-a"}, 5), {}, "2 more nodes;|1 of at least 3 joined|node-a|in 5s|!missing");
@@ -66,13 +66,13 @@ TEST(WaitingText, ExpectedHosts_TheMissingOnesAreNamed) {
   ExpectText(Waiting(17, 18, 18, {"node1"}, 5), {"node1", "node2"}, "17 of 18|node1 and 16 more|!node2");
 }
 
-TEST(AbsentHosts, AreThoseThatHaveNotJoined) {
+TEST(AbsentHosts, AbsentHosts_SomeJoined_AreTheOthers) {
   EXPECT_EQ(AbsentHosts(Waiting(1, 2, 2, {"a"}, 5), {"a", "b"}), Hosts{"b"});
   EXPECT_EQ(AbsentHosts(Waiting(1, 2, 2, {"a"}, 5), {}), Hosts{});
   EXPECT_EQ(AbsentHosts(Waiting(1, 2, 2, {"elsewhere"}, 5), {"a"}), Hosts{"a"});
 }
 
-TEST(MissingRanksText, RanksHostsAndThoseThatWaitAreNamed) {
+TEST(MissingRanksText, MissingRanksText_RanksMissing_NamesRanksHostsAndWaiters) {
   const std::optional<int32_t> unknown;
   EXPECT_EQ(MissingRanksText({{3, 1, "b", 77}}, {0, 1, 2}, absl::Seconds(10)),
             "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 are waiting for it");
@@ -85,7 +85,7 @@ TEST(MissingRanksText, RanksHostsAndThoseThatWaitAreNamed) {
   EXPECT_TRUE(absl::StrContains(same, "ranks 2-3 (on host b)")) << same;
 }
 
-TEST(FitLine, DropsWhatIsInParentheses_ThenTheMiddle) {
+TEST(FitLine, FitLine_TooLong_DropsParenthesesThenMiddle) {
   const std::string text = "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m50s (why)";
   EXPECT_EQ(FitLine(text, text.size()), text);
   EXPECT_EQ(FitLine(text, text.size() - 1),

@@ -55,7 +55,7 @@ TEST(Registration, Decode_OutOfBounds_Refused) {
   EXPECT_FALSE(DecodeRegistration(std::string(kMaxRegistrationBytes + 1, '\0')).ok());
 }
 
-TEST(Registration, Encode_MoreAddressesThanAllowed_CutToWhatIs) {
+TEST(Registration, Encode_TooManyAddresses_CutsThem) {
   NodeRegistration node = Node();
   for (int i = 0; i < 200; ++i) node.addresses.push_back(absl::StrCat("10.0.1.", i));
   const auto decoded = DecodeRegistration(EncodeRegistration(node));

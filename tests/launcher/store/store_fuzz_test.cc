@@ -119,7 +119,7 @@ TEST_F(StoreFuzzTest, HugeLengths_NothingAllocated) {
   EXPECT_LT(ResidentBytes() - std::min(before, ResidentBytes()), size_t{100} << 20);
 }
 
-TEST_F(StoreFuzzTest, ConnectionFlood_MemoryComesBack) {
+TEST_F(StoreFuzzTest, ConnectionFlood_Ended_MemoryIsReleased) {
   StoreOnLoop store(SmallStore());
   size_t after_first = 0;
   for (int wave = 0; wave < 10; ++wave) {

@@ -114,7 +114,7 @@ TEST_F(ReconnectorTest, FirstThatAnswers_IsTakenAndTheOthersAreGivenUp) {
   EXPECT_EQ(client_.Admit(Join{}), 2u);
 }
 
-TEST_F(ReconnectorTest, NameUnknown_IsToldAndAskedAgain) {
+TEST_F(ReconnectorTest, NameUnknown_OnTry_IsReportedAndRetried) {
   client_.OnResolved(absl::NotFoundError("Name or service not known"), now_, &effects_);
   EXPECT_EQ(Take(), "lost");
   EXPECT_EQ(lost_.reason, "tried server: name or service not known");
@@ -249,7 +249,7 @@ class SeveralServersTest : public ReconnectorTest {
   }
 };
 
-TEST_F(SeveralServersTest, LeaderIsKilled_FollowersConfirmThatNobodyElseHasLed) {
+TEST_F(SeveralServersTest, LeaderKilled_FollowersKnowNoOther_CountsAsEnded) {
   EXPECT_EQ(Follower(4, 7, kA), "");
   EXPECT_EQ(End(3, StreamProgress::kNone), absl::StrCat("probe ", kA));
   EXPECT_EQ(Probed(1, true), "lost") << "in this round the follower was asked before the refusal";
@@ -275,7 +275,7 @@ TEST_F(SeveralServersTest, RefusalAlone_ProvesNothing) {
   }
 }
 
-TEST_F(SeveralServersTest, CutOffFromTheLeader_TheFollowersWordProvesNothingUntilNobodyLeads) {
+TEST_F(SeveralServersTest, CutOffFromLeader_FollowersNameLeader_ProvesNothing) {
   for (uint64_t stream = 3; stream < 9; stream += 2) {
     Follower(stream + 1, 7, kA);
     EXPECT_EQ(End(stream, StreamProgress::kTimedOut), "lost");
@@ -312,7 +312,7 @@ TEST_F(SeveralServersTest, FollowerNamesAnUnknownLeader_WhichIsTriedAtOnce) {
 TEST_F(SeveralServersTest, LostLeader_IsNamed) { EXPECT_EQ(lost_.reason, absl::StrCat(kA, ": any words")); }
 
 // One follower may have old credentials.
-TEST_F(SeveralServersTest, FollowersRefuse_IsFinalOnlyIfNobodySaysOtherwise) {
+TEST_F(SeveralServersTest, FollowersRefuse_OthersDoNotAnswer_IsNotFinal) {
   const absl::Status refusal = absl::UnauthenticatedError("invalid token");
   EXPECT_EQ(End(4, StreamProgress::kFollower, refusal), "");
   EXPECT_EQ(End(3, StreamProgress::kTimedOut), "lost");

@@ -15,7 +15,7 @@ const WorkerFailure& Failure() {
   return failure;
 }
 
-TEST(DescribeFailure, SaysWhoAndHow) {
+TEST(DescribeFailure, DescribeFailure_Worker_NamesRankAndCause) {
   constexpr char kWho[] = "rank 3 on node-b (local rank 1, pid 77)";
   EXPECT_EQ(DescribeFailure(Failure()), absl::StrCat(kWho, " exited with code 3"));
   EXPECT_EQ(
@@ -48,7 +48,7 @@ TEST(DescribeFailure, SaysWhoAndHow) {
   }
 }
 
-TEST(DescribeFailure, NeverStarted_SaysWhy) {
+TEST(DescribeFailure, DescribeFailure_NeverStarted_NamesReason) {
   const WorkerFailure failure = TextProto("pid: 0 restartable: false", Failure());
   for (const auto& [code, end] : {std::pair(kExitNotFound, "was not started: no such program"),
                                   std::pair(kExitCannotExecute, "was not started: cannot execute the program"),
@@ -57,7 +57,7 @@ TEST(DescribeFailure, NeverStarted_SaysWhy) {
   }
 }
 
-TEST(DescribeFailure, LostNode) {
+TEST(DescribeFailure, DescribeFailure_LostNode_NamesNode) {
   const WorkerFailure failure = TextProto("host: 'node-b' message: 'no heartbeat for 3 s'", NewFailure());
   EXPECT_EQ(DescribeFailure(failure), "node node-b was lost: no heartbeat for 3 s");
   EXPECT_EQ(DescribeWho(TextProto("host: ''", failure)), "node an unknown host");

@@ -52,7 +52,7 @@ TEST(GoodputTest, JobWaitsAgain_ThenReForms) {
   EXPECT_EQ(Text(goodput.At(At(20))), "waiting 11s starting 3s training 1s re-forming 5s lost 0");
 }
 
-TEST(GoodputTest, ServerIsReplaced_TimeGoesOn) {
+TEST(GoodputTest, OnRecord_ServerReplaced_TimeContinues) {
   Goodput before(At(0));
   before.OnEvent(event_kind::kRoundAssigned, At(10));
   before.OnStep(0, At(20));
@@ -94,7 +94,7 @@ TEST(GoodputTest, WorkersTrainedOnWithoutServer_ThatTimeIsTraining) {
 }
 
 // A worker may report any step, and a record has to hold what follows.
-TEST(GoodputTest, StepsThatNobodyMade_LoseNoMoreThanWasTrained) {
+TEST(GoodputTest, OnStep_ImpossibleSteps_LoseAtMostTrainedTime) {
   Goodput goodput(At(0));
   goodput.OnEvent(event_kind::kRoundAssigned, At(1));
   goodput.OnStep(1, At(2));

@@ -9,7 +9,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 // Protocol 2.1.
-TEST(CheckSurvivorsTest, Bounds_SayWhatIsWrong) {
+TEST(CheckSurvivorsTest, CheckSurvivors_OutOfBounds_ErrorNamesIt) {
   const auto problem = [](const std::vector<Survivor>& survivors) {
     return CheckSurvivors({survivors.begin(), survivors.end()}, 4).value_or("");
   };

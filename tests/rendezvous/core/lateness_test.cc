@@ -17,7 +17,7 @@ TEST(LatenessTest, ServerOnTime_NothingIsPutOff) {
   EXPECT_EQ(lateness.Allowance(), absl::ZeroDuration());
 }
 
-TEST(LatenessTest, Stall_NobodyIsJudgedForAsLongAgain) {
+TEST(LatenessTest, Stall_AfterIt_NoNodeIsLostForAsLong) {
   Lateness lateness;
   lateness.OnTurn(At(100), At(104));
   EXPECT_EQ(lateness.excused_until(), At(108));

@@ -11,7 +11,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-TEST(NaturalCompareTest, NumbersCountAsNumbers) {
+TEST(NaturalCompareTest, NaturalCompare_Digits_CompareAsNumbers) {
   const std::vector<std::string> sorted = absl::StrSplit(
       " 1 02 10 a a1b2 a1b10 node node- node7 node66 node066b node100 node100-ib node18446744073709551616 "
       "node99999999999999999999999",
@@ -25,7 +25,7 @@ TEST(NaturalCompareTest, NumbersCountAsNumbers) {
   }
 }
 
-TEST(NaturalCompareTest, LeadingZeros_AreToldApart) {
+TEST(NaturalCompareTest, NaturalCompare_LeadingZeros_Differ) {
   EXPECT_NE(NaturalCompare("a01", "a1"), 0);
   EXPECT_EQ(NaturalCompare("a01", "a1") < 0, NaturalCompare("a1", "a01") > 0);
   EXPECT_LT(NaturalCompare("a01", "a2"), 0);

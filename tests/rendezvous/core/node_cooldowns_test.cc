@@ -18,7 +18,7 @@ void Fail(NodeCooldowns* cooldowns, const std::string& node_id, int times, Stead
   for (int i = 0; i < times; ++i) cooldowns->OnFirstCause(node_id, now);
 }
 
-TEST(NodeCooldownsTest, BeginsWithTheThirdFirstCauseInARow) {
+TEST(NodeCooldownsTest, Charge_ThirdFirstCauseInARow_StartsCooldown) {
   NodeCooldowns cooldowns(absl::Minutes(1));
   Fail(&cooldowns, "a", 2, At(0));
   Fail(&cooldowns, "b", 2, At(0));
@@ -57,7 +57,7 @@ TEST(NodeCooldownsTest, Expire_EndsThoseThatAreOver) {
   EXPECT_EQ(cooldowns.NextEnd(), At(200)) << "the row goes on, and it is the second time";
 }
 
-TEST(NodeCooldownsTest, ZeroMeansNone) {
+TEST(NodeCooldownsTest, Charge_ZeroCooldown_IsOff) {
   NodeCooldowns cooldowns(absl::ZeroDuration());
   Fail(&cooldowns, "a", 9, At(0));
   EXPECT_FALSE(cooldowns.any());
@@ -70,7 +70,7 @@ TEST(NodeCooldownsTest, WithTooManyNodes_TheOldestIsForgotten) {
   EXPECT_EQ(cooldowns.Nodes().front(), "n1");
 }
 
-TEST(NodeCooldownsTest, Record_GoesOnOnAnotherServer) {
+TEST(NodeCooldownsTest, Record_ReadByOtherServer_CooldownContinues) {
   NodeCooldowns before(absl::Minutes(1));
   Fail(&before, "a", 4, At(0));
   Fail(&before, "b", 3, At(100));

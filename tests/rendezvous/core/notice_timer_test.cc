@@ -8,7 +8,7 @@ namespace {
 SteadyTime At(int ms) { return SteadyTime::FromStart(absl::Milliseconds(ms)); }
 
 // Protocol 6.
-TEST(NoticeTimerTest, Changes_AreToldAfterAQuietWhile) {
+TEST(NoticeTimerTest, Changes_ThenQuiet_AreSent) {
   NoticeTimer timer;
   EXPECT_EQ(timer.Due(), SteadyTime::InfiniteFuture());
   timer.Changed(At(0));
@@ -17,7 +17,7 @@ TEST(NoticeTimerTest, Changes_AreToldAfterAQuietWhile) {
   EXPECT_EQ(timer.Due(), At(450));
 }
 
-TEST(NoticeTimerTest, SteadyChanges_AreToldAfterASecond) {
+TEST(NoticeTimerTest, Changes_Steady_AreSentAfterASecond) {
   NoticeTimer timer;
   for (int ms = 0; ms <= 2000; ms += 200) timer.Changed(At(ms));
   EXPECT_EQ(timer.Due(), At(1000));

@@ -11,7 +11,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-TEST(PhrasesTest, GivingUp_SaysWhy) {
+TEST(PhrasesTest, GivingUp_EveryReason_IsNamed) {
   const WorkerFailure f = TextProto("host: 'node-b' rank: 3 local_rank: 1 pid: 77 exit_code: 7", NewFailure());
   const std::string who = DescribeFailure(f) + "; ";
   EXPECT_EQ(DescribeGivingUp(f, 0, absl::ZeroDuration()), who + "restarts are disabled (--max-restarts 0)");
@@ -29,7 +29,7 @@ TEST(PhrasesTest, Lists_ReadLikeSentences) {
   EXPECT_EQ(HostList({"a", "b"}, 7), "a, b and 5 more");
 }
 
-TEST(PhrasesTest, HeldUp_SaysWhatTheRoundWaitsFor) {
+TEST(PhrasesTest, HeldUp_RoundWaits_NamesReason) {
   const std::pair<HeldUp, const char*> cases[] = {
       {{.by_unknown = true}, "; workers of a round before the server started may still run"},
       {{.by_gone = true}, "; workers of nodes that are gone may still run"},

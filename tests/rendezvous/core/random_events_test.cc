@@ -183,7 +183,7 @@ void RunLists(uint64_t lists, int one_command_in) {
   }
 }
 
-TEST(RandomEventsTest, InvariantsHold) { RunLists(kLists, 0); }
+TEST(RandomEventsTest, Events_Random_HoldInvariants) { RunLists(kLists, 0); }
 
 TEST(RandomEventsTest, Commands_InvariantsHold) { RunLists(kLists / 4, 8); }
 

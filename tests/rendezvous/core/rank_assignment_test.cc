@@ -21,7 +21,7 @@ RankRequest Newcomer(absl::string_view host, uint64_t join_order) {
   return r;
 }
 
-TEST(AssignRanksTest, Nobody_GetsNothing) {
+TEST(AssignRanksTest, AssignRanks_NoNodes_IsEmpty) {
   const RankTable table = AssignRanks({});
   EXPECT_EQ(table.world_size, 0);
   EXPECT_TRUE(table.places.empty());

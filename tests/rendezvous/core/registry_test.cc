@@ -155,7 +155,7 @@ TEST(RegistryTest, UnheardUntil_NodesThatLeftOrFailedAreNotExpected) {
 }
 
 // Protocol 4.7.
-TEST(RegistryTest, ServerStopsForAWhile_NobodyIsLostBeforeItHasReadWhatArrived) {
+TEST(RegistryTest, ServerStopped_Resumed_ReadsMessagesBeforeLosingNodes) {
   TestRegistry registry;
   const Join a = Of("x", "a", 2), b = Of("x", "b", 2);
   registry.Join({a, b}, 0);

@@ -62,7 +62,7 @@ std::string RunScenario(const std::string& text) {
 
 class ScenarioTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(ScenarioTest, SaysWhatIsWritten) {
+TEST_P(ScenarioTest, Scenario_File_MatchesItsText) {
   const std::string text = ReadScenario(GetParam());
   ASSERT_NE(text, "");
   const std::string result = RunScenario(text);

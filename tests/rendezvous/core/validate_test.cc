@@ -109,7 +109,7 @@ TEST(ValidateJoinTest, Current_IsCheckedToo) {
                  Long("reason", 9000)});
 }
 
-TEST(FitTextTest, KeepsWholeCharacters) {
+TEST(FitTextTest, FitText_LongText_KeepsWholeCharacters) {
   EXPECT_EQ(FitText("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 100), "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
   EXPECT_EQ(FitText("\xC3\xA4\xC3\xA4\xC3\xA4", 5), "\xC3\xA4...");
   EXPECT_EQ(FitText("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80"

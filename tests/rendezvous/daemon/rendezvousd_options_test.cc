@@ -99,7 +99,7 @@ TEST_F(OptionsTest, Etcd_NeedsAnAddressThatLaunchersReach) {
   EXPECT_TRUE(absl::StartsWith(CheckError(Parse({etcd, "--advertise=node1:0"})), "--advertise needs the port"));
 }
 
-TEST_F(OptionsTest, File_GivesWhatFlagsDoNot) {
+TEST_F(OptionsTest, File_OptionsNotInFlags_AreTaken) {
   const std::string file = Write("c", R"(
 listen = ["127.0.0.1:1", "[::1]:2"]
 log-level = debug

@@ -65,7 +65,7 @@ TEST_F(EtcdMistakesTest, OneMemberIsMisspelt_IsNamed_TheOthersAreUsed) {
   ExpectLine(server.get(), "leads since revision");
 }
 
-TEST_F(EtcdMistakesTest, NobodyListens) {
+TEST_F(EtcdMistakesTest, Start_NoEtcdListens_IsNamed) {
   const auto server = Server();
   ExpectLine(server.get(), absl::StrCat("can't use etcd: ", address_, ": connection refused; check --etcd, and that "));
   Process ctl({"ddprunctl/ddprunctl", "--server=" + AddressOf(*server), "jobs"});
@@ -76,7 +76,7 @@ TEST_F(EtcdMistakesTest, NobodyListens) {
   ExpectLine(server.get(), "leads since revision");
 }
 
-TEST_F(EtcdMistakesTest, TlsOnOneSideOnly) {
+TEST_F(EtcdMistakesTest, Start_TlsOnOneSideOnly_IsNamed) {
   TestCa ca(NewFolder("ca")), other(NewFolder("other"));
   ca.Issue("etcd", "IP:127.0.0.1");
   StartEtcd();
@@ -90,7 +90,7 @@ TEST_F(EtcdMistakesTest, TlsOnOneSideOnly) {
   ExpectLine(Server({"--etcd-cacert=" + other.ca()}).get(), "; check --etcd-cacert");
 }
 
-TEST_F(EtcdMistakesTest, UserPasswordAndPermissions) {
+TEST_F(EtcdMistakesTest, Start_UserPasswordOrPermissionsWrong_IsNamed) {
   StartEtcd();
   ExpectLine(Server({}, {{"DDPRUN_ETCD_USER", "reader:r"}}).get(), "unset DDPRUN_ETCD_USER");
   for (const char* user : {"root:x", "reader:r", "owner:o"}) Ctl({"user", "add", user});
@@ -113,7 +113,7 @@ TEST_F(EtcdMistakesTest, UserPasswordAndPermissions) {
   EXPECT_EQ(Count(reader->Err(), "permission denied"), 1) << reader->Err();
 }
 
-TEST_F(EtcdMistakesTest, TwoServersAdvertiseOneAddress) {
+TEST_F(EtcdMistakesTest, Start_AddressAdvertisedTwice_IsNamed) {
   StartEtcd();
   const std::string flag = absl::StrCat("--advertise=127.0.0.1:", FreePort());
   const auto leader = Server({flag});

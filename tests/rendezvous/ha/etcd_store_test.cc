@@ -194,7 +194,7 @@ TEST_F(EtcdStoreTest, NewLeader_FindsWhatTheLastOneKept) {
   EXPECT_EQ(saved.jobs[2], live);
 }
 
-TEST_F(EtcdStoreTest, ServerIsToldToEndWhileItReadsTheRecords_EndsAtOnce) {
+TEST_F(EtcdStoreTest, Load_Sigterm_EndsAtOnce) {
   LossyEtcd etcd(client_.get());
   etcd.HoldJobs();
   testing::Process server({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--lease-ttl=2",
@@ -313,7 +313,7 @@ TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
   EXPECT_EQ(saved.jobs.back().job_id(), "job1");
 }
 
-TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
+TEST_F(EtcdStoreTest, Write_RecordTooLarge_IsReportedAndOthersContinue) {
   auto store = Open(Elect());
   std::map<std::string, std::string> troubles;
   store->SetErrorHandler([&](const std::string& text) { ADD_FAILURE() << "it is of one job: " << text; });
@@ -354,7 +354,7 @@ TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
   EXPECT_EQ(saved.jobs[0].verdict().reason(), record.verdict().reason());
 }
 
-TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
+TEST_F(EtcdStoreTest, Write_EtcdMembersDie_ContinuesWithMajority) {
   auto store = Open(Elect());
   std::atomic<bool> troubled = false;
   store->SetErrorHandler([&](const std::string& text) { troubled = !text.empty(); });
@@ -374,7 +374,7 @@ TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
   EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round().number(), 2u);
 }
 
-TEST_F(EtcdStoreTest, AskForLeader_KnowsTheLatestEvenWhenNobodyLeads) {
+TEST_F(EtcdStoreTest, AskForLeader_NoLeader_NamesTheLatest) {
   EXPECT_EQ(AskForLeader(client_.get(), keys_, Soon())->epoch, 0);
   const int64_t epoch = Elect();
   absl::StatusOr<LeaderView> view = AskForLeader(client_.get(), keys_, Soon());
@@ -389,7 +389,7 @@ TEST_F(EtcdStoreTest, AskForLeader_KnowsTheLatestEvenWhenNobodyLeads) {
   EXPECT_EQ(view->address, "");
 }
 
-TEST_F(EtcdStoreTest, WrongEndpointOrFile_SaysWhat) {
+TEST_F(EtcdStoreTest, Open_WrongEndpointOrFile_ErrorNamesIt) {
   EXPECT_NE(EtcdClient::Create({}).status().message().find("no endpoint"), std::string::npos);
   const absl::Status file = EtcdClient::Create({.endpoints = {"127.0.0.1:1"}, .ca_file = "/no/such/file"}).status();
   EXPECT_NE(file.message().find("--etcd-cacert=/no/such/file"), std::string::npos) << file;
@@ -428,7 +428,7 @@ TEST_F(EtcdLimitTest, BatchIsTooLarge_RecordsAreWrittenOneByOne) {
   EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), static_cast<size_t>(kJobs));
 }
 
-TEST(EtcdTlsTest, EachSideProvesWhoItIs) {
+TEST(EtcdTlsTest, Tls_BothSides_AreAuthenticated) {
   if (!testing::EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
   testing::TestCa ca(testing::NewFolder("etcd-ca")), other(testing::NewFolder("other-ca"));
   ca.Issue("etcd", "IP:127.0.0.1");

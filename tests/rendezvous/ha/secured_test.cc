@@ -96,14 +96,14 @@ class SecuredTest : public ServersTest {
   TestCa ca_{NewFolder("ca")};
 };
 
-TEST_F(SecuredTest, ClientCertificates) {
+TEST_F(SecuredTest, Servers_ClientCertificates_TakeOver) {
   Flags server = Trusting(Certificate("server"));
   server.push_back("--tls-allowed-names=node.example,alice.example");
   Run(server, Trusting(Certificate("node")), Trusting(Certificate("alice")), Trusting(Certificate("mallory")),
       "no name in the client certificate is allowed");
 }
 
-TEST_F(SecuredTest, TlsAndToken) {
+TEST_F(SecuredTest, Servers_TlsAndToken_TakeOver) {
   const std::string right = dir_.File("right"), wrong = dir_.File("wrong");
   WriteFile(right, "the-token-of-this-test-only");
   WriteFile(wrong, "another-token-than-the-servers");

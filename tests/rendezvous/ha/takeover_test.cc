@@ -151,7 +151,7 @@ TEST_F(TakeoverTest, LeaderIsCutOffFromEtcd_EndsAndAnotherLeads) {
   job->Check(0);
 }
 
-TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
+TEST_F(TakeoverTest, Etcd_LosesLeaderThenMajority_JobsContinueAfterwards) {
   servers_->StartAll();
   const auto job = NewJob("job", kFailsTwice);
   const int first = etcd_->Leader();

@@ -141,7 +141,7 @@ Event NewEvent(absl::string_view kind, const std::string& job, uint64_t round = 
   return event;
 }
 
-TEST(EventCounterTest, CountsKindsFailuresAndRestarts) {
+TEST(EventCounterTest, Add_Events_CountsKindsFailuresAndRestarts) {
   EventCounter counter;
   EXPECT_EQ(counter.counts().events.at("host.drained"), 0);
   counter.Add(NewEvent(event_kind::kJobCreated, "a", 0, 0));
@@ -189,7 +189,7 @@ class EventStreamTest : public ::testing::Test {
   rendezvous::EventLog log_{4};
 };
 
-TEST_F(EventStreamTest, SendsWhatIsNew) {
+TEST_F(EventStreamTest, Read_NewEvents_AreSent) {
   Append("a", 1);
   EventStream stream(&log_, "s", {});
   EXPECT_EQ(stream.Next(), "");
@@ -202,7 +202,7 @@ TEST_F(EventStreamTest, SendsWhatIsNew) {
   EXPECT_EQ(stream.Next(), "");
 }
 
-TEST_F(EventStreamTest, GoesOnBehindTheLastId) {
+TEST_F(EventStreamTest, Read_LastEventId_ContinuesBehindIt) {
   for (int round = 1; round <= 3; ++round) Append(round == 2 ? "b" : "a", round);
   EXPECT_EQ(Next({.last_id = "s-3"}), "");
   EXPECT_TRUE(absl::StartsWith(Next({.last_id = "s-2"}), "id: s-3\n"));
@@ -404,7 +404,7 @@ TEST_F(HttpApiTest, Login_GivesACookie) {
   EXPECT_EQ(api.Handle(login).status, 400);
 }
 
-TEST_F(HttpApiTest, Readiness_SaysWhyNot) {
+TEST_F(HttpApiTest, Readiness_NotReady_NamesReason) {
   HttpApi api = Api();
   server_.trouble = "disk full";
   EXPECT_EQ(api.Handle(Get("/readyz")).body, "disk full\n");

@@ -164,7 +164,7 @@ TEST_F(HttpServerTest, TooManyConnections_TheLongestSilentMakesRoom) {
   EXPECT_EQ(server_->counts().connections, 3);
 }
 
-TEST_F(HttpServerTest, Stream_SendsWhatComesAndNoticesTheEnd) {
+TEST_F(HttpServerTest, Stream_NewEvents_AreSentUntilTheEnd) {
   Start({.streams = 1, .stream_comment = absl::Milliseconds(20)});
   HttpClient client(port());
   client.Send("GET /stream HTTP/1.1\r\n\r\n");

@@ -156,7 +156,7 @@ class StateStoreTest : public ::testing::Test {
   Driver driver_{Driver::Host::kDaemon, SavedState(), &store_, &events_};
 };
 
-TEST_F(StateStoreTest, WhatFollowsARecordWaitsForIt) {
+TEST_F(StateStoreTest, Effects_AfterRecord_WaitUntilItIsPersisted) {
   JobSettings settings = PatientSettings(2);
   settings.set_max_restarts(1);
   auto a = std::make_shared<RecordingSession>();
@@ -192,7 +192,7 @@ TEST_F(StateStoreTest, WhatFollowsARecordWaitsForIt) {
   driver_.OnClosed(b);
 }
 
-TEST_F(StateStoreTest, OtherJobsGoOn) {
+TEST_F(StateStoreTest, Effects_OfOtherJobs_AreNotDelayed) {
   const auto held = JoinTo(&driver_, "node1", PatientSettings(1));
   ASSERT_EQ(store_.unsafe(), 1);
   Join join = NodeJoin("node2", PatientSettings(1));
@@ -206,7 +206,7 @@ TEST_F(StateStoreTest, OtherJobsGoOn) {
   store_.MakeOneSafe();  // no session is left
 }
 
-TEST_F(StateStoreTest, TroubleIsToldToThoseWhoWaitForARecord) {
+TEST_F(StateStoreTest, StoreError_LaunchersThatWait_AreNotified) {
   const std::string told = "the rendezvous server can't write: disk full";
   std::vector<std::shared_ptr<RecordingSession>> sessions;
   const auto join = [&](const std::string& job, const std::string& host) {
@@ -233,7 +233,7 @@ TEST_F(StateStoreTest, TroubleIsToldToThoseWhoWaitForARecord) {
   for (const auto& session : sessions) driver_.OnClosed(session);
 }
 
-TEST_F(StateStoreTest, TroubleOfOneJobIsToldToItsLaunchersOnly) {
+TEST_F(StateStoreTest, StoreError_OfOneJob_NotifiesItsLaunchersOnly) {
   const std::string told = "the rendezvous server can't keep job: too large";
   const auto a = std::make_shared<RecordingSession>(), other = std::make_shared<RecordingSession>();
   driver_.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
@@ -293,7 +293,7 @@ INSTANTIATE_TEST_SUITE_P(All, EachCommandTest,
                                            DrainHost{"node2"}, UndrainHost{"elsewhere"}));
 static_assert(std::variant_size_v<rendezvous::Command> == 5, "a command is missing above");
 
-TEST_P(EachCommandTest, IsAnsweredOnceItsRecordIsSafe) {
+TEST_P(EachCommandTest, Command_RecordPending_IsAnsweredOncePersisted) {
   Command(GetParam());
   EXPECT_GE(store_.unsafe(), 1u);
   EXPECT_EQ(answers_, Codes{});

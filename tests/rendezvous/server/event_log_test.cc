@@ -24,7 +24,7 @@ std::string Numbers(const EventLog::Events& events) {
   return text;
 }
 
-TEST(EventLog, Read_GivesWhatCameAfterANumber) {
+TEST(EventLog, Read_AfterNumber_ReturnsLaterEvents) {
   EventLog log(3);
   EXPECT_EQ(log.newest(), 0u);
   EXPECT_EQ(Numbers(log.Read(0, 10)), "");
@@ -74,7 +74,7 @@ TEST(EventLog, Restore_NumbersOfEarlierServersAreNotGivenAgain) {
   EXPECT_EQ(Numbers(log.Read(2'000'000'001, 10)), "b2000000002 ");
 }
 
-TEST(EventLog, Watch_IsToldOfEachEvent_UntilItIsDestroyed) {
+TEST(EventLog, Watch_NewEvents_IsNotifiedUntilDestroyed) {
   EventLog log;
   uint64_t seen = 0;
   int calls = 0;

@@ -139,7 +139,7 @@ TEST(ReconnectTest, ServerGone_RefusalsSayWhenTheyWereAskedFor) {
   }
 }
 
-TEST(ReconnectTest, ServerRestarted_IsRejoined_RoundGoesOn) {
+TEST(ReconnectTest, ServerRestarted_Rejoined_RoundContinues) {
   TestServer server;
   TestLauncher a(server.Grpc(), "job", "node1", PatientSettings(2));
   TestLauncher b(server.Grpc(), "job", "node2", PatientSettings(2));
@@ -157,7 +157,7 @@ TEST(ReconnectTest, ServerRestarted_IsRejoined_RoundGoesOn) {
   EXPECT_GT(b.AwaitRound().round(), round);
 }
 
-TEST(ReconnectTest, NobodyListens_SaysWhyAndTriesAgain) {
+TEST(ReconnectTest, Connect_NoListener_ReportsReasonAndRetries) {
   int port = 0;
   const int listener = ListenAnywhere(&port);
   close(listener);
@@ -210,7 +210,7 @@ class OtherProgram {
   std::thread thread_;
 };
 
-TEST(ReconnectTest, AnotherProgramAnswers_SaysSo) {
+TEST(ReconnectTest, Connect_OtherProgramAnswers_IsReported) {
   for (const char* answer : {"HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n"}) {
     OtherProgram other(answer);
     ClientLog log;

@@ -63,7 +63,7 @@ TEST_F(RecordQueueTest, Keep_DuringAWrite_AllGoIntoTheNextBatch) {
   EXPECT_EQ(All(), "write a; safe a; write b+c; safe b; safe c");
 }
 
-TEST_F(RecordQueueTest, Write_IsToldWhenItsBatchWasComplete) {
+TEST_F(RecordQueueTest, Write_BatchComplete_CallsSafe) {
   RecordQueue queue("the store", {.longest = absl::Seconds(1)});
   std::vector<SteadyTime> taken;
   queue.Start([&](const RecordQueue::Batch& batch, SteadyTime time) {

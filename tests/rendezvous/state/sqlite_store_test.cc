@@ -81,7 +81,7 @@ class SqliteStoreTest : public testing::Test {
   int kept_ = 0;
 };
 
-TEST_F(SqliteStoreTest, TheNewestRecordOfEachJobComesBack) {
+TEST_F(SqliteStoreTest, Load_SeveralRecordsOfAJob_ReturnsNewest) {
   {
     const std::unique_ptr<SqliteStore> store = Open();
     EXPECT_TRUE(store->TakeSaved().jobs.empty());
@@ -102,7 +102,7 @@ TEST_F(SqliteStoreTest, TheNewestRecordOfEachJobComesBack) {
 }
 
 // A node without a record from which no server has heard for this long has stopped its workers (protocol 4.5).
-TEST_F(SqliteStoreTest, TheLongestLifeOfAServerComesBack) {
+TEST_F(SqliteStoreTest, Load_SeveralServers_ReturnsLongestLife) {
   {
     const std::unique_ptr<SqliteStore> store = Open();
     EXPECT_EQ(store->TakeSaved().longest_life, absl::ZeroDuration());
@@ -120,7 +120,7 @@ TEST_F(SqliteStoreTest, TheLongestLifeOfAServerComesBack) {
   EXPECT_GE(Open()->TakeSaved().longest_life, longest) << "a shorter life changes nothing";
 }
 
-TEST_F(SqliteStoreTest, ServersAreCounted) {
+TEST_F(SqliteStoreTest, Load_SeveralServers_CountsThem) {
   EXPECT_EQ(Open()->TakeSaved().earlier_servers, 0u);
   KeepOne(Open().get(), LiveRecord("a", 1));
   EXPECT_EQ(Open()->TakeSaved().earlier_servers, 2u);

@@ -153,7 +153,7 @@ class ElasticNodesTest : public ::testing::Test {
 // The node of rank 0 hosts the store of the round.
 class NodeKilledTest : public ElasticNodesTest, public ::testing::WithParamInterface<int> {};
 
-TEST_P(NodeKilledTest, TheOthersGoOn_AnotherJoins_NoSampleIsLostOrTwice) {
+TEST_P(NodeKilledTest, Kill_NewNodeJoins_NoSampleIsLostOrRepeated) {
   StartServer();
   const std::vector<std::string> program = {GateAt(3, "shrunk"), GateAt(8, "grown")};
   for (int i = 0; i < 3; ++i) Add("2:3", 1, 30, program);
@@ -190,7 +190,7 @@ class NodeStoppedTest : public ElasticNodesTest, public ::testing::WithParamInte
   static std::string NameOf(pid_t pid) { return ReadFile(absl::StrCat("/proc/", pid, "/comm")); }
 };
 
-TEST_P(NodeStoppedTest, TheOtherGoesOn_WokenItDoesNotDisturb) {
+TEST_P(NodeStoppedTest, Stop_Resumed_OtherContinuesUndisturbed) {
   StartServer();
   const std::vector<std::string> program = {GateAt(3, "alone"), GateAt(20, "together")};
   const std::string conf = "last_call_timeout=100,heartbeat_timeout=2";

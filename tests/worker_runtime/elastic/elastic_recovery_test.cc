@@ -53,7 +53,7 @@ TEST(Recovery, Reference_AllRanksEndWithTheSameModel) {
 
 class DeathTest : public ::testing::TestWithParam<Death> {};
 
-TEST_P(DeathTest, SurvivorsGoOn_WithTheSameBits) {
+TEST_P(DeathTest, Death_OneRank_SurvivorsContinueBitForBit) {
   const Death& death = GetParam();
   const TempDir folder;
   std::vector<std::string> more = {death.HoldFlag()};

@@ -124,7 +124,7 @@ TEST_F(ElasticRoundsTest, Section5_2_SaysSuspendedWithItsStep_AndGetsTheNextRoun
   EXPECT_LE(*rounds_->suspended_at(), *rounds_->re_formed_at());
 }
 
-TEST_F(ElasticRoundsTest, Section5_4_NobodySuspends_SaysFailed_AndWaitsOn) {
+TEST_F(ElasticRoundsTest, Section5_4_NoSuspend_SendsFailedAndWaits) {
   std::thread launcher([this] {
     EXPECT_EQ(launcher_.Hear<LinkFailed>(), (LinkFailed{kRound, "connection reset"}));
     launcher_.SendToLauncher(LinkSuspend{.round = kRound});
@@ -157,7 +157,7 @@ TEST_F(ElasticRoundsTest, Section4_1_Stopped_TheCreationOfAGroupEnds) {
 }
 
 // Waits for its store are cancelled, so the ranks could not save with it.
-TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupThatWasJustCreatedIsNotUsed) {
+TEST_F(ElasticRoundsTest, Section4_1_Stop_NewGroup_IsNotUsed) {
   ASSERT_TRUE(rounds_->BeginGroup(creation_));
   launcher_.SendToLauncher(LinkStop{absl::Seconds(10), "received SIGTERM"});
   Settle();
@@ -165,14 +165,14 @@ TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupThatWasJustCreatedIsNotUsed) 
   EXPECT_FALSE(rounds_->UseGroup([](const std::string&) { ADD_FAILURE() << "the creator aborts it"; }));
 }
 
-TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupInUseGoesOn) {
+TEST_F(ElasticRoundsTest, Section4_1_Stop_GroupInUse_IsKept) {
   const std::future<std::string> aborted = Use();
   launcher_.SendToLauncher(LinkStop{absl::Seconds(10), "received SIGTERM"});
   Settle();
   EXPECT_FALSE(creation_.stop_requested()) << "the ranks save together";
 }
 
-TEST_F(ElasticRoundsTest, Section2_5_WhatIsSaidWhileTheLauncherDoesNotRead_ArrivesWhole) {
+TEST_F(ElasticRoundsTest, Section2_5_LauncherDoesNotRead_MessagesArriveWhole) {
   const std::string message(400, 'x');
   constexpr int kLines = 5000;
   for (int i = 0; i < kLines; ++i) rounds_->SendToLauncher(LinkFailed{static_cast<uint64_t>(i), message});

@@ -163,7 +163,7 @@ class WarningTest : public ::testing::TestWithParam<bool> {
   }
 };
 
-TEST_P(WarningTest, WorkersSave_AndTheJobGoesOn) {
+TEST_P(WarningTest, Warning_Workers_SaveAndJobContinues) {
   const TempDir folder;
   std::vector<std::string> flags = Flags(2, {absl::StrCat("--folder=", folder.path()), "--every=1000000"});
   flags.push_back("--steps=1000000");
@@ -188,7 +188,7 @@ TEST_P(WarningTest, WorkersSave_AndTheJobGoesOn) {
 
 INSTANTIATE_TEST_SUITE_P(Trains, WarningTest, ::testing::Bool());
 
-TEST(LaunchedElastic, AllDie_TheTrainingGoesOnFromTheCheckpoint) {
+TEST(LaunchedElastic, Death_AllRanks_TrainingResumesFromCheckpoint) {
   const TempDir folder;
   Launcher launcher(Flags(2, {absl::StrCat("--folder=", folder.path()), "--every=3", "--hold=1:5:forward"}),
                     kOneThread);
