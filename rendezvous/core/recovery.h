@@ -75,9 +75,9 @@ class Recovery {
 
  private:
   SteadyTime until_;
-  absl::flat_hash_set<int32_t> reported_;  // group ranks that have reported
-  absl::flat_hash_set<int32_t> gone_;      // group ranks known to be gone
-  absl::flat_hash_set<int32_t> causes_expected_;     // group ranks whose cause is expected
+  absl::flat_hash_set<int32_t> reported_;         // group ranks that have reported
+  absl::flat_hash_set<int32_t> gone_;             // group ranks known to be gone
+  absl::flat_hash_set<int32_t> causes_expected_;  // group ranks whose cause is expected
   bool anybody_ = false;
   bool leaving_ = false;
   bool failed_ = false;

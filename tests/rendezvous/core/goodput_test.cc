@@ -30,7 +30,7 @@ TEST(GoodputTest, OneFailure_TimeIsDivided) {
   goodput.OnEvent(event_kind::kRoundStopped, At(151));
   goodput.OnEvent(event_kind::kRoundAssigned, At(152));
   goodput.OnStep(7, At(155));  // three steps are made again
-  goodput.OnStep(6, At(156));  // another rank
+  goodput.OnStep(6, At(156));  // reported by another rank
   goodput.OnEvent(event_kind::kJobFinished, At(175));
   const std::string end = "waiting 10s starting 20s training 35s re-forming 4s lost 6s";
   EXPECT_EQ(Text(goodput.At(At(175))), end);
@@ -60,7 +60,7 @@ TEST(GoodputTest, OnRecord_ServerReplaced_TimeContinues) {
   v1::GoodputRecord record = before.Record(At(32));
   EXPECT_FALSE(record.has_ago());
   *record.mutable_ago() = FromDuration(absl::Seconds(8));
-  Goodput after(record, At(1000));  // of another clock
+  Goodput after(record, At(1000));  // on another clock
   EXPECT_EQ(Text(after.At(At(1005))), "waiting 10s starting 10s training 10s re-forming 15s lost 0");
   after.OnStep(0, At(1006));
   EXPECT_EQ(Text(after.At(At(1010))), "waiting 10s starting 10s training 14s re-forming 16s lost 0");

@@ -137,7 +137,8 @@ void Invariants::CheckReported(const Registry& registry, const Effects& effects,
   for (const v1::Job& view : registry.ListJobs(now)) {
     if (!IsEnd(StateOf(view))) live.insert(view.job_id());
     std::optional<bool>& lives = reported_[view.job_id()].lives;
-    if (!lives.has_value()) lives = !IsEnd(StateOf(view));  // as the server before has kept it
+    if (!lives.has_value())
+      lives = !IsEnd(StateOf(view));  // unknown until now: restored from the previous server's record
   }
   for (const auto& [job_id, reported] : reported_) {
     EXPECT_EQ(reported.lives.value_or(false), live.contains(job_id)) << job_id << ": its begin or end was not reported";

@@ -7,8 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "worker_runtime/elastic/core/shared_decisions.h"
-
 namespace ddprun::testing {
 namespace {
 
