@@ -223,7 +223,7 @@ constexpr char kHeaderField[] = "\"ddprun.header_xxh3\":\"";
 
 std::string Zeros() { return std::string(kChecksumTextBytes, '0'); }
 
-absl::Status Damaged(absl::string_view file, absl::string_view what) {
+absl::Status DamagedSeal(absl::string_view file, absl::string_view what) {
   return absl::DataLossError(absl::StrCat(file, " is damaged: ", what));
 }
 
@@ -353,27 +353,27 @@ absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::strin
   if (stated == header.metadata.end()) {
     // A flipped bit in the key must not make a file of this library pass for another program's.
     for (const auto& [key, value] : header.metadata) {
-      if (absl::StartsWith(key, "ddprun.")) return Damaged(file, "its header has no checksum");
+      if (absl::StartsWith(key, "ddprun.")) return DamagedSeal(file, "its header has no checksum");
     }
     return std::optional<Seal>();
   }
   const size_t field = text.find(kHeaderField);
-  if (field == absl::string_view::npos) return Damaged(file, "its header was written by another program");
+  if (field == absl::string_view::npos) return DamagedSeal(file, "its header was written by another program");
   std::string zeroed(text);
   const size_t place = field + sizeof(kHeaderField) - 1;
-  if (place + kChecksumTextBytes > zeroed.size()) return Damaged(file, "its header checksum is truncated");
+  if (place + kChecksumTextBytes > zeroed.size()) return DamagedSeal(file, "its header checksum is truncated");
   zeroed.replace(place, kChecksumTextBytes, Zeros());
-  if (stated->second != ChecksumText(Checksum(zeroed))) return Damaged(file, "header checksum mismatch");
+  if (stated->second != ChecksumText(Checksum(zeroed))) return DamagedSeal(file, "header checksum mismatch");
 
   const auto all = header.metadata.find(kTensorKey);
   if (all == header.metadata.end() || all->second.size() != header.tensors.size() * kChecksumTextBytes) {
-    return Damaged(file, "it does not have one checksum per tensor");
+    return DamagedSeal(file, "it does not have one checksum per tensor");
   }
   Seal seal;
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     const absl::string_view digits = absl::string_view(all->second).substr(i * kChecksumTextBytes, kChecksumTextBytes);
     const std::optional<uint64_t> checksum = ChecksumFromText(digits);
-    if (!checksum) return Damaged(file, "a tensor checksum is not a number");
+    if (!checksum) return DamagedSeal(file, "a tensor checksum is not a number");
     seal.tensor_checksums.push_back(*checksum);
   }
   return seal;
