@@ -1,6 +1,8 @@
 #ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_C10D_OPERATIONS_H_
 #define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_C10D_OPERATIONS_H_
 
+#include <torch/headeronly/version.h>
+
 #include <cstdint>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -12,13 +14,11 @@ using TensorLists = std::vector<Tensors>;
 
 }  // namespace ddprun
 
-// Since 2.14, LibTorch calls these operations of a backend by new names, and the old ones forward to them.
-#ifndef C10D_BACKEND_FORWARDING_GUARD
-#define all_gather_single _allgather_base
-#define all_gather_single_coalesced allgather_into_tensor_coalesced
-#define reduce_scatter_single _reduce_scatter_base
-#define reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced
-#define all_to_all_single alltoall_base
+// Since 2.14, LibTorch calls some operations of a backend by new names, and the old ones forward to them.
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+#define DDPRUN_C10D_NAME(new_name, old_name) new_name
+#else
+#define DDPRUN_C10D_NAME(new_name, old_name) old_name
 #endif
 
 // The operations of c10d::Backend that communicate, for a backend that wraps another one: FORWARD(kind, name,
@@ -39,9 +39,9 @@ using TensorLists = std::vector<Tensors>;
           (TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options), (outputs, inputs, options)) \
   FORWARD(Collective, allgather_coalesced, \
           (TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options), (outputs, inputs, options)) \
-  FORWARD(Collective, all_gather_single, \
+  FORWARD(Collective, DDPRUN_C10D_NAME(all_gather_single, _allgather_base), \
           (at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options), (output, input, options)) \
-  FORWARD(Collective, all_gather_single_coalesced, \
+  FORWARD(Collective, DDPRUN_C10D_NAME(all_gather_single_coalesced, allgather_into_tensor_coalesced), \
           (Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options), (outputs, inputs, options)) \
   FORWARD(Collective, gather, \
           (TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options), (outputs, inputs, options)) \
@@ -50,14 +50,14 @@ using TensorLists = std::vector<Tensors>;
   FORWARD(Collective, reduce_scatter, \
           (Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options), \
           (outputs, inputs, options)) \
-  FORWARD(Collective, reduce_scatter_single, \
+  FORWARD(Collective, DDPRUN_C10D_NAME(reduce_scatter_single, _reduce_scatter_base), \
           (at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options), \
           (output, input, options)) \
-  FORWARD(Collective, reduce_scatter_single_coalesced, \
+  FORWARD(Collective, DDPRUN_C10D_NAME(reduce_scatter_single_coalesced, reduce_scatter_tensor_coalesced), \
           (Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options), (outputs, inputs, options)) \
   FORWARD(Collective, alltoall, \
           (Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options), (outputs, inputs, options)) \
-  FORWARD(Collective, all_to_all_single, \
+  FORWARD(Collective, DDPRUN_C10D_NAME(all_to_all_single, alltoall_base), \
           (at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_counts, \
            std::vector<int64_t>& input_counts, const c10d::AllToAllOptions& options), \
           (output, input, output_counts, input_counts, options)) \
