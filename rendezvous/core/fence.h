@@ -19,8 +19,8 @@ namespace ddprun::rendezvous {
 class Fence {
  public:
   // Workers of launchers of an earlier server that have not contacted this one are gone this many heartbeat timeouts
-  // after this server began: 11/12 until their launcher kills them, the rest for the time that a
-  // server takes until it listens.
+  // after this server began: 11/12 until their launcher kills them, the rest for the time that a server takes until it
+  // listens.
   static constexpr double kUnknownHeartbeats = 1.5;
   static absl::Duration UnknownTime(const JobSettings& settings) {
     return LongestTimeout(settings) * kUnknownHeartbeats;

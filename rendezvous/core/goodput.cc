@@ -40,7 +40,7 @@ Goodput::Goodput(SteadyTime created) : Goodput(FirstRecord(), created) { resumed
 Goodput::Goodput(GoodputRecord record, SteadyTime began)
     : record_(std::move(record)), since_(began - ToDuration(record_.ago())), resumed_(true) {
   record_.clear_ago();
-  // Shown also if they are zero.
+  // Sets all fields, so that zeros are shown as well.
   v1::Goodput* const times = record_.mutable_times();
   times->mutable_waiting();
   times->mutable_starting();

@@ -26,9 +26,9 @@ namespace ddprun::rendezvous {
 // effect either.
 //
 // A dedicated thread writes; records handed over during one transaction go into the next. While etcd does not answer,
-// writes are retried, and this is logged once. A record that is too large for etcd is shortened (job_record.h). If it is
-// still too large, it can't be persisted: this is reported through SetJobErrorHandler, and the job waits until it has a
-// smaller record, while other jobs continue. Thread-safe.
+// writes are retried, and this is logged once. A record that is too large for etcd is shortened (job_record.h). If it
+// is still too large, it can't be persisted: this is reported through SetJobErrorHandler, and the job waits until it
+// has a smaller record, while other jobs continue. Thread-safe.
 class EtcdStore final : public StateStore {
  public:
   // Bytes of records in one transaction, unless a single record is larger: below etcd's usual request limit (1.5 MiB,

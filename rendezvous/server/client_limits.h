@@ -45,8 +45,9 @@ PeerAddress PeerOfCall(const std::string& peer);
 // "ipv6:%5B::ffff:10.0.0.1%5D:4711".
 std::string AddressOfPeer(const std::string& peer);
 
-// Decides which TCP connections a server holds. A connection without a session (a launcher's stream that has brought its Join) is waiting: where there is no room for
-// another connection, the one that has waited longest is evicted. Connections with a session stay.
+// Decides which TCP connections a server holds. A connection without a session (a launcher's stream that has brought
+// its Join) is waiting: where there is no room for another connection, the one that has waited longest is evicted.
+// Connections with a session stay.
 //
 // Closed connections are not reported (gRPC closes them) and need not be: the kernel reuses a descriptor's number only
 // after that. Thread-compatible.

@@ -20,8 +20,8 @@ namespace ddprun::rendezvous {
 
 class EventStream;
 
-// Serves the events and commands of a Driver (proto/control.proto) as part of a GrpcServer. Thread-safe. Must outlive the
-// server's calls.
+// Serves the events and commands of a Driver (proto/control.proto) as part of a GrpcServer. Thread-safe. Must outlive
+// the server's calls.
 class ControlService {
  public:
   static constexpr size_t kMaxWatchers = 100;

@@ -85,9 +85,9 @@ class Driver {
   // Makes both waits, current and later ones, return false at once.
   void StopWaiting();
 
-  // Executes a command (Registry::OnCommand). `answer` is called once, from any thread, with OK or a refusal, and only when everything
-  // that the job (for hosts: the server) has handed to the store is persisted, so that the answer holds after a crash.
-  // Also:
+  // Executes a command (Registry::OnCommand). `answer` is called once, from any thread, with OK or a refusal, and only
+  // when everything that the job (for hosts: the server) has handed to the store is persisted, so that the answer holds
+  // after a crash. Also:
   //   UNAVAILABLE        records cannot be persisted now, or this server is no longer the leader: nothing was done.
   //   DEADLINE_EXCEEDED  it is unknown whether the command takes effect, because its record cannot be persisted.
   void OnCommand(const Command& command, const Caller& caller, std::function<void(absl::Status)> answer);

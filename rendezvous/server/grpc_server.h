@@ -23,8 +23,8 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 
-// The frame of a gRPC server: GrpcServer listens, accepts connections within limits and runs one completion queue on one
-// thread; the calls on that queue are objects that own themselves and share the base class AsyncCall. Server serves
+// The frame of a gRPC server: GrpcServer listens, accepts connections within limits and runs one completion queue on
+// one thread; the calls on that queue are objects that own themselves and share the base class AsyncCall. Server serves
 // launchers in this frame, and a follower (ha/follower_server.h) refuses them.
 namespace ddprun::rendezvous {
 
@@ -76,13 +76,14 @@ class GrpcServer {
   //   others            see Listen (listen.h).
   absl::Status Listen(const std::vector<std::string>& addresses, int listener = -1);
 
-  // Starts serving. `configure` registers services and sets options, `await_calls` awaits the first call of each method.
+  // Starts serving. `configure` registers services and sets options, `await_calls` awaits the first call of each
+  // method.
   //   UNAVAILABLE  gRPC failed to start.
   absl::Status Start(const std::function<void(grpc::ServerBuilder*)>& configure,
                      const std::function<void()>& await_calls);
 
-  // Stops accepting connections, runs `end_calls`, and ends calls that are still open after `grace`. When it returns, the
-  // queue's thread has ended. Later calls do nothing.
+  // Stops accepting connections, runs `end_calls`, and ends calls that are still open after `grace`. When it returns,
+  // the queue's thread has ended. Later calls do nothing.
   void Shutdown(std::chrono::milliseconds grace, const std::function<void()>& end_calls);
 
   // Port of the first address.
@@ -111,10 +112,11 @@ class GrpcServer {
 
 // Base class of a call that owns itself. Its life:
 //   1. The constructor of the derived class requests the next call of its method from gRPC, with accepted_tag().
-//   2. When gRPC accepts the call: AwaitNext() creates the object for the next call of the method. Admit() may refuse the
-//      call, else the guard checks the caller. OnChecked() receives the result and starts the operations of the call.
-//   3. The object counts the operations that have not completed: the derived class calls Begin() before it starts one, and
-//      OperationOver() at the end of each completion. The last one deletes the object.
+//   2. When gRPC accepts the call: AwaitNext() creates the object for the next call of the method. Admit() may refuse
+//      the call, else the guard checks the caller. OnChecked() receives the result and starts the operations of the
+//      call.
+//   3. The object counts the operations that have not completed: the derived class calls Begin() before it starts one,
+//      and OperationOver() at the end of each completion. The last one deletes the object.
 // If the server shuts down while the object waits for a call, the object is deleted without any of this. All functions
 // run on the queue's thread, except for Cancel and Begin. `Context` is grpc::ServerContext or GenericServerContext.
 template <typename Context = grpc::ServerContext>
