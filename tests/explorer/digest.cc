@@ -125,7 +125,7 @@ class WorldDigest {
   void AddServer() {
     const Server& server = *w_.server_;
     const rendezvous::Registry& registry = server.registry_;
-    Time(registry.began_, 18);  // workers of unknown nodes are gone
+    Time(registry.began_, 19);  // workers of unknown nodes are gone
     for (const auto& [unused, live] : registry.live_) AddJob(*live.job);
     for (const auto& [unused, entry] : registry.ended_.jobs_) AddEnded(entry.job);
     Add(registry.live_.size(), registry.ended_.jobs_.size());
@@ -240,11 +240,10 @@ class WorldDigest {
     int open = 0;
     for (const auto& connection : w_.Open()) {
       if (connection->client_host != i) continue;
-      const bool at_server = w_.ServerHas(*connection), at_launcher = w_.LauncherHas(*connection);
+      const bool at_server = w_.ServerHas(*connection), at_launcher = w_.StreamOf(*connection) >= 0;
       if (!at_server && !at_launcher) continue;
       ++open;
-      Add(at_server, at_launcher);
-      if (at_launcher) Add(StreamIs(launcher, *connection));
+      Add(at_server, w_.StreamOf(*connection));
       if (at_server) {
         const Server::Stream& stream = w_.server_->streams_.at(connection->id);
         Add(stream.left, stream.key.has_value());
@@ -262,15 +261,6 @@ class WorldDigest {
       }
     }
     Add(open);
-  }
-  // 0: the client's stream; else its place among the silent ones.
-  static size_t StreamIs(const Launcher& launcher, const Connection& connection) {
-    for (const auto& [stream, mine] : launcher.streams_) {
-      if (mine->id != connection.id || stream == launcher.client_->stream_) continue;
-      const std::vector<uint64_t>& silent = launcher.client_->silent_;
-      return 1 + (std::find(silent.begin(), silent.end(), stream) - silent.begin());
-    }
-    return 0;
   }
   void AddMachine(const AgentMachine& m) {
     Add(m.state_, m.store_.has_value(), m.left_out_, m.joined_as_, m.reported_.has_value(), m.exit_.has_value());

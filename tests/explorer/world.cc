@@ -11,8 +11,6 @@
 namespace ddprun::testing {
 namespace {
 
-using Kind = Choice::Kind;
-
 // Returns the packet as a message of type T, one of the alternatives of Messages; nullptr if it is something else.
 template <typename Messages, typename T>
 const T* Find(const Packet& packet) {
@@ -42,6 +40,8 @@ bool MayRepeat(const Packet& packet) {
          FindDown<rendezvous::Welcome>(packet) == nullptr && !IsBeat(packet);
 }
 
+bool IsRunning(const Workers::Worker& worker) { return worker.world && worker.phase == Workers::Phase::kRunning; }
+
 }  // namespace
 
 World::World(const Settings& settings)
@@ -55,7 +55,7 @@ World::World(const Settings& settings)
 void World::StartServer() {
   timeline_.Note("the server starts");
   server_ = std::make_shared<Server>(&timeline_, &network_, settings_.nodes, false,
-                                     settings_.keeps_records ? &records_ : nullptr, &rounds_told_);
+                                     settings_.records != 0 ? &records_ : nullptr, &rounds_told_);
   judged_ = 0;
 }
 
@@ -105,9 +105,15 @@ bool World::ServerHas(const Connection& connection) const {
   return !server_->dead() && server_->streams_.count(connection.id) > 0;
 }
 
-bool World::LauncherHas(const Connection& connection) const {
-  const auto& streams = launchers_[connection.client_host]->streams_;
-  return std::any_of(streams.begin(), streams.end(), [&](const auto& s) { return s.second->id == connection.id; });
+int World::StreamOf(const Connection& connection) const {
+  const Launcher& launcher = *launchers_[connection.client_host];
+  for (const auto& [stream, mine] : launcher.streams_) {
+    if (mine->id != connection.id) continue;
+    const std::vector<uint64_t>& silent = launcher.client_->silent_;
+    const auto it = std::find(silent.begin(), silent.end(), stream);
+    return it == silent.end() ? 0 : 1 + static_cast<int>(it - silent.begin());
+  }
+  return -1;
 }
 
 bool World::IsTimerDue(const Launcher& launcher) const {
@@ -120,128 +126,115 @@ bool World::IsTimerDue(const Launcher& launcher) const {
   return next <= timeline_.now();
 }
 
-std::vector<Choice> World::Choices() const {
-  std::vector<Choice> choices;
-  if (!violation_.empty() || ended()) return choices;
-  const bool may_crash = left_.crashes > 0 && !server_->dead();
+bool World::MayFail() const {
+  if (settings_.while_suspended == 0) return true;
+  return std::any_of(launchers_.begin(), launchers_.end(), [](const auto& launcher) {
+    return launcher != nullptr && launcher->alive() && launcher->workers_.workers_[0].suspended;
+  });
+}
+
+std::vector<World::Event> World::Possible() {
+  std::vector<Event> events;
+  if (!violation_.empty() || ended()) return events;
+  const auto may = [&](Event event) { events.push_back(std::move(event)); };
+  // The server may also end between a message and the next record.
+  const auto may_to_server = [&](const Event& event) {
+    may(event);
+    if (left_.crashes == 0 || server_->dead() || settings_.records == 0 || !MayFail()) return;
+    may([this, event] {
+      server_->EndBeforeRecord();
+      timeline_.Note("the server ends before its next record");
+      event();
+    });
+  };
   const Connections connections = Open();
   bool waits = true;  // nothing happens before time passes
   for (const auto& connection : connections) {
     if (IsCut(connection->client_host)) continue;
     for (const Direction direction : {kDown, kUp}) {
       if (connection->lanes[direction].packets.empty()) continue;
-      waits = false;
-      const Kind kind = direction == kUp ? Kind::kArrivesUp : Kind::kArrivesDown;
-      choices.push_back({kind, connection->client_host, connection->id, direction});
-      if (may_crash && direction == kUp && settings_.keeps_records) {
-        choices.push_back({kind, connection->client_host, connection->id, direction, true});
-      }
+      waits = waits && settings_.strays != 0 && StreamOf(*connection) != 0;
+      const Event arrives = [=, this] { network_.Arrive(connection, direction); };
+      direction == kUp ? may_to_server(arrives) : may(arrives);
     }
   }
-  const auto is_running = [](const Workers::Worker& worker) {
-    return worker.world && worker.phase == Workers::Phase::kRunning;
-  };
   for (int i = 0; i < settings_.nodes; ++i) {
-    if (launchers_[i] == nullptr || !launchers_[i]->alive()) continue;
-    const Workers::Worker& worker = launchers_[i]->workers_.workers_[0];
-    if (is_running(worker) && !worker.ends_soon && !worker.leaves) choices.push_back({Kind::kSucceeds, i});
-    if (is_running(worker) && (worker.ends_soon || (worker.leaves && !worker.suspended))) {
-      choices.push_back({Kind::kObeys, i});
+    Launcher* const launcher = launchers_[i].get();
+    if (launcher == nullptr) may([=, this] { StartLauncher(i); });
+    if (IsCut(i)) may([=, this] { network_.Heal(i); });
+    if (launcher == nullptr || !launcher->alive()) continue;
+    const Workers::Worker& worker = launcher->workers_.workers_[0];
+    if (IsRunning(worker)) {
+      if (!worker.ends_soon && !worker.leaves) may([=] { launcher->workers_.Succeed(0); });
+      if (worker.ends_soon || (worker.leaves && !worker.suspended)) may([=] { launcher->workers_.Obey(0); });
     }
-    if (!IsTimerDue(*launchers_[i])) continue;
+    if (!IsTimerDue(*launcher)) continue;
     waits = false;
-    choices.push_back({Kind::kLauncherTimer, i});
+    may([=] { launcher->OnTime(); });
   }
   if (!server_->dead() && server_->NextDeadline() <= timeline_.now()) {
     waits = false;
-    choices.push_back({Kind::kServerTimer});
-    if (may_crash && settings_.keeps_records) choices.push_back({.kind = Kind::kServerTimer, .server_ends = true});
+    may_to_server([this] { server_->OnDeadline(); });
   }
-  if (waits) choices.push_back({Kind::kTimePasses});
-  if (server_->dead()) choices.push_back({Kind::kServerStarts});
-  const bool sent = std::any_of(connections.begin(), connections.end(),
-                                [](const auto& connection) { return !connection->lanes[kDown].packets.empty(); });
-  if (may_crash) choices.push_back({Kind::kServerEnds});
-  if (may_crash && sent) choices.push_back({Kind::kServerEndsAtOnce});
-  for (int i = 0; i < settings_.nodes; ++i) {
-    if (launchers_[i] == nullptr) {
-      choices.push_back({Kind::kStarts, i});
-      continue;
+  if (waits) may([this] { PassTime(); });
+  if (server_->dead()) may([this] { StartServer(); });
+  if (MayFail()) AddFaults(connections, &events);
+  return events;
+}
+
+void World::AddFaults(const Connections& connections, std::vector<Event>* events) {
+  const auto may = [&](int* left, Event event) {
+    if (*left == 0) return;
+    events->push_back([left, event = std::move(event)] {
+      --*left;
+      event();
+    });
+  };
+  if (left_.crashes > 0 && !server_->dead()) {
+    const Event ends = [this] {
+      timeline_.Note("the server ends");
+      server_->Die();
+    };
+    events->push_back(ends);  // launchers receive what it has sent
+    const bool sent = std::any_of(connections.begin(), connections.end(),
+                                  [](const auto& connection) { return !connection->lanes[kDown].packets.empty(); });
+    if (sent) {
+      events->push_back([this, ends] {
+        for (auto& open : Open()) open->lanes[kDown].packets.clear();
+        ends();
+      });
     }
-    if (IsCut(i)) choices.push_back({Kind::kHeals, i});
-    if (!launchers_[i]->alive() || IsSpared(i)) continue;
-    if (left_.cuts > 0 && !IsCut(i)) choices.push_back({Kind::kCut, i});
-    if (left_.failures > 0 && is_running(launchers_[i]->workers_.workers_[0])) choices.push_back({Kind::kFails, i});
-    if (left_.deaths > 0) choices.push_back({Kind::kKilled, i});
-    if (left_.leaves > 0 && !launchers_[i]->machine_.exit_) choices.push_back({Kind::kLeaves, i});
+  }
+  for (int i = 0; i < settings_.nodes; ++i) {
+    Launcher* const launcher = launchers_[i].get();
+    if (launcher == nullptr || !launcher->alive() || IsSpared(i)) continue;
+    if (!IsCut(i)) may(&left_.cuts, [=, this] { network_.Cut(i, true, true); });
+    if (IsRunning(launcher->workers_.workers_[0])) {
+      may(&left_.failures, [=, this] {
+        timeline_.Note(absl::StrCat("node ", i, ": its worker fails"));
+        launcher->FailWorker();
+      });
+    }
+    may(&left_.deaths, [=] { launcher->Kill(); });
+    if (!launcher->machine_.exit_) may(&left_.leaves, [=] { launcher->Signal(SIGTERM); });
   }
   for (const auto& connection : connections) {
     for (const Direction direction : {kUp, kDown}) {
-      const auto& packets = connection->lanes[direction].packets;
-      if (left_.repeats == 0 || packets.empty() || !MayRepeat(packets.front())) continue;
-      if (IsSpared(connection->client_host)) continue;
-      choices.push_back({Kind::kRepeated, connection->client_host, connection->id, direction});
+      auto& packets = connection->lanes[direction].packets;
+      if (packets.empty() || !MayRepeat(packets.front()) || IsSpared(connection->client_host)) continue;
+      may(&left_.repeats, [=, this] {
+        timeline_.Note(absl::StrCat("node ", connection->client_host, ": a message is repeated"));
+        auto& packets = connection->lanes[direction].packets;
+        packets.push_front(Packet(packets.front()));
+      });
     }
   }
-  return choices;
 }
 
-void World::Take(const Choice& choice) {
-  Launcher* const launcher = launchers_[choice.node].get();
-  std::shared_ptr<Connection> connection;
-  for (auto& open : Open()) {
-    if (open->id == choice.connection) connection = open;
-  }
-  if (choice.server_ends) {
-    server_->EndBeforeRecord();
-    timeline_.Note("the server ends before its next record");
-  }
-  switch (choice.kind) {
-    case Kind::kArrivesUp:
-    case Kind::kArrivesDown: network_.Arrive(connection, choice.direction); break;
-    case Kind::kSucceeds: launcher->workers_.Succeed(0); break;
-    case Kind::kObeys: launcher->workers_.Obey(0); break;
-    case Kind::kLauncherTimer: launcher->OnTime(); break;
-    case Kind::kServerTimer: server_->OnDeadline(); break;
-    case Kind::kTimePasses: PassTime(); break;
-    case Kind::kHeals: network_.Heal(choice.node); break;
-    case Kind::kServerStarts: StartServer(); break;
-    case Kind::kStarts: StartLauncher(choice.node); break;
-    case Kind::kFails:
-      --left_.failures;
-      timeline_.Note(absl::StrCat("node ", choice.node, ": its worker fails"));
-      launcher->FailWorker();
-      break;
-    case Kind::kCut:
-      --left_.cuts;
-      network_.Cut(choice.node, true, true);
-      break;
-    case Kind::kServerEndsAtOnce:
-      for (auto& open : Open()) open->lanes[kDown].packets.clear();
-      [[fallthrough]];
-    case Kind::kServerEnds:
-      timeline_.Note("the server ends");
-      server_->Die();
-      break;
-    case Kind::kKilled:
-      --left_.deaths;
-      launcher->Kill();
-      break;
-    case Kind::kLeaves:
-      --left_.leaves;
-      launcher->Signal(SIGTERM);
-      break;
-    case Kind::kRepeated: {
-      --left_.repeats;
-      timeline_.Note(absl::StrCat("node ", choice.node, ": a message is repeated"));
-      auto& packets = connection->lanes[choice.direction].packets;
-      packets.push_front(Packet(packets.front()));
-      break;
-    }
-  }
-  const bool may_have_ended =
-      choice.server_ends || choice.kind == Kind::kServerEnds || choice.kind == Kind::kServerEndsAtOnce;
-  if (may_have_ended && server_->dead()) --left_.crashes;
+void World::Take(size_t choice) {
+  const bool was_dead = server_->dead();
+  Possible()[choice]();
+  if (!was_dead && server_->dead()) --left_.crashes;
   server_->ends_before_record_ = false;
   Settle();
   Check();
@@ -280,6 +273,7 @@ void World::PassTime() {
 void World::Settle() {
   while (timeline_.RunOne()) {
   }
+  CheckAssigned();
   // Waits before retries are not random.
   for (const auto& launcher : launchers_) {
     if (launcher != nullptr && launcher->client_ != nullptr) launcher->client_->backoff_.random_.seed(1);
@@ -288,7 +282,7 @@ void World::Settle() {
     auto& up = connection->lanes[kUp].packets;
     auto& down = connection->lanes[kDown].packets;
     if (!ServerHas(*connection)) up.clear();
-    if (!LauncherHas(*connection)) down.clear();
+    if (StreamOf(*connection) < 0) down.clear();
     std::erase_if(down, [](const Packet& packet) { return FindDown<rendezvous::Waiting>(packet) != nullptr; });
   }
   // Overload (protocol 4.7) is left out.
@@ -299,7 +293,7 @@ void World::CheckAssigned() {
   const auto last = server_->last_round_.find("job");
   const uint64_t round = last == server_->last_round_.end() ? 0 : last->second;
   if (std::exchange(judged_, round) == round || round == 0) return;
-  if (settings_.keeps_records && round <= accepted_) {
+  if (settings_.records != 0 && round <= accepted_) {
     violation_ = absl::StrCat("3: round ", round, " is assigned again");
   }
   int members = 0;
@@ -308,7 +302,7 @@ void World::CheckAssigned() {
       const auto* assign = FindDown<rendezvous::Assign>(packet);
       if (assign == nullptr || assign->assignment().round() != round) continue;
       members |= 1 << connection->client_host;
-      if (settings_.keeps_records && assign->assignment().keeps_workers() &&
+      if (settings_.records != 0 && assign->assignment().keeps_workers() &&
           (members_ >> connection->client_host & 1) == 0) {
         violation_ = absl::StrCat("5: the workers of node ", connection->client_host, " missed a round");
       }
@@ -319,7 +313,6 @@ void World::CheckAssigned() {
 }
 
 void World::Check() {
-  CheckAssigned();
   if (!server_->violation().empty()) violation_ = absl::StrCat("2, 5: ", server_->violation());
   finished_ = finished_ || server_->FinishedAt("job") < SteadyTime::InfiniteFuture();
   std::set<Workers::World> worlds;
@@ -332,7 +325,7 @@ void World::Check() {
       started_ |= 1 << i;
       if (finished_) latecomers_ |= 1 << i;
     }
-    if (!launcher.exit() || !launcher.exit()->verdict || !settings_.keeps_records) continue;
+    if (!launcher.exit() || !launcher.exit()->verdict || settings_.records == 0) continue;
     if ((started_ >> i & 1) == 0 || (latecomers_ >> i & 1) != 0) continue;
     const bool succeeded = launcher.exit()->verdict->succeeded();
     if (outcome_.value_or(succeeded) != succeeded) violation_ = "4: launchers receive different verdicts";
