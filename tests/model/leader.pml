@@ -1,5 +1,5 @@
 /* Leadership by lease with fenced writes (docs/protocol.md 4.8, rendezvous/ha/leader_lease and etcd_store) as a
- * model for spin. docs/model.md says what it covers; model_test.cc runs it. Assertions are numbered as there.
+ * model for spin. docs/explorer.md says what it covers; model_test.cc runs it. Assertions are numbered as there.
  *
  * A paused server makes no step. Time passes in sixths of the lease's time to live.
  *

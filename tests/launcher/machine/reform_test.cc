@@ -192,7 +192,7 @@ TEST_F(ReformTest, Idle_StopWithoutKeep_SurvivorsAreStopped) {
   EXPECT_EQ(Assign(2, false), "spawn 2[0 1 2]");
 }
 
-// Found by tests/model: the server took the Ready for the answer to its StopRound and waited for the node forever.
+// The server took the Ready for the answer to its StopRound and waited for the node forever.
 TEST_F(ReformTest, Idle_ReadyCrossesTheStop_RoundIsSkipped) {
   LoseOne();
   EXPECT_EQ(End({Killed(0)}), "ready 1 2:121 can");

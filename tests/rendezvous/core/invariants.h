@@ -13,7 +13,7 @@
 namespace ddprun::rendezvous {
 
 // Checks invariants after every event of a Registry, whatever messages it receives. Violations are gtest failures; the
-// text begins with the number that the invariant has in docs/model.md.
+// text begins with the number that the invariant has in docs/explorer.md.
 class Invariants {
  public:
   // An open stream: messages may be sent to it.
