@@ -152,7 +152,7 @@ class WorldDigest {
     if (job.state_ == rendezvous::JobState::kRecovering) {
       const rendezvous::Recovery& recovery = job.recovery_;
       Time(recovery.until_);
-      for (const auto* ranks : {&recovery.reported_, &recovery.gone_, &recovery.owing_}) {
+      for (const auto* ranks : {&recovery.reported_, &recovery.gone_, &recovery.causes_expected_}) {
         uint64_t bits = 0;
         for (const int32_t rank : *ranks) bits |= uint64_t{1} << rank;
         Add(bits);
