@@ -121,7 +121,7 @@ TEST(JobRecordTest, RecordFromBytes_NoRecord_IsDataLoss) {
   const std::string bytes = ToBytes(LiveRecord("a", 5));
   EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes("not a record").status()));
   EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes("").status()));
-  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(bytes.substr(0, bytes.size() / 2)).status()));
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(bytes.substr(0, bytes.size() - 1)).status()));
   JobRecord wrong = LiveRecord("a", 5);
   wrong.set_highest_round(4);
   EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
