@@ -526,18 +526,22 @@ TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
 }
 
 TEST(DriverTest, OnMessage_RoundStopsOnThreeNodes_IsLoggedOnce) {
-  Driver driver;
-  JobSettings settings = PatientSettings(3);
-  settings.set_max_restarts(1);
-  std::vector<std::shared_ptr<RecordingSession>> nodes;
-  for (const char* host : {"node1", "node2", "node3"}) nodes.push_back(JoinTo(&driver, host, settings));
-  for (const auto& node : nodes) node->Await<Assign>();
-  ::testing::internal::CaptureStderr();
-  driver.OnMessage(nodes[0], NewWorkerFailed(1, NewFailure()));
-  for (const auto& node : nodes) node->Await<StopRound>();
-  const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "job job: stopping round 1")).size(), 2) << log;
-  for (const auto& node : nodes) driver.OnClosed(node);
+  InitLog("ddprun", LogLevel::kInfo);
+  {
+    Driver driver;
+    JobSettings settings = PatientSettings(3);
+    settings.set_max_restarts(1);
+    std::vector<std::shared_ptr<RecordingSession>> nodes;
+    for (const char* host : {"node1", "node2", "node3"}) nodes.push_back(JoinTo(&driver, host, settings));
+    for (const auto& node : nodes) node->Await<Assign>();
+    ::testing::internal::CaptureStderr();
+    driver.OnMessage(nodes[0], NewWorkerFailed(1, NewFailure()));
+    for (const auto& node : nodes) node->Await<StopRound>();
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "job job: stopping round 1")).size(), 2) << log;
+    for (const auto& node : nodes) driver.OnClosed(node);
+  }
+  InitLog("ddprun", LogLevel::kWarning);
 }
 
 }  // namespace
