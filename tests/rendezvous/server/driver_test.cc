@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/log.h"
 #include "rendezvous/client/local_client.h"
 #include "tests/rendezvous/server/samples.h"
 #include "tests/rendezvous/server/test_launcher.h"
