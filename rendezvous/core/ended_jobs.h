@@ -26,8 +26,11 @@ struct EndedJob {
   bool told = true;                   // false: no launcher received the verdict, so its nodes may resume the job
   std::vector<std::string> node_ids;  // sorted ids of the nodes that received the verdict, or will if they join again
   FencedNodes gone;                   // nodes that may still have workers
-  bool gone_are_all = false;          // no other nodes may have workers, except unreported ones
-  // True if nodes of the last round have not reported to this server since it started, or are not known by name.
+  // True if only the nodes in `gone` and, with `unreported`, the unreported ones can still have workers; false if nodes
+  // that this server does not know can, too.
+  bool gone_are_all = false;
+  // True if an earlier server assigned the last round, and some of its nodes have not joined since this server started,
+  // or the record does not list its nodes.
   bool unreported = false;
   // Nodes of the last round that have not received the verdict, and until when each may still join for it.
   std::map<std::string, SteadyTime> unheard;
@@ -52,7 +55,7 @@ class EndedJobs {
   static constexpr size_t kMaxJobs = 1000;
   static constexpr size_t kMaxNodes = 200'000;
 
-  // Reports the highest round of the jobs that earlier servers have forgotten.
+  // Reports the highest round of jobs of earlier servers that are not added here.
   void Forgotten(uint64_t round) { forgotten_round_ = std::max(forgotten_round_, round); }
 
   // Adds a job, and forgets the oldest jobs if there are too many. REQUIRES: Find(the job's id) == nullptr.

@@ -40,8 +40,8 @@ class Goodput {
 
   v1::GoodputRecord record_;  // state at since_, when its phase began
   SteadyTime since_;
-  // Time between the record and the first event of this server, and the phase in which it is counted until TakeUnheard.
-  bool resumed_ = false;  // true until that first event
+  bool resumed_ = false;  // true between the construction from a record and the first change of phase
+  // Time from the record to that change, and the phase in which it was counted; TakeUnheard may count it as training.
   absl::Duration unheard_;
   Phase unheard_phase_ = v1::GoodputRecord::PHASE_WAITING;
   std::optional<int64_t> last_step_;  // highest step of the running round, reported at last_at_

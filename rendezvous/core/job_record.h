@@ -34,8 +34,8 @@ JobRecord NewRecord(std::string job_id, JobSettings settings);
 // Serializes a record, after making its texts fit (Fields::Fit).
 std::string ToBytes(JobRecord record);
 
-// Parses the output of ToBytes. Counts, ages and texts that came from launchers and clocks are clamped to their bounds,
-// so that they can't cost the record.
+// Parses the output of ToBytes. Counts and texts from launchers and times from clocks are clamped to their bounds, so
+// that one wrong value does not make the whole record unreadable.
 //   DATA_LOSS  malformed in another part, or written by a newer server.
 absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes);
 

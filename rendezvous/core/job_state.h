@@ -7,7 +7,8 @@
 
 namespace ddprun::rendezvous {
 
-// The states of a job (protocol 3 to 5) and every transition between them, which Job::Enter checks.
+// The states of a job (protocol 3 to 5) and its usual transitions. AllTransitions has all of them; Job::Enter checks
+// them.
 //
 //              min nodes            last call over, or max nodes       all ready
 //   kWaiting ------------> kLastCall ----------------------> kStopping ------> kRunning ---> kFinished
@@ -15,7 +16,7 @@ namespace ddprun::rendezvous {
 //    |    +---- node gone ----+                               |  |    +-------------+
 //    +---------------- fewer than min nodes left -------------|--+      the round is stopped
 //    |                                                        |         (failure, loss, late node)
-//   kRecovering (after a server restart) ---------------------+
+//   kRecovering (a node reports a round of an earlier server) -+--> kRunning, if all nodes of that round report it
 //
 //   kFailed can follow every state except kFinished: restart limit reached, non-restartable failure, timeout, or all
 //   launchers left.

@@ -29,7 +29,7 @@ class Lateness {
   // Reports a heartbeat that arrived `gap` after the node's previous message, where `interval` was planned.
   void OnBeat(absl::Duration gap, absl::Duration interval);
 
-  // Returns the time, in addition to its heartbeat timeout, that a node heard from now gets for its next message.
+  // Returns the time beyond its heartbeat timeout that a node whose message arrives now has for the next one.
   absl::Duration Allowance() const;
 
   // No node counts as silent before this time. The value never decreases.

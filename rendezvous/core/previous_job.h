@@ -51,7 +51,7 @@ struct JobOrigin {
   uint64_t round_floor = 0;   // new rounds must be greater
   uint64_t max_reported = 0;  // highest round that a node may report if no round of the job is known (limits.h)
   FencedNodes gone;           // nodes of the previous job that may still have workers
-  bool gone_are_all = false;  // no other nodes may have workers, except unreported ones
+  bool gone_are_all = false;  // see EndedJob::gone_are_all
   bool unreported = false;    // see EndedJob::unreported
   PreviousJob previous;
 

@@ -16,7 +16,7 @@ namespace ddprun::rendezvous {
 // that round. Thread-compatible.
 class Recovery {
  public:
-  // Nodes have to report within this many of the job's longest heartbeat timeouts plus the reconnect grace.
+  // Nodes have to report within kHeartbeats * LongestTimeout(settings), plus the reconnect grace.
   static constexpr int kHeartbeats = 3;
 
   // Begins the recovery: the first node has reported, or the server has started with a record of the job.

@@ -92,7 +92,7 @@ class Registry {
   // exit waits until then.
   SteadyTime UnheardUntil() const { return ended_.UnheardUntil(); }
 
-  // Hosts that DrainHost commands named, sorted.
+  // Hosts that are drained now, sorted.
   const DrainedHosts& drained_hosts() const { return drained_; }
 
   size_t live_jobs() const { return live_.size(); }

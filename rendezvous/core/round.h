@@ -94,7 +94,8 @@ class Round {
   RoundRecord facts_;
   uint64_t highest_;
   uint64_t last_assigned_ = 0;
-  // Not in the record: a node that did not receive its Assign before the server ended is assigned another round.
+  // Node whose training state the others take over, for Assign. Not in the record: a restarted server does not send an
+  // Assign of this round again; a node that missed it is assigned another round.
   std::optional<StateSource> source_;
   std::optional<int32_t> server_node_;  // not in the record: servers with records are never in a node's process
   bool at_step_end_ = false;
