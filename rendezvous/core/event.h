@@ -36,10 +36,10 @@ inline constexpr char kNodeKicked[] = "node.kicked";  // a command removed the n
 inline constexpr char kHostDrained[] = "host.drained";
 inline constexpr char kHostUndrained[] = "host.undrained";
 
-inline constexpr absl::string_view kAll[] = {kJobCreated,  kJobWaiting,   kRoundAssigned, kRoundStopped, kWorkerFailed,
-                                             kNodeJoined,  kNodeLost,     kNodeLeft,      kNodeReturned, kNodeCooldown,
-                                             kJobFinished, kJobFailed,    kJobStopped,    kJobResized,   kNodeKicked,
-                                             kHostDrained, kHostUndrained};
+inline constexpr const char* kAll[] = {kJobCreated,  kJobWaiting,   kRoundAssigned, kRoundStopped, kWorkerFailed,
+                                       kNodeJoined,  kNodeLost,     kNodeLeft,      kNodeReturned, kNodeCooldown,
+                                       kJobFinished, kJobFailed,    kJobStopped,    kJobResized,   kNodeKicked,
+                                       kHostDrained, kHostUndrained};
 
 }  // namespace event_kind
 
