@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 
-// Limits of this process: on file descriptors (RLIMIT_NOFILE; a server needs one descriptor per launcher and a store one
-// per worker, and the usual soft limit is only 1024), and on processes and threads, which the kernel counts together.
+// Limits of this process: on file descriptors (RLIMIT_NOFILE; a server needs one descriptor per launcher and a store
+// one per worker, and the usual soft limit is 1024), and on processes and threads, which the kernel counts together.
 namespace ddprun {
 
 // Raises the soft limit to the hard limit. Call at program start, before other threads exist.

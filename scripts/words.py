@@ -3,8 +3,8 @@
 
     scripts/words.py [FILE...]     # all files, or these; scripts/check runs it
 
-- A declaration's comment begins with its subject or its verb ("True if the operation ended."), not with a word of FIRST,
-  which only continues the declared name ("Of the node that left"). The same goes for comments behind code.
+- A declaration's comment begins with its subject or its verb ("True if it ended."), not with a word of FIRST, which
+  only continues the declared name ("Of the node that left"). The same goes for comments behind code.
   Comments between the statements of a function are free to begin as they like.
 - No comment and no page of docs uses one of PHRASES.
 """
@@ -18,8 +18,8 @@ import tokenize
 
 ROOT = pathlib.Path(__file__).absolute().parent.parent
 FIRST = re.compile(r"(?i:of|that|as|with|by|who|what|whether|those|other|another|whoever|nobody|somebody)\b(?!-)")
-PHRASES = re.compile(r"(?i)\b(whoever|nobody|somebody|by himself|of before|goes by|goes on|so long(?! as)|(is|are) told|"
-                     r"hears that|in vain|of no use|can't be had)\b".replace(" ", r"\s+"))
+PHRASES = re.compile(r"(?i)\b(whoever|nobody|somebody|by himself|of before|goes by|goes on|so long(?! as)|"
+                     r"(is|are) told|hears that|in vain|of no use|can't be had)\b".replace(" ", r"\s+"))
 C_TOKENS = re.compile(r'R"(\w*)\((?s:.*?)\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*(?s:.*?)\*/')
 
 

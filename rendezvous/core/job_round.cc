@@ -127,8 +127,8 @@ void Job::NotifyLeftOut(const Turn& turn) {
 }
 
 void Job::TryAssign(const Turn& turn) {
-  // TooFew counts a node of a drained host until it has answered ExcludedFromRound. It can thus become true here for the
-  // first time, and the drain command is then the cause.
+  // TooFew counts a node of a drained host until it has answered ExcludedFromRound. It can thus become true here for
+  // the first time, and the drain command is then the cause.
   if (TooFew()) {
     departures_.AddCommand();
     return EnterWaiting(next_reason_, turn);

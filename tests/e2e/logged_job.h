@@ -16,8 +16,8 @@
 
 namespace ddprun::testing {
 
-// A job of two launchers with a worker each and two restarts, for tests in which servers die. Its workers write a line
-// to a file for each event, so that Check can tell from the whole history whether a server has lost or repeated a round.
+// A job of two launchers with a worker each and two restarts, for tests in which servers die. Its workers write a
+// line to a file for each event, so that Check sees in the history whether a server has lost or repeated a round.
 class LoggedJob {
  public:
   static constexpr int kNodes = 2;
