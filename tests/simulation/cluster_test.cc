@@ -1,4 +1,4 @@
-// Many jobs of one server with random faults: every invariant of docs/explorer.md holds, and every job ends. cluster_run
+// Jobs of one server with random faults: every invariant of docs/explorer.md holds, and every job ends. cluster_run
 // runs larger clusters.
 #include <gtest/gtest.h>
 

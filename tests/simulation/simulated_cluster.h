@@ -41,7 +41,7 @@ class Cluster {
   // Runs until every launcher has ended or an invariant is violated.
   void Run();
 
-  // The first violated invariant, by its number in docs/explorer.md; empty if there is none. 1: workers of two rounds of a
+  // First violated invariant, by its number in docs/explorer.md; empty if there is none. 1: workers of two rounds of a
   // job never run at once; 2: the ranks of a round are a permutation; 4: every job ends, with one verdict.
   const std::string& violation() const { return violation_; }
   std::string history() const { return timeline_.history(); }
