@@ -86,7 +86,7 @@ std::string Job::ReasonAt(SteadyTime now) const {
   HeldUp held_up;
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kStopping) continue;
-    if (++held_up.all_hosts <= kMaxHostsNamed) held_up.hosts.push_back(node->join.host());
+    if (++held_up.all_nodes <= kMaxHostsNamed) held_up.hosts.push_back(node->join.host());
   }
   if (WaitsForGoneOnly()) {
     const bool by_fence = fence_.OpensAt() > now && fence_.OpensAt() >= restart_at_;

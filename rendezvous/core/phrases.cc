@@ -47,8 +47,8 @@ std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration wait
 
 std::string DescribeHeldUp(absl::string_view reason, const HeldUp& held_up) {
   std::string what;
-  if (held_up.all_hosts > 0) {
-    what = absl::StrCat("waiting for workers to stop on ", HostList(held_up.hosts, held_up.all_hosts));
+  if (held_up.all_nodes > 0) {
+    what = absl::StrCat("waiting for workers to stop on ", HostList(held_up.hosts, held_up.all_nodes));
   } else if (held_up.by_unknown) {
     what = "workers of a round before the server started may still run";
   } else if (held_up.by_gone) {

@@ -35,7 +35,7 @@ std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, 
 // Reasons why a round that has been decided has not started yet (protocol 3.3, 6).
 struct HeldUp {
   std::vector<std::string> hosts;  // hosts of the first kMaxHostsNamed nodes whose workers have not stopped
-  size_t all_hosts = 0;            // number of all such nodes
+  size_t all_nodes = 0;            // number of all such nodes
   bool by_unknown = false;         // unknown nodes of an earlier server may have workers (protocol 4.5)
   bool by_gone = false;            // known nodes that are gone may have workers (protocol 4.5)
   bool by_backoff = false;         // the restart backoff has not expired (protocol 3.5)

@@ -35,7 +35,7 @@ TEST(PhrasesTest, HeldUp_RoundWaits_NamesReason) {
       {{.by_gone = true}, "; workers of nodes that are gone may still run"},
       {{.by_backoff = true}, "; waiting for the restart backoff"},
       // Causes that users can act on come first.
-      {{.hosts = {"a", "b"}, .all_hosts = 3, .by_gone = true}, "; waiting for workers to stop on a, b and 1 more"},
+      {{.hosts = {"a", "b"}, .all_nodes = 3, .by_gone = true}, "; waiting for workers to stop on a, b and 1 more"},
       {{}, ""}};
   for (const auto& [held_up, text] : cases) {
     EXPECT_EQ(DescribeHeldUp("node c lost", held_up), absl::StrCat("node c lost", text));
