@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun {
@@ -26,7 +27,7 @@ absl::Status CatchCliErrors(absl::FunctionRef<void()> parse, absl::FunctionRef<s
 absl::StatusOr<std::string> ParseWords(CLI::App& app, const std::vector<std::string>& words,
                                        absl::FunctionRef<std::string(const CLI::Error&)> text) {
   std::string answer;
-  const absl::Status status = CatchCliErrors(
+  DDPRUN_RETURN_IF_ERROR(CatchCliErrors(
       [&] {
         try {
           app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
@@ -36,8 +37,7 @@ absl::StatusOr<std::string> ParseWords(CLI::App& app, const std::vector<std::str
           answer = absl::StrCat(version.what(), "\n");
         }
       },
-      text);
-  if (!status.ok()) return status;
+      text));
   return answer;
 }
 

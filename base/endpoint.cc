@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun {
@@ -97,12 +98,11 @@ absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, std
   std::vector<Endpoint> endpoints;
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
   for (const absl::string_view part : parts) {
-    absl::StatusOr<Endpoint> endpoint = ParseEndpoint(part, default_port);
-    if (!endpoint.ok()) return endpoint.status();
-    if (parts.size() > 1 && endpoint->port == 0) {
+    DDPRUN_ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(part, default_port));
+    if (parts.size() > 1 && endpoint.port == 0) {
       return absl::InvalidArgumentError(absl::StrCat(Quoted(part), " has port 0: each of several servers has a port"));
     }
-    endpoints.push_back(*std::move(endpoint));
+    endpoints.push_back(std::move(endpoint));
   }
   return endpoints;
 }

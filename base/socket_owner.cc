@@ -104,6 +104,8 @@ struct DiagRequest {
 
 }  // namespace
 
+bool IsRootOrOwnUser(uid_t user) { return user == 0 || user == geteuid(); }
+
 SocketOwner::SocketOwner() : netlink_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
   // Checks that the kernel's sock_diag module exists. Without it, every request for one socket is answered with "no
   // such socket", but listing the table fails. With no states given, the list consists of its end only.

@@ -9,6 +9,9 @@
 
 namespace ddprun {
 
+// True for root and for the user of this process: the users whose processes may command it.
+bool IsRootOrOwnUser(uid_t user);
+
 // Determines which user owns the other end of a TCP connection, if that end is a process on this host. Queries the
 // kernel through sock_diag(7), one exact request per connection, or reads /proc/net/tcp if the kernel has no sock_diag.
 // Not thread-safe.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/command_line.h"
 #include "base/endpoint.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
 
@@ -42,7 +43,7 @@ absl::StatusOr<std::vector<std::string>> ParseServers(const std::string& text, c
 void AddConnectionOptions(CLI::App& app, std::string* server, std::string* output, Options* options) {
   app.add_option("--server", *server,
                  "HOST[:PORT] of the rendezvous server, or several with commas (also DDPRUN_SERVER, else "
-                 "PET_RDZV_ENDPOINT; default 127.0.0.1:29400)")
+                 "PET_RDZV_ENDPOINT; default: that of the job's launcher on this host, else 127.0.0.1:29400)")
       ->type_name("HOST[:PORT]");
   app.add_option("--output", *output, "table or json")->check(CLI::IsMember({"table", "json"}))->capture_default_str();
   rendezvous::Credentials& credentials = options->credentials;
@@ -61,7 +62,19 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* description, O
   return command;
 }
 
-void AddCommands(CLI::App& app, Options* options, std::string* size) {
+// Adds a command about ranks of a running job.
+CLI::App* AddRankCommand(CLI::App& app, const char* name, const char* description, Options* options) {
+  CLI::App* command = AddCommand(app, name, description, options);
+  command->add_option("JOB", options->job_id, "Job id")->required();
+  command->add_option("--rank", options->ranks, "Only these global ranks, separated by commas")
+      ->type_name("RANK")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0, std::numeric_limits<int32_t>::max()));
+  return command;
+}
+
+void AddCommands(CLI::App& app, Options* options, std::string* size, std::string* since) {
   AddCommand(app, "jobs", "List jobs", options);
   CLI::App* show = AddCommand(app, "show", "Show one job with its nodes", options);
   show->add_option("JOB", options->job_id, "Job id")->required();
@@ -80,6 +93,23 @@ void AddCommands(CLI::App& app, Options* options, std::string* size) {
   events->add_option("--after", options->after, "Only events with a greater number")
       ->type_name("NUMBER")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
+  CLI::App* profile = AddRankCommand(app, "profile", "Sample the stacks of a running job's ranks, as a trace", options);
+  profile->add_option("--seconds", options->seconds, "Length")->check(CLI::Range(0.1, 600.0))->capture_default_str();
+  profile->add_option("--rate", options->rate, "Samples per second")
+      ->check(CLI::Range(0.1, 20.0))
+      ->capture_default_str();
+  profile->add_option("--file", options->file, "Written for https://ui.perfetto.dev")
+      ->type_name("FILE")
+      ->capture_default_str();
+  CLI::App* stacks = AddRankCommand(app, "stacks", "Show the stacks of a running job's ranks", options);
+  stacks->add_flag("--native", options->native, "Also the native stack of each main thread");
+  CLI::App* logs = AddRankCommand(app, "logs", "Show what a running job's ranks have printed", options);
+  logs->add_option("--lines", options->lines, "Last lines of each stream of a rank (default: 20, with --since all)")
+      ->type_name("NUMBER");
+  logs->add_option("--since", *since, "Only output of this last time, as 30s, 5m or 1h30m")->type_name("TIME");
+  logs->add_flag("--follow", options->follow, "Continue with new output, also after restarts, until the job has ended");
+  CLI::App* top = AddRankCommand(app, "top", "Show what a running job's ranks use", options);
+  top->add_flag("--once", options->once, "Show it once (without a terminal the default)");
   CLI::App* stop = AddCommand(app, "stop", "End a job; its launchers exit with 143", options);
   stop->add_option("JOB", options->job_id, "Job id")->required();
   CLI::App* resize = AddCommand(app, "resize", "Change how many nodes a job has", options);
@@ -119,7 +149,7 @@ std::string CompletionScript(const CLI::App& app, const std::string& shell) {
   return shell == "bash" ? bash : absl::StrCat("autoload -U +X bashcompinit && bashcompinit\n", bash);
 }
 
-absl::Status Finish(const std::string& given_server, const std::string& size,
+absl::Status Finish(const std::string& given_server, const std::string& size, const std::string& since,
                     const std::function<std::string(const char*)>& variable, Options* options) {
   std::string server = given_server;
   const char* source = "--server";
@@ -129,12 +159,18 @@ absl::Status Finish(const std::string& given_server, const std::string& size,
     source = name;
   }
   if (!server.empty()) {
-    auto servers = ParseServers(server, source);
-    if (!servers.ok()) return servers.status();
-    options->servers = *std::move(servers);
+    DDPRUN_ASSIGN_OR_RETURN(options->servers, ParseServers(server, source));
+    options->names_servers = true;
   }
   if (options->command == "resize" && !ParseSize(size, options)) {
     return absl::InvalidArgumentError(absl::StrCat("NODES is ", size, "; give MIN:MAX or one number, at least 1"));
+  }
+  if (!since.empty()) {
+    absl::Duration time;
+    if (!absl::ParseDuration(since, &time) || time < absl::ZeroDuration() || time == absl::InfiniteDuration()) {
+      return absl::InvalidArgumentError(absl::StrCat("--since is ", since, "; give a time such as 30s, 5m or 1h30m"));
+    }
+    options->since = time;
   }
   options->follow = options->follow || options->command == "wait";
   return absl::OkStatus();
@@ -145,7 +181,7 @@ absl::Status Finish(const std::string& given_server, const std::string& size,
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments,
                                              const std::function<std::string(const char*)>& variable) {
   CommandLine line;
-  std::string server, size, output = "table";
+  std::string server, size, since, output = "table";
   CLI::App app("Shows and controls the jobs of a rendezvous server.", "ddprunctl");
   app.set_version_flag("--version", absl::StrCat("ddprunctl ", kVersion));
   app.require_subcommand(1);
@@ -154,22 +190,21 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
       "'wait' and 'show --watch' exit with the job's exit code.");
   AddConnectionOptions(app, &server, &output, &line.options);
   RepairValues(app);
-  AddCommands(app, &line.options, &size);
-  absl::StatusOr<std::string> answer = ParseWords(app, arguments, [&](const CLI::Error& error) {
+  AddCommands(app, &line.options, &size, &since);
+  const auto error_text = [&](const CLI::Error& error) {
     const bool unknown = line.options.command.empty() && !app.remaining().empty();
     return absl::StrCat(
         unknown ? absl::StrCat("no such command or flag: ", app.remaining().front()) : CliErrorText(error),
         " (see ddprunctl --help)");
-  });
-  if (!answer.ok()) return answer.status();
-  line.answer = *std::move(answer);
+  };
+  DDPRUN_ASSIGN_OR_RETURN(line.answer, ParseWords(app, arguments, error_text));
   if (!line.answer.empty()) return line;
   line.options.json = output == "json";
   if (line.options.command == "completion") {
     line.answer = CompletionScript(app, line.options.shell);
     return line;
   }
-  if (absl::Status status = Finish(server, size, variable, &line.options); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(Finish(server, size, since, variable, &line.options));
   return line;
 }
 

@@ -1,12 +1,15 @@
 #ifndef DDPRUN_DDPRUNCTL_CTL_OPTIONS_H_
 #define DDPRUN_DDPRUNCTL_CTL_OPTIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "rendezvous/core/credentials.h"
 
 // Command line of ddprunctl.
@@ -14,6 +17,7 @@ namespace ddprun::ctl {
 
 struct Options {
   std::vector<std::string> servers = {"127.0.0.1:29400"};  // HOST:PORT each; one of them leads
+  bool names_servers = false;                              // `servers` are not the default
   rendezvous::Credentials credentials;
   bool json = false;
   std::string command;  // the subcommand's name
@@ -23,8 +27,16 @@ struct Options {
   std::string shell;
   int32_t min_nodes = 0;
   int32_t max_nodes = 0;
+  std::vector<int32_t> ranks;           // stacks, profile, logs and top --rank; empty: all
+  bool native = false;                  // stacks --native
+  double seconds = 5;                   // profile --seconds
+  double rate = 10;                     // profile --rate, per second
+  std::string file = "trace.json";      // profile --file
+  std::optional<size_t> lines;          // logs --lines
+  std::optional<absl::Duration> since;  // logs --since
+  bool once = false;                    // top --once
   uint64_t after = 0;
-  bool follow = false;  // events --follow, show --watch, wait
+  bool follow = false;  // events --follow, logs --follow, show --watch, wait
 };
 
 struct CommandLine {

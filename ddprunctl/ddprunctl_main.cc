@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,15 +26,21 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/endpoint.h"
+#include "base/local_jobs.h"
 #include "base/process.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "ddprunctl/ctl_options.h"
+#include "ddprunctl/output_view.h"
+#include "ddprunctl/profile.h"
 #include "ddprunctl/tables.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "proto/time.h"
 #include "rendezvous/client/reconnector.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/byte_buffer.h"
@@ -106,11 +115,9 @@ std::string DescribeSilence(const std::string& server, bool connected, bool has_
 absl::Status Client::CallOne(const std::string& server, const Make& make, absl::Duration timeout, std::string* leader,
                              bool* answered) {
   *answered = true;
-  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(server);
-  if (!endpoint.ok()) return endpoint.status();
-  rendezvous::ClientSecurity security(credentials_, endpoint->host);
-  const absl::StatusOr<std::string> authorization = AuthorizationOf(&security);
-  if (!authorization.ok()) return authorization.status();
+  DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(server));
+  rendezvous::ClientSecurity security(credentials_, endpoint.host);
+  DDPRUN_ASSIGN_OR_RETURN(const std::string authorization, AuthorizationOf(&security));
   *answered = false;
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -126,7 +133,7 @@ absl::Status Client::CallOne(const std::string& server, const Make& make, absl::
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::milliseconds(absl::ToInt64Milliseconds(timeout)));
   }
-  if (!authorization->empty()) context.AddMetadata(rendezvous::kAuthorization, *authorization);
+  if (!authorization.empty()) context.AddMetadata(rendezvous::kAuthorization, authorization);
   grpc::Status status = make(Target{&context, &rendezvous_stub, &control_stub});
   const auto& trailing = context.GetServerTrailingMetadata();
   if (const auto hint = trailing.find(rendezvous::kLeaderKey); hint != trailing.end()) {
@@ -174,6 +181,9 @@ constexpr int kJobsPerPage = 1000;
 constexpr size_t kMaxHostBytes = 300;
 constexpr auto kWatchInterval = std::chrono::seconds(1);
 constexpr absl::Duration kPatience = absl::Seconds(30);  // for finding a leader; as in launchers
+constexpr auto kTopInterval = std::chrono::seconds(2);
+// Launchers take longer to answer a question with positions.
+constexpr absl::Duration kShortestAnswer = absl::Milliseconds(500);
 constexpr char kClearScreen[] = "\033[H\033[2J";
 
 int Fail(const absl::Status& status, int exit_status) {
@@ -190,6 +200,14 @@ void Print(const std::string& text) {
 
 void Print(const nlohmann::json& value) { Print(rendezvous::JsonText(value) + "\n"); }
 
+// A launcher whose server is only in its process has told ddprunctl a token for it.
+rendezvous::Credentials CredentialsFor(const std::string& token, const rendezvous::Credentials& own) {
+  if (token.empty()) return own;
+  rendezvous::Credentials credentials;
+  credentials.token = token;
+  return credentials;
+}
+
 class Commands {
  public:
   explicit Commands(const Options& options) : options_(options), client_(options.servers, options.credentials) {}
@@ -201,23 +219,48 @@ class Commands {
     if (command == "nodes" || command == "spares") return Nodes();
     if (command == "hosts") return Hosts();
     if (command == "events") return Events();
+    if (command == "stacks") return Stacks();
+    if (command == "profile") return WriteProfile();
+    if (command == "logs") return Logs();
+    if (command == "top") return Top();
     return Change();
   }
 
  private:
-  absl::Status ListJobs(std::vector<v1::Job>* jobs) {
+  absl::Status ListJobs(Client* client, std::vector<v1::Job>* jobs) {
     v1::ListJobsRequest request;
     request.set_page_size(kJobsPerPage);
     do {
       v1::ListJobsResponse response;
-      const absl::Status status = client_.Call([&](const Client::Target& target) {
+      DDPRUN_RETURN_IF_ERROR(client->Call([&](const Client::Target& target) {
         return target.rendezvous->ListJobs(target.context, request, &response);
-      });
-      if (!status.ok()) return status;
+      }));
       for (v1::Job& job : *response.mutable_jobs()) jobs->push_back(std::move(job));
       request.set_page_token(response.next_page_token());
     } while (!request.page_token().empty());
     return absl::OkStatus();
+  }
+
+  // Without a named server, the jobs of all servers that launchers on this host use. Several names may mean one server.
+  absl::Status ListLocalJobs(std::vector<v1::Job>* jobs) {
+    std::map<std::string, std::string> servers;  // values are their tokens
+    if (!options_.names_servers) {
+      for (const LocalJob& job : FindLocalJobs()) servers.emplace(job.server, job.token);
+    }
+    if (servers.empty()) return ListJobs(&client_, jobs);
+    std::vector<v1::Job> found;
+    absl::Status status;
+    for (const auto& [server, token] : servers) {
+      Client client(absl::StrSplit(server, ','), CredentialsFor(token, options_.credentials));
+      status.Update(ListJobs(&client, &found));
+    }
+    std::set<std::string> known;
+    for (v1::Job& job : found) {
+      if (known.insert(absl::StrCat(job.begin().seconds(), ".", job.begin().nanos(), " ", job.job_id())).second) {
+        jobs->push_back(std::move(job));
+      }
+    }
+    return jobs->empty() ? status : absl::OkStatus();
   }
 
   absl::Status GetJob(const std::string& job_id, v1::Job* job) {
@@ -229,7 +272,7 @@ class Commands {
 
   int Jobs() {
     std::vector<v1::Job> jobs;
-    if (absl::Status status = ListJobs(&jobs); !status.ok()) return Fail(status);
+    if (absl::Status status = ListLocalJobs(&jobs); !status.ok()) return Fail(status);
     if (!options_.json) return Print(JobsTable(jobs)), 0;
     nlohmann::json list = nlohmann::json::array();
     for (const v1::Job& job : jobs) list.push_back(ToJson(job));
@@ -284,7 +327,7 @@ class Commands {
   int Nodes() {
     std::vector<v1::Job> jobs;
     if (options_.job_id.empty()) {
-      if (absl::Status status = ListJobs(&jobs); !status.ok()) return Fail(status);
+      if (absl::Status status = ListJobs(&client_, &jobs); !status.ok()) return Fail(status);
     } else {
       jobs.emplace_back().set_job_id(options_.job_id);
     }
@@ -323,6 +366,142 @@ class Commands {
       Print(ToJson(response));
     } else {
       Print(HostsTable(response));
+    }
+    return 0;
+  }
+
+  absl::Status Inspect(v1::Inspect question, v1::InspectResponse* response) {
+    v1::InspectRequest request;
+    request.set_job_id(options_.job_id);
+    *request.mutable_inspect() = std::move(question);
+    request.mutable_inspect()->mutable_ranks()->Assign(options_.ranks.begin(), options_.ranks.end());
+    return client_.Call(
+        [&](const Client::Target& target) { return target.control->Inspect(target.context, request, response); });
+  }
+
+  // A job that ends meanwhile has a shorter profile.
+  int WriteProfile() {
+    const SteadyTime begin = SteadyNow();
+    const absl::Duration length = absl::Seconds(options_.seconds), interval = absl::Seconds(1 / options_.rate);
+    FILE* file = nullptr;
+    Profile profile;
+    int samples = 0;
+    absl::Status status;
+    for (SteadyTime next = begin; next < begin + length; next = std::max(next + interval, SteadyNow())) {
+      std::this_thread::sleep_for(absl::ToChronoNanoseconds(next - SteadyNow()));
+      const SteadyTime asked = SteadyNow();
+      v1::InspectResponse sample;
+      v1::Inspect question;
+      question.set_native(true);
+      status = Inspect(std::move(question), &sample);
+      if (!status.ok() && samples == 0) return Fail(status);
+      if (!status.ok()) break;
+      profile.Add(asked + (SteadyNow() - asked) / 2 - begin, sample);
+      if (++samples > 1) continue;
+      file = fopen(options_.file.c_str(), "we");
+      if (file == nullptr) return Fail(absl::ErrnoToStatus(errno, absl::StrCat("can't write ", options_.file)));
+    }
+    const std::string trace = profile.TraceText(SteadyNow() - begin);
+    const bool complete = fwrite(trace.data(), 1, trace.size(), file) == trace.size();
+    if (fclose(file) != 0 || !complete) {
+      return Fail(absl::ErrnoToStatus(errno, absl::StrCat("can't write ", options_.file)));
+    }
+    if (!status.ok()) fprintf(stderr, "ddprunctl: warning: ended early: %s\n", std::string(status.message()).c_str());
+    Print(absl::StrCat("wrote ", options_.file, ": ", samples, " samples of ", profile.ranks(),
+                       " ranks; open it in https://ui.perfetto.dev\n"));
+    return 0;
+  }
+
+  void ShowLines(const std::vector<OutputLine>& lines, OutputView* view) {
+    std::string text;
+    for (const OutputLine& line : lines) absl::StrAppend(&text, options_.json ? JsonLine(line) : LineText(line));
+    Print(text);
+    for (const std::string& note : view->TakeNotes()) fprintf(stderr, "ddprunctl: %s\n", note.c_str());
+  }
+
+  static std::string JsonLine(const OutputLine& line) {
+    nlohmann::json object = {
+        {"rank", line.rank}, {"host", line.host}, {"stream", line.is_stderr ? "stderr" : "stdout"}};
+    if (line.gap) {
+      object["gap"] = true;
+    } else {
+      object["line"] = line.text;
+    }
+    return rendezvous::JsonText(object) + "\n";
+  }
+
+  // Decides whether to continue without an answer: no round of the job is running now, or the server has no answer now.
+  // Waits before it returns true. `*ended`: the job has.
+  bool AskAgain(const absl::Status& status, bool* ended) {
+    v1::Job job;
+    if (absl::IsFailedPrecondition(status) && GetJob(options_.job_id, &job).ok() && job.has_verdict()) {
+      *ended = true;
+      return false;
+    }
+    if (!absl::IsFailedPrecondition(status) && !absl::IsResourceExhausted(status)) return TryAgain(status);
+    Answered();
+    std::this_thread::sleep_for(kWatchInterval);
+    return true;
+  }
+
+  int Logs() {
+    constexpr size_t kLines = 20;
+    OutputView view(options_.lines.value_or(options_.since ? std::numeric_limits<size_t>::max() : kLines));
+    for (bool first = true; true;) {
+      v1::Inspect question;
+      question.set_what(v1::Inspect::WHAT_OUTPUT);
+      view.AddPositions(&question);
+      if (first && options_.since) *question.mutable_since() = FromDuration(*options_.since);
+      const SteadyTime asked = SteadyNow();
+      v1::InspectResponse response;
+      const absl::Status status = Inspect(std::move(question), &response);
+      if (!status.ok()) {
+        bool ended = false;
+        if (options_.follow && AskAgain(status, &ended)) continue;
+        if (!ended || first) return Fail(status);
+        return ShowLines(view.Finish(), &view), 0;
+      }
+      Answered();
+      ShowLines(view.Take(response, /*last=*/!options_.follow), &view);
+      if (!options_.follow) return 0;
+      // Launchers answer a second after the question, but not those that are gone.
+      if (!std::exchange(first, false) && SteadyNow() < asked + kShortestAnswer) {
+        std::this_thread::sleep_for(kWatchInterval);
+      }
+    }
+  }
+
+  int Top() {
+    const bool repeats = !options_.once && !options_.json && isatty(STDOUT_FILENO) != 0;
+    for (bool first = true; true; first = false) {
+      v1::Inspect question;
+      question.set_what(v1::Inspect::WHAT_USAGE);
+      v1::InspectResponse response;
+      const absl::Status status = Inspect(std::move(question), &response);
+      bool ended = false;
+      if (!status.ok() && repeats && !first && AskAgain(status, &ended)) continue;
+      if (ended) return 0;
+      if (!status.ok()) return Fail(status);
+      Answered();
+      if (options_.json) {
+        Print(ToJson(response));
+      } else {
+        Print(absl::StrCat(repeats ? kClearScreen : "", UsageTable(response)));
+      }
+      if (!repeats) return 0;
+      std::this_thread::sleep_for(kTopInterval);
+    }
+  }
+
+  int Stacks() {
+    v1::Inspect question;
+    question.set_native(options_.native);
+    v1::InspectResponse response;
+    if (absl::Status status = Inspect(std::move(question), &response); !status.ok()) return Fail(status);
+    if (options_.json) {
+      Print(ToJson(response));
+    } else {
+      Print(StacksText(response));
     }
     return 0;
   }
@@ -442,6 +621,18 @@ class Commands {
   bool searching_ = false;                            // looking for another leader
 };
 
+// Without a named server, uses that of the job's launcher on this host; JOB may be the launcher's process.
+void FindServer(Options* options) {
+  if (options->names_servers || options->job_id.empty()) return;
+  for (const LocalJob& job : FindLocalJobs()) {
+    if (job.job_id != options->job_id && absl::StrCat(job.launcher) != options->job_id) continue;
+    options->servers = absl::StrSplit(job.server, ',');
+    options->job_id = job.job_id;
+    options->credentials = CredentialsFor(job.token, options->credentials);
+    return;
+  }
+}
+
 int Main(int argc, char** argv) {
   auto line = ParseCommandLine({argv + 1, argv + argc}, [](const char* name) {
     const char* value = getenv(name);
@@ -458,6 +649,7 @@ int Main(int argc, char** argv) {
   if (!checked.ok()) return Fail(checked, kExitUsage);
   for (const std::string& warning : warnings) fprintf(stderr, "ddprunctl: %s\n", warning.c_str());
   if (absl::Status status = rendezvous::PrepareGrpc(); !status.ok()) return Fail(status);
+  FindServer(&line->options);
   return Commands(line->options).Run();
 }
 

@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
@@ -16,6 +22,7 @@ namespace ddprun::ctl {
 namespace {
 
 constexpr size_t kMaxCellBytes = 300;
+constexpr size_t kMostStates = 4;  // in the title of a block of stacks
 
 std::string Cell(const std::string& text) { return OneLine(text, kMaxCellBytes); }
 
@@ -52,6 +59,77 @@ std::string PhaseCell(const v1::RankProgress* progress) {
   if (progress == nullptr || progress->phase().empty()) return "-";
   const bool stands = progress->ago().seconds() >= 60;
   return absl::StrCat(Cell(progress->phase()), stands ? absl::StrCat(" for ", Ago(progress->ago())) : "");
+}
+
+std::string Indented(const std::string& text) {
+  const std::string clean = CleanText(text);
+  return absl::StrCat("  ", absl::StrReplaceAll(absl::StripSuffix(clean, "\n"), {{"\n", "\n  "}}), "\n");
+}
+
+// Frames of the Python stacks, and of each title the first word: titles also have pids and states.
+std::string FoldingKey(const v1::RankStacks& stacks) {
+  if (stacks.pid() == 0) return "not running";
+  std::string key;
+  for (const absl::string_view line : absl::StrSplit(stacks.text(), '\n')) {
+    absl::StrAppend(&key, absl::StartsWith(line, " ") ? line : line.substr(0, line.find(' ')), "\n");
+  }
+  return key;
+}
+
+// Removes the addresses of native frames ("#3 0x7f3a12 poll (libc.so.6+0x1b)"), which differ between processes.
+std::string WithoutAddresses(const std::string& native) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(native, '\n')) {
+    const size_t begin = std::min(line.find(" 0x"), line.size());
+    const size_t end = std::min(line.find(' ', begin + 1), line.size());
+    lines.push_back(absl::StrCat(line.substr(0, begin), line.substr(end)));
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
+// Heads the block of ranks that have the same Python stacks:
+//   rank 3 (node-b, pid 5812): waits for a lock; state S
+//   ranks 0, 2-7 (2 hosts): sleeps; state S (ranks 0, 2), runs; state R (ranks 3-7)
+std::string StacksTitle(const std::vector<const v1::RankStacks*>& block) {
+  std::set<std::string> hosts;
+  std::vector<int32_t> ranks;
+  std::map<std::string, std::vector<int32_t>> ranks_by_state;
+  for (const v1::RankStacks* stacks : block) {
+    hosts.insert(stacks->host());
+    ranks.push_back(stacks->rank());
+    ranks_by_state[Cell(stacks->state())].push_back(stacks->rank());
+  }
+  const std::string where = hosts.size() == 1 ? Cell(*hosts.begin()) : absl::StrCat(hosts.size(), " hosts");
+  const bool one = block.size() == 1 && block[0]->pid() != 0;
+  std::vector<std::string> states;
+  for (const auto& [state, of_state] : ranks_by_state) {
+    if (states.size() == kMostStates) {
+      states.push_back(absl::StrCat(ranks_by_state.size() - kMostStates, " more"));
+      break;
+    }
+    states.push_back(
+        absl::StrCat(state, ranks_by_state.size() == 1 ? "" : absl::StrCat(" (", RanksText(of_state), ")")));
+  }
+  return absl::StrCat(RanksText(ranks), " (", where, one ? absl::StrCat(", pid ", block[0]->pid()) : "",
+                      "): ", absl::StrJoin(states, ", "), "\n");
+}
+
+std::string SilentNodes(const v1::InspectResponse& response) {
+  std::string text;
+  for (const v1::InspectResponse::SilentNode& node : response.silent()) {
+    absl::StrAppend(&text, "node ", Cell(node.host()), ": no answer: ", Cell(node.reason()), "\n");
+  }
+  return text;
+}
+
+// "0", "512 B", "1.5 GiB"
+std::string BytesText(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1000 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  if (bytes < 0.5 && unit == 0) return "0";
+  const bool whole = unit == 0 || bytes >= 99.95;
+  return absl::StrCat(whole ? absl::StrFormat("%.0f", bytes) : absl::StrFormat("%.1f", bytes), " ", kUnits[unit]);
 }
 
 std::vector<std::string> NodeRow(const v1::Node& node) {
@@ -139,6 +217,11 @@ std::string DescribeJob(const v1::Job& job) {
                     reported ? "" : " (no step reported yet)", ", training ", Ago(time.training()), ", re-forming ",
                     Ago(time.re_forming()), ", lost ", Ago(time.lost()), "\n");
   }
+  if (job.has_hang()) {
+    const bool slow = job.hang().kind() == v1::Hang::KIND_STRAGGLER;
+    absl::StrAppend(&text, slow ? "straggler" : "hang", ", reported ", When(job.hang().at()), "\n  ",
+                    absl::StrReplaceAll(CleanText(job.hang().text()), {{"\n", "\n  "}}), "\n");
+  }
   if (job.has_verdict()) absl::StrAppend(&text, Table({{"exit code", absl::StrCat(job.verdict().exit_code())}}));
   if (const std::string& traceback = job.verdict().first_cause().traceback(); !traceback.empty()) {
     absl::StrAppend(&text, "traceback\n  ", absl::StrReplaceAll(CleanText(traceback), {{"\n", "\n  "}}), "\n");
@@ -148,6 +231,47 @@ std::string DescribeJob(const v1::Job& job) {
       {"NODE", "HOST", "STATE", "RANK", "WORKERS", "STEP", "PHASE", "LOSS", "HEARD"}};
   for (const v1::Node& node : job.nodes()) rows.push_back(NodeRow(node));
   return absl::StrCat(text, "\n", Table(rows));
+}
+
+std::string StacksText(const v1::InspectResponse& stacks) {
+  std::vector<std::vector<const v1::RankStacks*>> blocks;  // in the order of their first ranks
+  std::map<std::string, size_t> block_of;                  // indices in `blocks`
+  for (const v1::RankStacks& rank : stacks.ranks()) {
+    const auto [block, is_new] = block_of.emplace(FoldingKey(rank), blocks.size());
+    if (is_new) blocks.emplace_back();
+    blocks[block->second].push_back(&rank);
+  }
+  std::string text;
+  for (const auto& block : blocks) {
+    absl::StrAppend(&text, StacksTitle(block));
+    const v1::RankStacks& first = *block[0];
+    if (first.pid() != 0) absl::StrAppend(&text, Indented(first.text().empty() ? "no Python stack" : first.text()));
+    std::map<std::string, std::vector<int32_t>> natives;
+    for (const v1::RankStacks* rank : block) natives[WithoutAddresses(rank->native())].push_back(rank->rank());
+    for (const auto& [native, ranks] : natives) {
+      if (native.empty()) continue;
+      absl::StrAppend(&text, block.size() == 1 ? "" : absl::StrCat("  ", RanksText(ranks), ":\n"), Indented(native));
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return absl::StrCat(text, SilentNodes(stacks));
+}
+
+std::string UsageTable(const v1::InspectResponse& usage) {
+  std::vector<std::vector<std::string>> rows = {
+      {"RANK", "HOST", "PID", "CPU", "MEMORY", "GPU", "GPU MEMORY", "NETWORK/s", "FILES/s", "COLLECTIVES/s"}};
+  for (const v1::RankUsage& rank : usage.usages()) {
+    const bool runs = rank.pid() != 0;
+    const auto percent = [](double share) { return absl::StrFormat("%.0f%%", 100 * share); };
+    rows.push_back({absl::StrCat(rank.rank()), Cell(rank.host()), runs ? absl::StrCat(rank.pid()) : "-",
+                    runs ? percent(rank.cpu()) : "not running",
+                    runs ? BytesText(static_cast<double>(rank.memory_bytes())) : "-",
+                    rank.has_gpu() ? percent(rank.gpu()) : "-",
+                    rank.has_gpu_memory_bytes() ? BytesText(static_cast<double>(rank.gpu_memory_bytes())) : "-",
+                    runs ? BytesText(rank.net()) : "-", runs ? BytesText(rank.io()) : "-",
+                    rank.has_collectives() ? absl::StrFormat("%.1f", rank.collectives()) : "-"});
+  }
+  return absl::StrCat(Table(rows), SilentNodes(usage));
 }
 
 std::string EventLine(const v1::Event& event) {

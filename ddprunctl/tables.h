@@ -22,6 +22,10 @@ std::string NodesTable(const std::vector<JobNode>& nodes);
 std::string HostsTable(const v1::ListHostsResponse& hosts);
 // Describes one job and its nodes, in several lines.
 std::string DescribeJob(const v1::Job& job);
+// Describes each rank in a line, with its stacks below; ranks with the same Python stacks share one block.
+std::string StacksText(const v1::InspectResponse& stacks);
+// Describes what each rank uses, in one row.
+std::string UsageTable(const v1::InspectResponse& usage);
 // Returns one line: "12  2026-11-23T06:15:25Z  round.assigned  job1  round 3  all 2 nodes joined".
 std::string EventLine(const v1::Event& event);
 

@@ -8,22 +8,30 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/secret.h"
+#include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cluster/query_job_end.h"
+#include "launcher/config/parse_options.h"
 #include "launcher/interpreter.h"
 #include "launcher/io/error_file.h"
 #include "launcher/io/event_loop.h"
+#include "launcher/io/file_descriptor.h"
 #include "launcher/io/net.h"
 #include "launcher/process/orphan_sweeper.h"
+#include "launcher/process/proc_files.h"
 #include "launcher/process/spawn_process.h"
 #include "launcher/report/error_file_format.h"
 #include "launcher/report/explain_end.h"
 #include "launcher/report/wait_text.h"
-#include "rendezvous/core/beat_plan.h"
-#include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/fence.h"
+#include "rendezvous/core/heartbeats.h"
 #include "worker_contract/environment.h"
 #include "worker_contract/exit_codes.h"
 
@@ -40,6 +48,13 @@ constexpr absl::Duration kLogStayAfter = absl::Seconds(1);
 // Limit for reading output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
 
+// Words that may have secrets, for SecretMask.
+std::vector<std::string> OwnWords() {
+  std::vector<std::string> words = OwnCommandLine();
+  for (std::string& entry : OwnEnvironment()) words.push_back(std::move(entry));
+  return words;
+}
+
 // If an outer launcher started this one as a worker, reports the root cause to it in its error file, as torchrun does.
 void WriteOuterErrorFile(const rendezvous::Verdict& verdict) {
   const char* path = getenv(worker_contract::kErrorFile);
@@ -53,7 +68,10 @@ void WriteOuterErrorFile(const rendezvous::Verdict& verdict) {
 Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
     : settings_(std::move(settings)),
       host_(settings_.config.cluster.host ? settings_.config.cluster.host->value : Hostname()),
+      words_(OwnWords()),
+      capsules_(settings_.config, host_, settings_.launcher_id, words_),
       signals_(std::move(signals)),
+      uninterruptible_(settings_.config.options.uninterruptible_timeout),
       sweep_(settings_.config.options.keep_orphans) {}
 
 Agent::~Agent() {
@@ -73,17 +91,10 @@ int Agent::Run() {
 
 absl::Status Agent::SetUp() {
   const LaunchConfig& config = settings_.config;
-  absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
-  if (!loop.ok()) return loop.status();
-  loop_ = *std::move(loop);
-  if (absl::Status status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& s) { OnSignal(s); });
-      !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = settings_.guard->Watch(loop_.get()); !status.ok()) return status;
-  absl::StatusOr<HostAddresses> place = FindHostAddresses(config, loop_.get(), [this] { return exit_.has_value(); });
-  if (!place.ok()) return place.status();
-  place_ = *std::move(place);
+  DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+  DDPRUN_RETURN_IF_ERROR(signals_->Attach(loop_.get(), [this](const ReceivedSignal& s) { OnSignal(s); }));
+  DDPRUN_RETURN_IF_ERROR(settings_.guard->Watch(loop_.get()));
+  DDPRUN_ASSIGN_OR_RETURN(place_, FindHostAddresses(config, loop_.get(), [this] { return exit_.has_value(); }));
   if (config.server_place != ServerPlace::kInProcess) {
     Log(LogLevel::kInfo, absl::StrCat("this node is ", host_, ", address ", place_.address,
                                       config.options.local_addr
@@ -93,12 +104,14 @@ absl::Status Agent::SetUp() {
 
   machine_ = std::make_unique<AgentMachine>(MachineSettings(), SteadyNow());
   progress_ = MonitorProgress();
+  hangs_ = MonitorHangs();
+  inspector_ = CreateInspector();
   store_ = CreateStore();
-  if (absl::Status status = CreateWorkers(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CreateWorkers());
   timer_ = loop_->AddTimer(
       [this] {
-        return std::min(
-            {machine_->NextDeadline(), sweep_.deadline(), progress_->NextDeadline(), store_->NextDeadline()});
+        return std::min({machine_->NextDeadline(), sweep_.deadline(), progress_->NextDeadline(), hangs_->NextDeadline(),
+                         store_->NextDeadline(), uninterruptible_.NextDeadline()});
       },
       [this](SteadyTime now) { OnTimer(now); });
   end_time_query_ = QueryJobEnd(config, loop_.get(), OwnEnvironment(), [this](absl::Time end) {
@@ -106,10 +119,8 @@ absl::Status Agent::SetUp() {
     workers_->SetJobEnd(end);
   });
   Step(&AgentMachine::Start);
-  absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
-      &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
-  if (!link.ok()) return link.status();
-  link_ = *std::move(link);
+  DDPRUN_ASSIGN_OR_RETURN(link_, RendezvousLink::Open(&config, place_, loop_.get(),
+                                                      [this](const rendezvous::ClientEvent& event) { Handle(event); }));
   machine_->OnServing(link_->serving());
   return absl::OkStatus();
 }
@@ -134,6 +145,8 @@ AgentSettings Agent::MachineSettings() const {
   agent.batch = config.cluster.batch;
   agent.replaced = config.is_replaced();
   agent.warning_signals = config.warning_signals;
+  agent.has_end_command = !config.options.on_end.empty() || !config.options.result.empty();
+  agent.is_only_node = config.server_place == ServerPlace::kInProcess;
   return agent;
 }
 
@@ -142,6 +155,7 @@ std::unique_ptr<RoundStore> Agent::CreateStore() {
   events.on_ranks_joined = [this](int joined) { Step(&AgentMachine::OnRanksJoined, joined); };
   events.on_registering = [this] { Step(&AgentMachine::OnRegistering); };
   events.on_store_reached = [this](const absl::Status& status) { Step(&AgentMachine::OnStoreReached, status); };
+  events.on_evidence = [this](const std::string& payload) { hangs_->OnNodeEvidence(payload); };
   events.on_long_wait = [this](const std::string& text) { Do(effect::Print{LogLevel::kWarning, text}); };
   return std::make_unique<RoundStore>(&settings_.config, place_, host_, loop_.get(), std::move(events));
 }
@@ -156,7 +170,11 @@ absl::Status Agent::CreateWorkers() {
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
     // Read pending signals first, so that a signal sent to both workers and launcher is reported as the cause.
     signals_->ReadAll();
-    for (const WorkerEnd& end : ends) progress_->OnEnded(end.local_rank);
+    capsules_.record().OnEnded(ends, machine_->state() != AgentMachine::State::kRunning, absl::Now());
+    for (const WorkerEnd& end : ends) {
+      progress_->OnEnded(end.local_rank);
+      hangs_->OnEnded(end.local_rank, end.failure ? end.failure->message() : "exited with code 0");
+    }
     Step(&AgentMachine::OnWorkersEnded, ends);
   };
   events.on_link = [this](int32_t local_rank, const LinkEvent& event) {
@@ -164,6 +182,13 @@ absl::Status Agent::CreateWorkers() {
   };
   events.on_progress = [this](int32_t local_rank, const ReportedProgress& progress) {
     progress_->OnProgress(local_rank, progress);
+  };
+  events.on_probe = [this](int32_t local_rank, pid_t process, UniqueFd socket) {
+    hangs_->OnProbe(local_rank, process, std::move(socket));
+  };
+  events.on_output = [this](int32_t local_rank, const OutputSource& out, const OutputSource& err) {
+    inspector_->OnOutput(local_rank, out, err);
+    capsules_.OnOutput(local_rank, out, err);
   };
   events.may_start = [this] { return machine_->MayStartWorkers(SteadyNow()); };
   events.on_all_started = [this] {
@@ -173,10 +198,7 @@ absl::Status Agent::CreateWorkers() {
   events.on_start_failed = [this](const WorkerGroup::StartError& error) {
     Step(&AgentMachine::OnSpawnFailed, error.not_started, error.failure);
   };
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
-      WorkerGroup::Create(std::move(group), loop_.get(), &pump_, std::move(events));
-  if (!workers.ok()) return workers.status();
-  workers_ = *std::move(workers);
+  DDPRUN_ASSIGN_OR_RETURN(workers_, WorkerGroup::Create(std::move(group), loop_.get(), &pump_, std::move(events)));
   return absl::OkStatus();
 }
 
@@ -188,7 +210,12 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
       may_take_over_ = welcome->by_launcher();
     }
-    return Step(&AgentMachine::OnServerMessage, *message);
+    const auto* const stop = std::get_if<rendezvous::StopRound>(message);
+    if (stop != nullptr) capsules_.record().OnStopRound(*stop);
+    Step(&AgentMachine::OnServerMessage, *message);
+    // The workers had stopped before the server named the cause.
+    if (stop != nullptr && machine_->state() == AgentMachine::State::kIdle) WriteCapsule();
+    return;
   }
   const auto& lost = std::get<rendezvous::Disconnected>(event);
   Step(&AgentMachine::OnDisconnected, lost.reason, lost.permanent, lost.refused);
@@ -207,6 +234,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     return;
   }
   if (signal.number == SIGCHLD) {
+    if (end_command_ != nullptr) return;  // it reaps itself
     if (!sweep_.running()) {
       // A worker of the fork server may exit before its pid is known here.
       if (workers_->all_started()) ReapDeadOrphans(KnownChildren());
@@ -219,12 +247,13 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   // already ending because of it.
   const bool from_slurm = settings_.config.cluster.batch && signal.FromSlurm();
   const bool from_hosts = settings_.send_failure && signal.sender == getppid() && !std::exchange(signaled_, true);
-  if (staying_) {
+  if (staying_ || end_command_ != nullptr) {
     const auto& warnings = settings_.config.warning_signals;
     const bool stops = std::find(warnings.begin(), warnings.end(), signal.number) == warnings.end();
-    // The other launchers may still need the server while they stop.
-    if (stops && !from_slurm && !from_hosts) link_->StopLingering();
-    return;
+    // The other launchers may still need the server while they stop, and the job's end may take this long.
+    if (!stops || from_slurm || from_hosts) return;
+    if (end_command_ != nullptr) return end_command_->Kill(absl::StrCat("the launcher received ", signal.Text()));
+    return link_->StopLingering();
   }
   Signal told;
   told.number = signal.number;
@@ -238,6 +267,7 @@ std::unique_ptr<ProgressMonitor> Agent::MonitorProgress() {
   ProgressMonitor::Events events;
   events.workers_running = [this] { return machine_->state() == AgentMachine::State::kRunning; };
   events.process_of = [this](int32_t local_rank) { return workers_->ReporterOf(local_rank); };
+  events.is_straggler = [this](int32_t rank) { return machine_->IsStraggler(rank); };
   events.read_reports = [this] { workers_->ReadReports(); };
   events.warn = [this](const std::string& line) { Do(effect::Print{LogLevel::kWarning, line}); };
   events.print = [this](const std::string& lines) { terminal_.Around([&] { LogVerbatim(lines); }); };
@@ -246,6 +276,34 @@ std::unique_ptr<ProgressMonitor> Agent::MonitorProgress() {
   };
   events.kill_finished = [this](int32_t local_rank) { workers_->KillFinished(local_rank); };
   return std::make_unique<ProgressMonitor>(settings_.config, loop_.get(), &terminal_, std::move(events));
+}
+
+std::unique_ptr<HangMonitor> Agent::MonitorHangs() {
+  HangMonitor::Events events;
+  events.round_lasts = [this] {
+    const AgentMachine::State state = machine_->state();
+    return state == AgentMachine::State::kRunning || state == AgentMachine::State::kSucceeded;
+  };
+  events.process_of = [this](int32_t local_rank) {
+    return workers_->ReporterOf(local_rank) == 0 ? 0 : workers_->pids()[local_rank];
+  };
+  events.send_evidence = [this](const std::string& payload) { store_->SendEvidence(payload); };
+  events.report = [this](const rendezvous::Hang& hang) { Step(&AgentMachine::OnHang, hang); };
+  events.send_stacks = [this](const rendezvous::Inspection& stacks) { Step(&AgentMachine::OnStacks, stacks); };
+  return std::make_unique<HangMonitor>(settings_.config.options.hang, host_, settings_.config.slots, loop_.get(),
+                                       std::move(events));
+}
+
+std::unique_ptr<Inspector> Agent::CreateInspector() {
+  Inspector::Events events;
+  events.process_of = [this](int32_t local_rank) {
+    return workers_->ReporterOf(local_rank) == 0 ? 0 : workers_->pids()[local_rank];
+  };
+  events.count_collectives = [this](int32_t local_rank, const auto& on_count) {
+    return hangs_->CountCollectives(local_rank, on_count);
+  };
+  events.send = [this](const rendezvous::Inspection& answer) { Step(&AgentMachine::OnStacks, answer); };
+  return std::make_unique<Inspector>(loop_.get(), settings_.config.slots, std::move(events));
 }
 
 template <typename... Parameters, typename... Arguments>
@@ -282,13 +340,28 @@ void Agent::ExecutePending() {
   executing_ = false;
 }
 
+void Agent::FindUninterruptible(SteadyTime now) {
+  if (machine_->state() != AgentMachine::State::kRunning) return uninterruptible_.EndRound();
+  std::vector<bool> asleep;
+  for (const pid_t pid : workers_->pids()) {
+    asleep.push_back(pid != 0 && absl::StartsWith(StatusField(StatusOf(pid), "State"), "D"));
+  }
+  const std::string why = absl::StrCat("in uninterruptible sleep for ", absl::FormatDuration(uninterruptible_.limit()),
+                                       " (", kUninterruptibleVariable, ")");
+  for (const int32_t rank : uninterruptible_.Check(asleep, now)) {
+    if (const auto failure = workers_->DescribeStuck(rank, why)) Step(&AgentMachine::OnUninterruptible, *failure);
+  }
+}
+
 void Agent::OnTimer(SteadyTime now) {
   if (now >= sweep_.deadline()) {
     ContinueSweep();
     ExecutePending();
   }
   if (const auto report = progress_->OnDeadline(now)) link_->Send(*report);
+  hangs_->OnDeadline(now);
   store_->OnDeadline(now);
+  if (now >= uninterruptible_.NextDeadline()) FindUninterruptible(now);
   if (now >= machine_->NextDeadline()) Step(&AgentMachine::OnDeadline);
 }
 
@@ -296,11 +369,16 @@ void Agent::Execute(const AgentEffect& effect) {
   std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
-void Agent::Do(const effect::Send& send) { link_->Send(send.message); }
+void Agent::Do(const effect::Send& send) {
+  const auto* const failed = std::get_if<rendezvous::WorkerFailed>(&send.message);
+  if (failed != nullptr) capsules_.record().OnReported(failed->failure());
+  link_->Send(send.message);
+}
 
 void Agent::Do(const effect::ResetConnection&) { link_->Reset(); }
 
 void Agent::Do(const effect::OpenStore&) {
+  WriteCapsule();
   const absl::StatusOr<RoundStore::Opened> opened = store_->Open();
   if (!opened.ok()) {
     const std::string reason(opened.status().message());
@@ -316,8 +394,11 @@ void Agent::Do(const effect::OpenStore&) {
 
 void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
+  capsules_.record().BeginRound(spawn.assignment, absl::Now());
   store_->BeginRound(spawn.assignment);
   progress_->BeginRound(spawn.assignment, settings_.config.slots);
+  hangs_->BeginRound(spawn.assignment);
+  uninterruptible_.BeginRound(round_started_);
   workers_->Start(spawn.assignment, spawn.ranks);
   if (workers_->all_started()) store_->Register(workers_->pids());
 }
@@ -327,11 +408,23 @@ void Agent::Do(const effect::NotifyStop& stop) { workers_->NotifyStop(stop.ranks
 void Agent::Do(const effect::SendToWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
 
 void Agent::Do(const effect::ReformWorkers& reform) {
+  capsules_.record().BeginRound(reform.assignment, absl::Now());
   progress_->BeginRound(reform.assignment, settings_.config.slots);
+  hangs_->BeginRound(reform.assignment);
+  uninterruptible_.BeginRound(SteadyNow());
   workers_->Reform(reform.assignment, reform.ranks);
 }
 
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
+
+void Agent::Do(const effect::DescribeStuck& workers) {
+  const std::string why = absl::StrCat("alive ", absl::FormatDuration(StopSequence::kAbandonAfter), " after SIGKILL");
+  std::vector<rendezvous::WorkerFailure> failures;
+  for (const int32_t rank : workers.ranks) {
+    if (auto failure = workers_->DescribeStuck(rank, why)) failures.push_back(*std::move(failure));
+  }
+  Step(&AgentMachine::OnStuck, workers.ranks, failures);
+}
 
 void Agent::Do(const effect::SweepOrphans&) {
   sweep_.Begin(SteadyNow());
@@ -358,7 +451,32 @@ void Agent::Do(const effect::ReportMissingRanks&) {
 }
 
 void Agent::Do(const effect::Print& print) {
+  capsules_.record().OnEvent(print.text, absl::Now());
   terminal_.Around([&] { Log(print.level, print.text); });
+}
+
+void Agent::Do(const effect::ReplaceHung& hung) {
+  if (!settings_.config.options.hang.restart) return;
+  for (const int32_t rank : hung.ranks) {
+    workers_->KillHung(rank, absl::StrCat(hung.text, "; killed (--on-hang=restart)"), CleanText(hung.stacks));
+  }
+}
+
+void Agent::Do(const effect::ShowHang& hang) {
+  const std::pair<std::string, std::string> text = absl::StrSplit(CleanText(hang.text), absl::MaxSplits('\n', 1));
+  capsules_.record().OnEvent(text.first, absl::Now());
+  terminal_.Around([&] {
+    Log(LogLevel::kWarning, text.first);
+    // Indented, so that another launcher can't forge lines of this log.
+    for (const absl::string_view line : absl::StrSplit(text.second, '\n', absl::SkipEmpty())) {
+      LogVerbatim(absl::StrCat("  ", line, "\n"));
+    }
+  });
+}
+
+void Agent::Do(const effect::CollectStacks& asked) {
+  if (asked.inspect.what() == rendezvous::Inspect::WHAT_STACKS) return hangs_->Inspect(asked.inspect, asked.ranks);
+  inspector_->Inspect(asked.inspect, asked.ranks);
 }
 
 void Agent::Do(const effect::ShowStatus& status) { terminal_.ShowAtCursor(status.text); }
@@ -373,21 +491,69 @@ int Agent::Finish() {
   // Close the store first, for the other nodes; then print the workers' remaining output; then the failure summary.
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
-  if (exit_->verdict && !exit_->verdict->succeeded()) {
-    hosts::v1::JobFailure failure;
-    failure.set_entrypoint(settings_.config.entrypoint);
-    *failure.mutable_verdict() = *exit_->verdict;
-    failure.mutable_others()->Assign(exit_->siblings.begin(), exit_->siblings.end());
-    failure.set_interpreter(FindInterpreter(settings_.config));
-    failure.set_hint(HintFor(*exit_->verdict));
+  inspector_->AnswerNow();
+  const Options& options = settings_.config.options;
+  const bool succeeded = exit_->verdict && exit_->verdict->succeeded();
+  // A launcher that a signal stopped has not failed.
+  const bool failed = exit_->verdict ? !succeeded : exit_->code == worker_contract::kExitFailed;
+  const bool reports = exit_->runs_end_command && (!options.result.empty() || !options.on_end.empty());
+  const hosts::v1::JobFailure failure = failed || reports ? Summary() : hosts::v1::JobFailure();
+  if (failed && exit_->verdict) {
     const bool sent = settings_.send_failure && settings_.send_failure(failure);
     if (!sent) LogVerbatim(FailureSummary(failure, absl::LocalTimeZone()));
     WriteOuterErrorFile(*exit_->verdict);
   }
+  if (failed) capsules_.record().OnJobEnd(failure, absl::Now());
+  if (!succeeded) WriteCapsule();
   link_->Disconnect();
+  const std::string capsule = capsules_.Finish(kDrain);
+  if (!capsule.empty()) {
+    Log(succeeded ? LogLevel::kInfo : LogLevel::kWarning,
+        absl::StrCat("to see how it failed: ddprun explain ", capsule));
+  }
+  if (reports) ReportEnd(failure);
   if (link_->Hosts()) LingerForOthers();
   link_->Close();
   return exit_->code;
+}
+
+hosts::v1::JobFailure Agent::Summary() const {
+  hosts::v1::JobFailure summary;
+  summary.set_entrypoint(settings_.config.entrypoint);
+  *summary.mutable_verdict() =
+      exit_->verdict.value_or(rendezvous::NewVerdict(false, exit_->reason, std::nullopt, exit_->code));
+  summary.mutable_others()->Assign(exit_->siblings.begin(), exit_->siblings.end());
+  summary.set_interpreter(FindInterpreter(settings_.config));
+  summary.set_hint(HintFor(summary.verdict()));
+  summary.set_hang(exit_->hang);
+  return summary;
+}
+
+void Agent::ReportEnd(const hosts::v1::JobFailure& summary) {
+  const Options& options = settings_.config.options;
+  JobEnd end{
+      settings_.config.job_id, settings_.config.settings, summary, machine_->last_round(), {}, began_, absl::Now()};
+  if (const rendezvous::Hang* hang = machine_->OpenHang()) end.hang = *hang;
+  const std::string json = JobEndJson(end, SecretMask(words_));
+  const auto warn = [](absl::string_view flag, const absl::Status& status) {
+    if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat(flag, ": ", status.message()));
+  };
+  if (!options.result.empty()) warn("--result", ReplaceFile(options.result, json, 0666));
+  if (options.on_end.empty()) return;
+  timer_ = nullptr;
+  absl::StatusOr<std::unique_ptr<EndCommand>> command =
+      EndCommand::Start(loop_.get(), options.on_end, json, [this] { loop_->Quit(); });
+  if (!command.ok()) return warn("--on-end", command.status());
+  end_command_ = *std::move(command);
+  loop_->Run();
+  warn("--on-end", end_command_->result());
+  end_command_ = nullptr;
+}
+
+void Agent::WriteCapsule() {
+  const rendezvous::Hang* const hang = machine_->OpenHang();
+  capsules_.record().OnRoundEnd(hang != nullptr ? hang->text() : progress_->open_hang(), absl::Now());
+  capsules_.Write(hangs_->collected());
 }
 
 std::string Agent::HintFor(const rendezvous::Verdict& verdict) const {
@@ -401,7 +567,7 @@ std::string Agent::HintFor(const rendezvous::Verdict& verdict) const {
   }
   if (!verdict.has_first_cause()) return "";
   const std::string hint = TorchHint(settings_.config, host_, verdict.first_cause());
-  return hint.empty() ? NcclHint(verdict.first_cause(), several_nodes ? InterfaceOf(place_.address) : "") : hint;
+  return hint.empty() ? NetworkHint(verdict.first_cause(), several_nodes ? InterfaceOf(place_.address) : "") : hint;
 }
 
 void Agent::LingerForOthers() {

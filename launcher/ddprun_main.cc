@@ -45,6 +45,7 @@
 #include "launcher/hosts/remote_start.h"
 #include "launcher/interpreter.h"
 #include "launcher/io/file_descriptor.h"
+#include "launcher/job_end.h"
 #include "launcher/process/guard.h"
 #include "launcher/process/hardware.h"
 #include "launcher/process/orphan_sweeper.h"
@@ -163,10 +164,10 @@ std::function<bool(const hosts::v1::JobFailure&)> TakeFailureFd() {
 HostFacts InspectHost(const PythonFacts& python, const Options& options) {
   HostFacts facts;
   facts.cpus = CpuCount();
-  facts.gpus = InspectGpus();
+  facts.devices = InspectDevices();
   facts.random_id = RandomId();
   facts.python = python;
-  if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.gpus.visible);
+  if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology();
   if (!options.script.empty()) facts.script = InspectScript(options.script.front());
   return facts;
 }
@@ -279,6 +280,9 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   if (absl::Status status = ReadScriptOnce(&*config); !status.ok()) return Fail(status, kExitUsage);
   if (const std::string python = FindInterpreter(*config); !python.empty()) {
     Log(LogLevel::kInfo, absl::StrCat("running workers with ", python));
+  }
+  if (const std::string& result = config->options.result; !result.empty()) {
+    if (absl::Status status = CheckResultFile(result); !status.ok()) return Fail(status, kExitUsage);
   }
   if (config->server_place != ServerPlace::kInProcess) {
     if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kExitUsage);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "launcher/io/event_loop.h"
 #include "launcher/io/net.h"
@@ -89,10 +90,9 @@ void ApplyMasterAddr(const std::string& name, HostAddresses* host) {
 
 // Blocks for as long as the system's resolver allows.
 absl::StatusOr<HostAddresses> LookUpHostAddresses(const LaunchConfig& config) {
-  absl::StatusOr<std::string> address = LocalAddress(config);
-  if (!address.ok()) return address.status();
+  DDPRUN_ASSIGN_OR_RETURN(std::string address, LocalAddress(config));
   HostAddresses host;
-  host.address = *std::move(address);
+  host.address = std::move(address);
   host.master = host.address;
   if (!config.store_host.empty()) ApplyMasterAddr(config.store_host, &host);
   host.may_host = config.server_place == ServerPlace::kHere ||

@@ -1,22 +1,28 @@
 #include "launcher/rendezvous_link.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/endpoint.h"
+#include "base/local_jobs.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/secret.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "launcher/process/proc_files.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
 #include "rendezvous/server/call_guard.h"
+#include "rendezvous/server/listen.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/credential_files.h"
 
@@ -38,19 +44,17 @@ RendezvousLink::RendezvousLink(const LaunchConfig* config, HostAddresses host, E
 
 // Destroy the client first: it calls the driver.
 RendezvousLink::~RendezvousLink() {
+  if (local_jobs_.valid()) loop_->RemoveFd(local_jobs_.get());
   client_ = nullptr;
+  local_server_ = nullptr;
   server_ = nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config, HostAddresses host,
                                                                      EventLoop* loop, Handler handler) {
   std::unique_ptr<RendezvousLink> link(new RendezvousLink(config, std::move(host), loop, std::move(handler)));
-  if (config->server_place != ServerPlace::kInProcess) {
-    if (absl::Status status = rendezvous::PrepareGrpc(); !status.ok()) return status;
-  }
-  if (link->host_.may_host) {
-    if (absl::Status status = CheckHostedPort(*config); !status.ok()) return status;
-  }
+  if (config->server_place != ServerPlace::kInProcess) DDPRUN_RETURN_IF_ERROR(rendezvous::PrepareGrpc());
+  if (link->host_.may_host) DDPRUN_RETURN_IF_ERROR(CheckHostedPort(*config));
   if (config->server_place == ServerPlace::kInProcess || link->host_.may_host) {
     const absl::Status status = link->Host();
     const bool required = config->server_place != ServerPlace::kHereIfLocal;
@@ -61,6 +65,7 @@ absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const Launc
     }
   }
   if (!link->hosting_) link->Connect();
+  link->ListenForLocalJobs();
   return link;
 }
 
@@ -69,17 +74,14 @@ absl::Status RendezvousLink::Host() {
                                                      nullptr, &events_);
   if (config_->server_place != ServerPlace::kInProcess) {
     std::vector<std::string> ignored;  // already logged
-    const absl::Status credentials =
-        CheckCredentials(config_->credentials, rendezvous::CredentialSide::kBoth, &ignored);
-    if (!credentials.ok()) return credentials;
+    DDPRUN_RETURN_IF_ERROR(CheckCredentials(config_->credentials, rendezvous::CredentialSide::kBoth, &ignored));
     std::vector<std::string> addresses;
     for (const std::string& host : host_.serving) {
       addresses.push_back(Endpoint{host, config_->endpoint.port}.ToString());
     }
-    absl::StatusOr<std::unique_ptr<rendezvous::Server>> server = rendezvous::Server::Start(
-        driver.get(), addresses, {.credentials = config_->credentials, .listener = config_->listener});
-    if (!server.ok()) return server.status();
-    server_ = *std::move(server);
+    DDPRUN_ASSIGN_OR_RETURN(
+        server_, rendezvous::Server::Start(driver.get(), addresses,
+                                           {.credentials = config_->credentials, .listener = config_->listener}));
     const bool loopback = std::all_of(host_.serving.begin(), host_.serving.end(), IsLoopbackHost);
     serving_ = absl::StrCat("this node serves at ", absl::StrJoin(server_->addresses(), ", "),
                             host_.note.empty() ? "" : absl::StrCat(" (", host_.note, ")"),
@@ -91,6 +93,46 @@ absl::Status RendezvousLink::Host() {
   ++generation_;
   client_ = rendezvous::NewLocalClient(driver_.get(), ForwardToLoop(), OwnName(config_->credentials));
   return absl::OkStatus();
+}
+
+void RendezvousLink::ListenForLocalJobs() {
+  const absl::StatusOr<int> listener = ddprun::ListenForLocalJobs();
+  absl::Status status = listener.status();
+  if (listener.ok()) {
+    local_jobs_ = UniqueFd(*listener);
+    status = loop_->AddFd(local_jobs_.get(), EPOLLIN, [this](uint32_t) { OnLocalQuestion(); });
+  }
+  if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat("ddprunctl can't find this job: ", status.message()));
+}
+
+void RendezvousLink::OnLocalQuestion() {
+  const int connection = AcceptLocalJob(local_jobs_.get());
+  if (connection < 0) return;
+  const absl::Status status = HostLocally();
+  if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat("can't serve ddprunctl: ", status.message()));
+  AnswerLocalJob(connection, {.server = LocalServer(), .job_id = config_->job_id, .token = local_token_});
+}
+
+absl::Status RendezvousLink::HostLocally() {
+  if (!hosting_ || server_ != nullptr || local_server_ != nullptr) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(rendezvous::PrepareGrpc());
+  local_token_ = absl::BytesToHexString(RandomSecret());
+  DDPRUN_ASSIGN_OR_RETURN(local_server_, rendezvous::Server::Start(driver_.get(), {"127.0.0.1:0"},
+                                                                   {.credentials = {.token = local_token_}}));
+  return absl::OkStatus();
+}
+
+std::string RendezvousLink::LocalServer() const {
+  if (!hosting_) return ServersText(*config_);
+  if (server_ == nullptr) return local_server_ == nullptr ? "" : local_server_->addresses().front();
+  // A server takes commands of its own user from the host's loopback only.
+  for (const std::string& address : server_->addresses()) {
+    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(address);
+    if (!endpoint.ok()) continue;
+    if (rendezvous::IsEveryAddress(endpoint->host)) return Endpoint{"127.0.0.1", endpoint->port}.ToString();
+    if (IsLoopbackHost(endpoint->host)) return address;
+  }
+  return server_->addresses().front();
 }
 
 void RendezvousLink::Connect() {

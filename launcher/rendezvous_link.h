@@ -45,7 +45,7 @@ class ServerProcess {
 
 // This launcher's connection to the rendezvous server, which it may host itself. Depending on `config`, the server is
 // in this process (single-node job), or at the endpoint, hosted by this launcher if that is an address of this host
-// where nothing listens yet. Belongs to the loop's thread.
+// where nothing listens yet. ddprunctl on this host finds the server through the link. Belongs to the loop's thread.
 class RendezvousLink {
  public:
   // Called on the loop's thread.
@@ -89,6 +89,13 @@ class RendezvousLink {
   absl::Status Host();
   void Connect();
   rendezvous::Client::Handler ForwardToLoop();
+  // Answers ddprunctl on this host (base/local_jobs.h) from now on.
+  void ListenForLocalJobs();
+  void OnLocalQuestion();
+  // Lets ddprunctl call the server if it is only in this process.
+  absl::Status HostLocally();
+  // Addresses at which ddprunctl on this host reaches the server.
+  std::string LocalServer() const;
   void Handle(const rendezvous::ClientEvent& event);
 
   const LaunchConfig* const config_;
@@ -102,6 +109,9 @@ class RendezvousLink {
   rendezvous::EventLog events_;  // events of the hosted server
   std::unique_ptr<rendezvous::Driver> driver_;
   std::unique_ptr<rendezvous::Server> server_;
+  std::unique_ptr<rendezvous::Server> local_server_;  // serves driver_ to callers with local_token_ if server_ is null
+  std::string local_token_;
+  UniqueFd local_jobs_;
   std::unique_ptr<rendezvous::Client> client_;
 };
 

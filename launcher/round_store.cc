@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/secret.h"
+#include "base/status_macros.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/io/net.h"
 #include "launcher/report/wait_text.h"
@@ -45,15 +46,15 @@ absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenServer(std::string*
   StoreOptions options;
   options.address = place_.address;
   options.secret = secret_;
+  options.on_evidence = events_.on_evidence;
   if (config_->store_port == 0) return OpenAtFreePort(std::move(options));
   options.first_port = options.last_port = config_->store_port;
   absl::StatusOr<std::unique_ptr<StoreServer>> wanted = StoreServer::Open(options);
   if (wanted.ok()) return wanted;
   options.first_port = options.last_port = 0;
-  absl::StatusOr<std::unique_ptr<StoreServer>> server = OpenAtFreePort(std::move(options));
-  if (!server.ok()) return server;
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<StoreServer> server, OpenAtFreePort(std::move(options)));
   *note = absl::StrCat("--master-port=", config_->store_port, " is not available: ", wanted.status().message(),
-                       "; this round's store is at ", Endpoint{place_.master, (*server)->port()}.ToString());
+                       "; this round's store is at ", Endpoint{place_.master, server->port()}.ToString());
   return server;
 }
 
@@ -149,6 +150,10 @@ std::vector<StoreWait> RoundStore::Waits() const {
     waits.push_back({client.number, client.rank, std::move(client.key), client.on_rank});
   }
   return waits;
+}
+
+void RoundStore::SendEvidence(absl::string_view payload) {
+  if (registration_ != nullptr) registration_->SendEvidence(payload);
 }
 
 void RoundStore::Close() {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "launcher/config/launch_config.h"
@@ -36,6 +37,8 @@ class RoundStore {
     std::function<void()> on_registering;
     // A connection to that store was made (OK), or the store is currently unreachable.
     std::function<void(const absl::Status& status)> on_store_reached;
+    // Evidence about a hang from another node's launcher (proto/hang.proto), if this node is group rank 0.
+    std::function<void(const std::string& payload)> on_evidence;
     // One line about ranks that have joined and have been waiting for a key for a long time.
     std::function<void(const std::string& text)> on_long_wait;
   };
@@ -59,6 +62,9 @@ class RoundStore {
   // Text that names the ranks that have not joined and those waiting for them, `waited` after the round began; empty if
   // no rank is known to be missing.
   std::string MissingText(absl::Duration waited) const;
+
+  // Sends evidence about a hang to the launcher of group rank 0. No-op if that is this launcher, or can't be reached.
+  void SendEvidence(absl::string_view payload);
 
   void Close();
 

@@ -16,6 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "launcher/capsule/capsule_folder.h"
+#include "launcher/capsule/explain.h"
 #include "launcher/config/flag_table.h"
 #include "launcher/config/parse_options.h"
 #include "launcher/process/python_environment.h"
@@ -37,6 +39,11 @@ constexpr char kExecUsage[] =
     "torch.distributed.run and torch.distributed.launcher are ddprun's. Nothing is changed on disk.\n"
     "FLAGS are ddprun's (ddprun --help). What COMMAND gives its launcher itself takes precedence. Example:\n"
     "  ddprun exec --preload -- accelerate launch --num_processes 4 train.py\n";
+constexpr char kExplainUsage[] =
+    "Usage: ddprun explain [CAPSULE]\n\n"
+    "Shows how a job failed: the first cause, what happened on all nodes, the end of each rank.\n"
+    "CAPSULE is a folder of LOG_DIR/capsules; LOG_DIR, or without it the current folder, stands for the newest one\n"
+    "(docs/capsules.md).\n";
 // Flags of the command line that names the script or the hosts.
 constexpr char kOnOneHost[] = "COMMAND runs on this host only; see ddprun --hosts=... SCRIPT";
 constexpr char kOfTheScript[] = "COMMAND tells its launcher what the script is";
@@ -130,6 +137,20 @@ int Exec(const Words& words) {
   return Replace(command);
 }
 
+int Explain(const Words& words) {
+  if (!words.empty() && (words.front() == "-h" || words.front() == "--help")) {
+    fputs(kExplainUsage, stdout);
+    return 0;
+  }
+  if (words.size() > 1) return Fail("explain takes one folder: ddprun explain [CAPSULE]", worker_contract::kExitUsage);
+  const absl::StatusOr<std::string> folder = FindCapsule(words.empty() ? "." : words.front());
+  if (!folder.ok()) return Fail(folder.status().message(), worker_contract::kExitUsage);
+  absl::StatusOr<std::vector<capsule::v1::Node>> nodes = ReadCapsule(*folder);
+  if (!nodes.ok()) return Fail(nodes.status().message(), worker_contract::kExitUsage);
+  fputs(absl::StrCat(*folder, "\n", ExplainCapsule(*std::move(nodes), absl::LocalTimeZone())).c_str(), stdout);
+  return 0;
+}
+
 int InstallTorchrun(const Words& words, const PythonFacts& facts) {
   const absl::StatusOr<std::string> package = FindPackage();
   if (!package.ok()) return Fail(package.status().message(), worker_contract::kExitFailed);
@@ -150,6 +171,7 @@ std::optional<int> RunSubcommand(const Words& arguments, const PythonFacts& pyth
   if (arguments.empty()) return std::nullopt;
   const Words rest(arguments.begin() + 1, arguments.end());
   if (arguments.front() == "exec") return Exec(rest);
+  if (arguments.front() == "explain") return Explain(rest);
   if (arguments.front() == "install-torchrun") return InstallTorchrun(rest, python);
   return std::nullopt;
 }

@@ -26,9 +26,18 @@ def count_cases(path):
     return (len(cases) - len(failed) - skipped, len(failed), skipped), names
 
 
+def is_chosen(tags, filters):
+    """True if a test with these tags passes the words of --test_tag_filters."""
+    wanted = {word.removeprefix("+") for word in filters if not word.startswith("-")}
+    return not any("-" + tag in filters for tag in tags) and (not wanted or not wanted.isdisjoint(tags))
+
+
 def read_events(path):
-    """Returns ({label: [last result of each run and shard]}, {label of a test: its overall status})."""
-    results, status = {}, {}
+    """Returns ({label: [last result of each run and shard]}, {label of a test: its overall status}).
+
+    Tests that --test_tag_filters leaves out have no status here, though Bazel builds them without --build_tests_only.
+    """
+    results, status, filters = {}, {}, []
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             try:
@@ -36,8 +45,13 @@ def read_events(path):
             except ValueError:  # Bazel has not finished writing it
                 continue
             ident = event.get("id", {})
-            if "targetConfigured" in ident and "testSize" in event.get("configured", {}):
-                status.setdefault(ident["targetConfigured"]["label"], "NOT_BUILT")
+            if "optionsParsed" in ident:
+                for option in event["optionsParsed"].get("cmdLine", []):
+                    if option.startswith("--test_tag_filters="):
+                        filters = [word for word in option.partition("=")[2].split(",") if word]
+            elif "targetConfigured" in ident and "testSize" in event.get("configured", {}):
+                if is_chosen(event["configured"].get("tag", []), filters):
+                    status.setdefault(ident["targetConfigured"]["label"], "NOT_BUILT")
             elif "testResult" in ident and "testResult" in event:
                 one = ident["testResult"]
                 # A later attempt replaces an earlier one.

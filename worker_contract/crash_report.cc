@@ -11,13 +11,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "worker_contract/environment.h"
+#include "worker_contract/process_copy.h"
 
 namespace ddprun::worker_contract {
 namespace {
@@ -114,12 +113,6 @@ void PrintNativeStack(int out, const void* crashed_at) {
       [&](int i) { PrintFrame(out, i - first, frames[i]); });
 }
 
-template <typename Function>
-bool Find(const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return *function != nullptr;
-}
-
 // Uses Python's public functions (3.9 and newer). They require the interpreter's lock, but this copy has no other
 // thread.
 void PrintPythonStack(int out) {
@@ -127,25 +120,17 @@ void PrintPythonStack(int out) {
   int (*is_initialized)();
   int (*has_lock)();
   Object (*this_thread)();
-  Object (*make_current)(Object thread);
-  Object (*frame_of)(Object thread);
-  Object (*code_of)(Object frame);
-  Object (*caller_of)(Object frame);
-  int (*line_of)(Object frame);
-  Object (*attribute)(Object object, const char* name);
-  const char* (*text_of)(Object string);
-  if (!Find("Py_IsInitialized", &is_initialized) || !is_initialized() || !Find("PyGILState_Check", &has_lock) ||
-      !Find("PyGILState_GetThisThreadState", &this_thread) || !Find("PyThreadState_Swap", &make_current) ||
-      !Find("PyThreadState_GetFrame", &frame_of) || !Find("PyFrame_GetCode", &code_of) ||
-      !Find("PyFrame_GetBack", &caller_of) || !Find("PyFrame_GetLineNumber", &line_of) ||
-      !Find("PyObject_GetAttrString", &attribute) || !Find("PyUnicode_AsUTF8", &text_of)) {
+  PythonFrames python;
+  if (!FindSymbol("Py_IsInitialized", &is_initialized) || !is_initialized() ||
+      !FindSymbol("PyGILState_Check", &has_lock) || !FindSymbol("PyGILState_GetThisThreadState", &this_thread) ||
+      !python.FindAll()) {
     return;
   }
   const Object thread = this_thread();
   if (thread == nullptr) return;  // this thread never ran Python
   // A thread that waits in native code has released the lock and is not the current one.
-  if (!has_lock()) make_current(thread);
-  Object frame = frame_of(thread);
+  if (!has_lock()) python.make_current(thread);
+  Object frame = python.frame_of(thread);
   if (frame == nullptr) return;
   dprintf(out, "Python stack (most recent call first):\n");
   struct Call {
@@ -154,41 +139,15 @@ void PrintPythonStack(int out) {
   };
   static Call calls[kMaxFrames];
   int count = 0;
-  for (; frame != nullptr && count < kMaxFrames; frame = caller_of(frame)) {
-    calls[count++] = {code_of(frame), line_of(frame)};
+  for (; frame != nullptr && count < kMaxFrames; frame = python.caller_of(frame)) {
+    calls[count++] = {python.code_of(frame), python.line_of(frame)};
   }
   PrintFolded(
       out, 0, count, [](int a, int b) { return calls[a].code == calls[b].code && calls[a].line == calls[b].line; },
-      [&](int i) {
-        const Object file = attribute(calls[i].code, "co_filename");
-        const Object name = attribute(calls[i].code, "co_name");
-        if (file == nullptr || name == nullptr) return;
-        dprintf(out, "  File \"%s\", line %d in %s\n", text_of(file), calls[i].line, text_of(name));
-      });
+      [&](int i) { python.PrintLine(out, calls[i].code, calls[i].line); });
 }
 
 // ---- in the crashed process: system calls alone ----
-
-// Runs `print` in a copy of this process and waits for it. Output that was written before the copy ends or crashes is
-// kept.
-template <typename Print>
-void InCopy(const Print& print) {
-  // Not fork(), which waits for locks that may be held. The copy sends no SIGCHLD when it ends.
-  const long copy = syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);
-  if (copy == 0) {
-    for (const Signal& fatal : kFatal) signal(fatal.number, SIG_DFL);
-    signal(SIGALRM, SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    alarm(kMaxReportSeconds);
-    print();
-    _exit(0);
-  }
-  if (copy < 0) return;
-  while (waitpid(static_cast<pid_t>(copy), nullptr, __WALL) < 0 && errno == EINTR) {
-  }
-}
 
 // Text builder without the C library's formatting.
 class Text {
@@ -285,8 +244,8 @@ void Report(const char* message, const void* crashed_at) {
   const int file = OpenErrorFile();
   if (file < 0) return;
   const int stack = memfd_create("stack", MFD_CLOEXEC);
-  InCopy([stack] { PrintPythonStack(stack); });
-  InCopy([stack, crashed_at] { PrintNativeStack(stack, crashed_at); });
+  InCopy(kMaxReportSeconds, [stack] { PrintPythonStack(stack); });
+  InCopy(kMaxReportSeconds, [stack, crashed_at] { PrintNativeStack(stack, crashed_at); });
   WriteErrorFile(file, message, stack);
   close(stack);
   close(file);
@@ -360,8 +319,8 @@ void OnStackRequest(int, siginfo_t* info, void* context) {
   const int out = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
   if (out >= 0) {
     const void* const at = ProgramCounter(context);
-    InCopy([out] { PrintPythonStack(out); });
-    InCopy([out, at] { PrintNativeStack(out, at); });
+    InCopy(kMaxReportSeconds, [out] { PrintPythonStack(out); });
+    InCopy(kMaxReportSeconds, [out, at] { PrintNativeStack(out, at); });
     close(out);
   }
   errno = saved_errno;

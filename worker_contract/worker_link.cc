@@ -200,6 +200,11 @@ void ListFields(LinkFailed& failed, auto& fields) {
   fields.Text("message", failed.message, kMaxReasonBytes);
 }
 
+void ListFields(LinkProbe& probe, auto& fields) {
+  fields.Integer("version", probe.version);
+  fields.Integer("pid", probe.pid, kMaxPid);
+}
+
 void ListFields(LinkStop& stop, auto& fields) {
   fields.Deadline(stop.deadline);
   fields.Text("reason", stop.reason, kMaxReasonBytes);

@@ -18,7 +18,7 @@
 namespace ddprun::worker_contract {
 
 // Incremented when something is added. Meanings do not change (section 1).
-inline constexpr int kLinkVersion = 2;
+inline constexpr int kLinkVersion = 3;
 // Largest length of a line, including its end (section 1).
 inline constexpr size_t kMaxLinkLine = 4096;
 inline constexpr size_t kMaxPhaseBytes = 64;
@@ -114,8 +114,18 @@ struct LinkFailed {
   friend bool operator==(const LinkFailed&, const LinkFailed&) = default;
 };
 
+// The first line of a connection on which a process answers the launcher's questions (section 7).
+struct LinkProbe {
+  static constexpr char kType[] = "probe";
+
+  int version = kLinkVersion;
+  int64_t pid = 0;
+
+  friend bool operator==(const LinkProbe&, const LinkProbe&) = default;
+};
+
 using WorkerLinkMessage =
-    std::variant<LinkHello, LinkProgress, LinkSuspended, LinkReFormed, LinkCheckpointed, LinkFailed>;
+    std::variant<LinkHello, LinkProgress, LinkSuspended, LinkReFormed, LinkCheckpointed, LinkFailed, LinkProbe>;
 
 // ---- launcher -> worker ----
 

@@ -13,11 +13,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "worker_contract/environment.h"
 #include "worker_contract/exit_codes.h"
 #include "worker_runtime/base/last_words.h"
 #include "worker_runtime/base/non_restartable.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/preload/wait_to_be_forked.h"
 #include "worker_runtime/process_group/choose_device.h"

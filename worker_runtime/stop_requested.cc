@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "absl/strings/numbers.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/launcher_link.h"
@@ -74,10 +75,9 @@ absl::Duration TimeUntilStop() {
 
 absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group) {
   AwaitSignal();
-  const absl::StatusOr<double> left = AllReduceValue(group, SecondsLeft(), ReduceOp::kMin);
-  if (!left.ok()) return left.status();
-  if (std::isinf(*left)) return std::nullopt;
-  return absl::Now() + absl::Seconds(*left);
+  DDPRUN_ASSIGN_OR_RETURN(const double left, AllReduceValue(group, SecondsLeft(), ReduceOp::kMin));
+  if (std::isinf(left)) return std::nullopt;
+  return absl::Now() + absl::Seconds(left);
 }
 
 void IgnoreWarningSignals() {

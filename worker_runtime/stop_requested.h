@@ -13,9 +13,8 @@ namespace ddprun {
 // signal, SLURM's preemption or time limit), else nullopt. The answer is the same on all ranks in the same step,
 // although the signal reaches them at different times. Collective; costs a round trip, so call it every few steps.
 //
-//   absl::StatusOr<std::optional<absl::Time>> stop = ddprun::StopRequested(*worker.group());
-//   if (!stop.ok()) return stop.status();
-//   if (stop->has_value()) return checkpoints.Save(progress);   // before **stop
+//   DDPRUN_ASSIGN_OR_RETURN(const auto stop, ddprun::StopRequested(*worker.group()));
+//   if (stop.has_value()) return checkpoints.Save(progress);   // before *stop
 //
 // The first call makes the process wait for SIGTERM instead of ending by it, unless a handler is set: call it once
 // before the first step, and regularly from then on. The deadline is the one that the launcher sends over the worker

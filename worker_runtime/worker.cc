@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/base/last_words.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/non_restartable.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_model.h"
 #include "worker_runtime/elastic/core/shared_decisions.h"
 #include "worker_runtime/elastic/elastic_rounds.h"

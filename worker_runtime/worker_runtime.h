@@ -2,9 +2,9 @@
 #define DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_
 
 // The whole worker runtime (docs/api.md). Including single headers instead compiles faster.
+#include "base/status_macros.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 #include "worker_runtime/data/batch_sampler.h"

@@ -21,8 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "examples/cpp/gpt/model.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/extras/nn.h"
@@ -197,19 +197,19 @@ using Ddp = DistributedDataParallel<Net>;
 class Trainer {
  public:
   static absl::StatusOr<Trainer> Create(const Flags& flags, const Worker& worker) {
-    if (absl::Status status = gpt::Check(flags.config); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(gpt::Check(flags.config));
     Batches batches(flags);
     torch::manual_seed(1);
     const std::shared_ptr<Net> net = MakeNet(flags.model, flags.config);
-    absl::StatusOr<std::shared_ptr<Ddp>> ddp =
-        MakeDistributedDataParallel(net, worker.group(), {.gradient_as_bucket_view = flags.bucket_view});
-    if (!ddp.ok()) return ddp.status();
+    DDPRUN_ASSIGN_OR_RETURN(
+        std::shared_ptr<Ddp> ddp,
+        MakeDistributedDataParallel(net, worker.group(), {.gradient_as_bucket_view = flags.bucket_view}));
     if (flags.hook == "shared-memory") {
-      absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> shared = SharedMemoryAllReduce::Create(worker.group());
-      if (!shared.ok()) return shared.status();
-      if (absl::Status status = (*ddp)->RegisterCommHook((*shared)->Hook()); !status.ok()) return status;
+      DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<SharedMemoryAllReduce> shared,
+                              SharedMemoryAllReduce::Create(worker.group()));
+      DDPRUN_RETURN_IF_ERROR(ddp->RegisterCommHook(shared->Hook()));
     }
-    return Trainer(flags, worker, std::move(batches), *std::move(ddp));
+    return Trainer(flags, worker, std::move(batches), std::move(ddp));
   }
 
   // Trains `count` steps and returns the answer.
@@ -256,14 +256,13 @@ class Trainer {
 
 absl::Status Train(const Flags& flags, Worker& worker) {
   DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
-  absl::StatusOr<Trainer> trainer = Trainer::Create(flags, worker);
-  if (!trainer.ok()) return trainer.status();
+  DDPRUN_ASSIGN_OR_RETURN(Trainer trainer, Trainer::Create(flags, worker));
   for (std::string line; std::getline(std::cin, line);) {
     int count = 0;
     if (!absl::SimpleAtoi(line, &count)) {
       return absl::InvalidArgumentError(absl::StrCat("step_trainer: not a number of steps: ", line));
     }
-    absl::PrintF("%s\n", trainer->Steps(count));
+    absl::PrintF("%s\n", trainer.Steps(count));
     fflush(stdout);
   }
   return absl::OkStatus();

@@ -11,11 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/gpt/model.h"
 #include "examples/cpp/gpt/text_dataset.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/extras/optim.h"

@@ -10,10 +10,10 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 
 namespace {

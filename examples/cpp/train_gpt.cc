@@ -12,9 +12,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/gpt/gpt_trainer.h"
-#include "worker_runtime/base/status_macros.h"
 
 namespace {
 

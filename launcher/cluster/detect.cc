@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/endpoint.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/cluster/kubernetes.h"
 #include "launcher/cluster/slurm.h"
@@ -257,17 +258,15 @@ class Reader {
   absl::Status ReadAll() {
     result_.starter = system_.starter;
     result_.endpoint_appears_late = system_.names_appear_late;
-    if (absl::Status status = ReadJobId(); !status.ok()) return status;
-    const auto local = Number(system_.local_tasks, 1, kMaxTasks);
-    if (!local.ok()) return local.status();
-    if (local->has_value() && (*local)->value > 1) {
-      SetObstacle(absl::StrCat((*local)->value, " processes on this node (", (*local)->source, ")"));
+    DDPRUN_RETURN_IF_ERROR(ReadJobId());
+    DDPRUN_ASSIGN_OR_RETURN(const auto local, Number(system_.local_tasks, 1, kMaxTasks));
+    if (local.has_value() && local->value > 1) {
+      SetObstacle(absl::StrCat(local->value, " processes on this node (", local->source, ")"));
       return absl::OkStatus();
     }
-    if (absl::Status status = ReadHosts(); !status.ok()) return status;
-    absl::StatusOr<Found<int>> nnodes = ReadNodeCount();
-    if (!nnodes.ok()) return nnodes.status();
-    return system_.kind == Kind::kBatch ? ReadBatchPlace(*nnodes) : ReadPlace(*std::move(nnodes));
+    DDPRUN_RETURN_IF_ERROR(ReadHosts());
+    DDPRUN_ASSIGN_OR_RETURN(Found<int> nnodes, ReadNodeCount());
+    return system_.kind == Kind::kBatch ? ReadBatchPlace(nnodes) : ReadPlace(std::move(nnodes));
   }
 
   absl::Status ReadJobId() {
@@ -316,17 +315,16 @@ class Reader {
   }
 
   absl::StatusOr<Found<int>> ReadNodeCount() const {
-    const auto nnodes = Number(system_.nnodes, 1, kMaxNodes);
-    if (!nnodes.ok()) return nnodes.status();
+    DDPRUN_ASSIGN_OR_RETURN(const auto nnodes, Number(system_.nnodes, 1, kMaxNodes));
     const int listed = static_cast<int>(hosts_.size());
-    if (!nnodes->has_value() || (system_.kind == Kind::kBatch && listed > 0)) {
+    if (!nnodes.has_value() || (system_.kind == Kind::kBatch && listed > 0)) {
       return Found<int>{std::max(listed, 1), hosts_source_};
     }
-    if (listed > 0 && listed != (*nnodes)->value) {
-      return BadVariable(system_.nnodes, absl::StrCat((*nnodes)->value),
+    if (listed > 0 && listed != nnodes->value) {
+      return BadVariable(system_.nnodes, absl::StrCat(nnodes->value),
                          absl::StrCat("but ", system_.hosts, " has ", Counted(listed, "node")));
     }
-    return **nnodes;
+    return *nnodes;
   }
 
   // Several processes on a node are an obstacle.
@@ -353,26 +351,23 @@ class Reader {
 
   // Reads the place of this process among the nodes of a platform or an MPI launcher.
   absl::Status ReadPlace(Found<int> nnodes) {
-    const auto tasks = Number(system_.tasks, 1, kMaxTasks);
-    if (!tasks.ok()) return tasks.status();
-    if (tasks->has_value() && (*tasks)->value > nnodes.value) {
+    DDPRUN_ASSIGN_OR_RETURN(const auto tasks, Number(system_.tasks, 1, kMaxTasks));
+    if (tasks.has_value() && tasks->value > nnodes.value) {
       SetObstacle(
-          absl::StrCat((*tasks)->value, " processes on ", Counted(nnodes.value, "node"), " (", (*tasks)->source, ")"));
+          absl::StrCat(tasks->value, " processes on ", Counted(nnodes.value, "node"), " (", tasks->source, ")"));
       return absl::OkStatus();
     }
     result_.remedy = system_.remedy;
-    absl::StatusOr<Found<int>> index = ReadIndex(nnodes.value);
-    if (!index.ok()) return index.status();
-    SetPlace(std::move(nnodes), *std::move(index));
-    if (absl::Status status = ReadGpus(); !status.ok()) return status;
+    DDPRUN_ASSIGN_OR_RETURN(Found<int> index, ReadIndex(nnodes.value));
+    SetPlace(std::move(nnodes), std::move(index));
+    DDPRUN_RETURN_IF_ERROR(ReadGpus());
     return result_.nnodes->value > 1 ? ReadEndpoint() : absl::OkStatus();
   }
 
   absl::StatusOr<Found<int>> ReadIndex(int count) const {
     if (system_.index != nullptr) {
-      const auto index = Number(system_.index, 0, count - 1);
-      if (!index.ok()) return index.status();
-      return **index;  // one of those that must be present
+      DDPRUN_ASSIGN_OR_RETURN(const auto index, Number(system_.index, 0, count - 1));
+      return *index;  // one of those that must be present
     }
     const std::string host = *Value(system_.host);
     const auto place = std::find(hosts_.begin(), hosts_.end(), host);
@@ -381,20 +376,17 @@ class Reader {
   }
 
   absl::Status ReadGpus() {
-    auto gpus = Number(system_.gpus, 0, kMaxGpus);
-    if (!gpus.ok()) return gpus.status();
-    if (!gpus->has_value()) return absl::OkStatus();
-    const auto visible = VisibleGpus(environment_);
-    if (!visible.ok()) return visible.status();
-    if (visible->has_value() && (*visible)->value < (*gpus)->value) *gpus = *visible;
-    if ((*gpus)->value > 0) result_.gpus = **gpus;
+    DDPRUN_ASSIGN_OR_RETURN(auto gpus, Number(system_.gpus, 0, kMaxGpus));
+    if (!gpus.has_value()) return absl::OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(const auto visible, VisibleGpus(environment_));
+    if (visible.has_value() && visible->value < gpus->value) gpus = visible;
+    if (gpus->value > 0) result_.gpus = *gpus;
     return absl::OkStatus();
   }
 
   // Sets the endpoint, if it is known: node 0, at the port that the system names, else one derived from the job's id.
   absl::Status ReadEndpoint() {
-    const auto given = Number(system_.port, 1, 65535);
-    if (!given.ok()) return given.status();
+    DDPRUN_ASSIGN_OR_RETURN(const auto given, Number(system_.port, 1, 65535));
     std::string host = hosts_.empty() ? "" : hosts_.front();
     std::string source = hosts_source_;
     if (const std::optional<std::string> address = Value(system_.address); address.has_value()) {
@@ -410,9 +402,9 @@ class Reader {
     }
     if (host.empty()) return absl::OkStatus();
     int port = system_.default_port;
-    if (given->has_value()) {
-      port = (*given)->value;
-      absl::StrAppend(&source, ", ", (*given)->source);
+    if (given.has_value()) {
+      port = given->value;
+      absl::StrAppend(&source, ", ", given->source);
     } else if (result_.job_id.has_value()) {
       port = DerivedPort(absl::StrCat(result_.job_id->value, Value(system_.port_seed).value_or("")), ports_);
       absl::StrAppend(&source, ", ", result_.job_id->source);
@@ -425,28 +417,27 @@ class Reader {
   // (pbsdsh, blaunch), else in the batch script of several nodes, for which the remedy says what to do. Nothing is set
   // for a job of one node.
   absl::Status ReadBatchPlace(Found<int> nnodes) {
-    const absl::StatusOr<std::optional<Found<int>>> index = ReadTask(nnodes.value);
-    if (!index.ok()) return index.status();
-    if (nnodes.value == 1 && !index->has_value()) {
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<Found<int>> index, ReadTask(nnodes.value));
+    if (nnodes.value == 1 && !index.has_value()) {
       result_ = ClusterEnvironment();
       return absl::OkStatus();
     }
-    if (absl::Status status = ReadEndpoint(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(ReadEndpoint());
     const std::string job = absl::StrCat(system_.name, " job ", result_.job_id->value);
     const std::string nodes = Counted(nnodes.value, "node");
     const std::string as_in = absl::StrCat(
         "as in ", absl::StrReplaceAll(system_.one_per_node, {{"-n N", absl::StrCat("-n ", nnodes.value)}}));
     if (nnodes.value == 1) {
-      result_.description = absl::StrCat("node ", (*index)->value + 1, " of ", job);
-      result_.node_index = **index;  // the number of nodes is unknown
-    } else if (index->has_value() && (repeats_ || (*index)->value >= nnodes.value)) {
+      result_.description = absl::StrCat("node ", index->value + 1, " of ", job);
+      result_.node_index = *index;  // the number of nodes is unknown
+    } else if (index.has_value() && (repeats_ || index->value >= nnodes.value)) {
       // Each line of PBS's file is a place for a process, and each slot of LSF's hosts is one.
       result_.description = absl::StrCat("one of the ", nodes, " of ", job);
       result_.obstacle = absl::StrCat(system_.name, " started several processes on a node (", nnodes.source, ", ",
-                                      (*index)->source, "): start one on each, ", as_in,
+                                      index->source, "): start one on each, ", as_in,
                                       " (ddprun starts the workers of a node itself, --nproc-per-node of them)");
-    } else if (index->has_value()) {
-      SetPlace(std::move(nnodes), **index);
+    } else if (index.has_value()) {
+      SetPlace(std::move(nnodes), *index);
       result_.node_index.reset();  // blaunch -z may name the hosts in another order
     } else {
       result_.description = absl::StrCat("one of the ", nodes, " of ", job);
@@ -538,13 +529,11 @@ absl::StatusOr<EnvironmentLookup> WithJsonVariables(EnvironmentLookup environmen
   Variables variables;
   if (const auto spec = Variable(environment, "CLUSTER_SPEC");
       spec.has_value() && Variable(environment, "CLOUD_ML_JOB_ID").has_value()) {
-    if (absl::Status status = ReadClusterSpec(*spec, variables); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(ReadClusterSpec(*spec, variables));
   }
   if (Variable(environment, "TRAINING_JOB_NAME").has_value() && !Variable(environment, "SM_HOSTS").has_value()) {
     const std::string config = read_file(kResourceConfig);
-    if (!config.empty()) {
-      if (absl::Status status = ReadResourceConfig(config, variables); !status.ok()) return status;
-    }
+    if (!config.empty()) DDPRUN_RETURN_IF_ERROR(ReadResourceConfig(config, variables));
   }
   if (variables.empty()) return environment;
   return [environment = std::move(environment), variables = std::move(variables)](const std::string& name) {
@@ -565,10 +554,9 @@ absl::StatusOr<ClusterEnvironment> DetectCluster(const EnvironmentLookup& enviro
                                                  const std::optional<PortRange>& ports, const std::string& full_name,
                                                  const FileLookup& read_file) {
   const bool by_mpirun = StartedByMpirun(environment);
-  auto slurm = DetectSlurm(environment, ports);
-  if (!slurm.ok()) return slurm.status();
-  if (slurm->has_value()) {
-    ClusterEnvironment result = **std::move(slurm);
+  DDPRUN_ASSIGN_OR_RETURN(auto slurm, DetectSlurm(environment, ports));
+  if (slurm.has_value()) {
+    ClusterEnvironment result = *std::move(slurm);
     if (result.obstacle.empty() && by_mpirun) {
       result.obstacle =
           absl::StrCat("mpirun started this within ", result.description,
@@ -577,14 +565,12 @@ absl::StatusOr<ClusterEnvironment> DetectCluster(const EnvironmentLookup& enviro
     }
     return result;
   }
-  auto kubernetes = DetectKubernetes(environment, full_name);
-  if (!kubernetes.ok()) return kubernetes.status();
-  if (kubernetes->has_value()) return **std::move(kubernetes);
+  DDPRUN_ASSIGN_OR_RETURN(auto kubernetes, DetectKubernetes(environment, full_name));
+  if (kubernetes.has_value()) return *std::move(kubernetes);
   if (!by_mpirun) {
-    const auto variables = WithJsonVariables(environment, read_file);
-    if (!variables.ok()) return variables.status();
-    const System* const platform = Find(*variables, Kind::kPlatform);
-    if (platform != nullptr) return Reader(*variables, read_file, ports, *platform).Read();
+    DDPRUN_ASSIGN_OR_RETURN(const auto variables, WithJsonVariables(environment, read_file));
+    const System* const platform = Find(variables, Kind::kPlatform);
+    if (platform != nullptr) return Reader(variables, read_file, ports, *platform).Read();
   }
   const System* const mpi = Find(environment, Kind::kMpi);
   const System* const batch = Find(environment, Kind::kBatch);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "rendezvous/core/limits.h"
@@ -47,11 +48,10 @@ class Reader {
     std::vector<Pattern> patterns;
     int64_t total = 0;
     do {
-      absl::StatusOr<Pattern> pattern = ReadPattern();
-      if (!pattern.ok()) return pattern.status();
-      total += pattern->count;
+      DDPRUN_ASSIGN_OR_RETURN(Pattern pattern, ReadPattern());
+      total += pattern.count;
       if (total > kMaxHosts) return TooMany();
-      patterns.push_back(*std::move(pattern));
+      patterns.push_back(std::move(pattern));
     } while (Take(','));
     return patterns;
   }
@@ -88,20 +88,18 @@ class Reader {
     const size_t start = position_;
     size_t longest = 0;
     while (true) {
-      absl::StatusOr<std::string> text = ReadText();
-      if (!text.ok()) return text.status();
-      longest += text->size();
+      DDPRUN_ASSIGN_OR_RETURN(std::string text, ReadText());
+      longest += text.size();
       if (!Take('[')) {
-        pattern.text_after = *std::move(text);
+        pattern.text_after = std::move(text);
         break;
       }
-      absl::StatusOr<Bracket> bracket = ReadRanges();
-      if (!bracket.ok()) return bracket.status();
-      bracket->text_before = *std::move(text);
+      DDPRUN_ASSIGN_OR_RETURN(Bracket bracket, ReadRanges());
+      bracket.text_before = std::move(text);
       longest += kMaxDigits + 1;
-      pattern.count *= bracket->count;  // each is at most kMaxHosts, so this does not overflow
+      pattern.count *= bracket.count;  // each is at most kMaxHosts, so this does not overflow
       if (pattern.count > kMaxHosts) return TooMany();
-      pattern.brackets.push_back(*std::move(bracket));
+      pattern.brackets.push_back(std::move(bracket));
     }
     if (position_ == start) return Wrong("missing name");
     if (longest > rendezvous::kMaxNameBytes) return Wrong("name too long, ending");
@@ -112,11 +110,10 @@ class Reader {
   absl::StatusOr<Bracket> ReadRanges() {
     Bracket bracket;
     do {
-      absl::StatusOr<Range> range = ReadRange();
-      if (!range.ok()) return range.status();
-      bracket.count += range->last - range->first + 1;
+      DDPRUN_ASSIGN_OR_RETURN(Range range, ReadRange());
+      bracket.count += range.last - range.first + 1;
       if (bracket.count > kMaxHosts) return TooMany();
-      bracket.ranges.push_back(*range);
+      bracket.ranges.push_back(range);
     } while (Take(','));
     if (!Take(']')) return Wrong(AtEnd() ? "missing ']'" : "expected ',', '-' or ']'");
     return bracket;
@@ -125,14 +122,11 @@ class Reader {
   absl::StatusOr<Range> ReadRange() {
     Range range;
     const size_t start = position_;
-    absl::StatusOr<int64_t> first = ReadNumber();
-    if (!first.ok()) return first.status();
+    DDPRUN_ASSIGN_OR_RETURN(int64_t first, ReadNumber());
     range.width = position_ - start;
-    range.first = range.last = *first;
+    range.first = range.last = first;
     if (!Take('-')) return range;
-    absl::StatusOr<int64_t> last = ReadNumber();
-    if (!last.ok()) return last.status();
-    range.last = *last;
+    DDPRUN_ASSIGN_OR_RETURN(range.last, ReadNumber());
     if (range.last < range.first) return Wrong("range with its end before its start, ending");
     if (range.last - range.first >= kMaxHosts) return TooMany();
     return range;
@@ -180,10 +174,9 @@ absl::Status NotCounts(absl::string_view text, absl::string_view why) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view list) {
-  const absl::StatusOr<std::vector<Pattern>> patterns = Reader(list).ReadAll();
-  if (!patterns.ok()) return patterns.status();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Pattern> patterns, Reader(list).ReadAll());
   std::vector<std::string> hosts;
-  for (const Pattern& pattern : *patterns) {
+  for (const Pattern& pattern : patterns) {
     std::vector<std::string> names = {""};
     for (const Bracket& bracket : pattern.brackets) names = Multiplied(names, bracket);
     for (std::string& name : names) hosts.push_back(std::move(name) + pattern.text_after);

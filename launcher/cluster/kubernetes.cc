@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "launcher/cluster/variables.h"
 #include "launcher/config/options.h"
 #include "rendezvous/core/limits.h"
@@ -40,15 +41,14 @@ void AddName(const std::string& name, const std::string& domain, const std::stri
 
 absl::StatusOr<std::optional<ClusterEnvironment>> DetectKubernetes(const EnvironmentLookup& environment,
                                                                    const std::string& full_name) {
-  const auto number = FoundNumber(environment, kIndex, 0, rendezvous::kMaxNodes - 1);
-  if (!number.ok()) return number.status();
-  if (!number->has_value()) return std::nullopt;
-  const int index = (*number)->value;
+  DDPRUN_ASSIGN_OR_RETURN(const auto number, FoundNumber(environment, kIndex, 0, rendezvous::kMaxNodes - 1));
+  if (!number.has_value()) return std::nullopt;
+  const int index = number->value;
 
   ClusterEnvironment result;
   result.starter = ClusterEnvironment::Starter::kKubernetes;
   result.description = absl::StrCat("pod ", index);
-  result.node_index = **number;
+  result.node_index = *number;
   result.topology = Found<std::string>{absl::StrCat(index), result.node_index->source};
 
   const bool from_system = !full_name.empty();

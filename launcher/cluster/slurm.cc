@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/cluster/host_list.h"
 #include "launcher/cluster/variables.h"
@@ -71,26 +72,20 @@ absl::StatusOr<std::optional<std::vector<std::string>>> HostsVariable(const Envi
 
 absl::StatusOr<Job> ReadJob(const EnvironmentLookup& environment) {
   Job job;
-  const auto id = NumberVariable(environment, "SLURM_JOB_ID", 1, kMaxJob);
-  if (!id.ok()) return id.status();
-  job.id = static_cast<uint32_t>(id->value());
+  DDPRUN_ASSIGN_OR_RETURN(const auto id, NumberVariable(environment, "SLURM_JOB_ID", 1, kMaxJob));
+  job.id = static_cast<uint32_t>(id.value());
   job.name = absl::StrCat(job.id);
 
-  const auto array = NumberVariable(environment, "SLURM_ARRAY_JOB_ID", 1, kMaxJob);
-  if (!array.ok()) return array.status();
-  const auto element = NumberVariable(environment, "SLURM_ARRAY_TASK_ID", 0, kMaxJob);
-  if (!element.ok()) return element.status();
-  if (array->has_value() && element->has_value()) absl::StrAppend(&job.name, " (", **array, "_", **element, ")");
+  DDPRUN_ASSIGN_OR_RETURN(const auto array, NumberVariable(environment, "SLURM_ARRAY_JOB_ID", 1, kMaxJob));
+  DDPRUN_ASSIGN_OR_RETURN(const auto element, NumberVariable(environment, "SLURM_ARRAY_TASK_ID", 0, kMaxJob));
+  if (array.has_value() && element.has_value()) absl::StrAppend(&job.name, " (", *array, "_", *element, ")");
 
-  const auto restart = NumberVariable(environment, "SLURM_RESTART_COUNT", 0, rendezvous::kMaxRestarts);
-  if (!restart.ok()) return restart.status();
-  job.restart = static_cast<int>(restart->value_or(0));
-  const auto end = NumberVariable(environment, "SLURM_JOB_END_TIME", 1, kMaxEndTime);
-  if (!end.ok()) return end.status();
-  if (end->has_value()) job.end_time = absl::FromUnixSeconds(**end);
-  const auto nnodes = NumberVariable(environment, "SLURM_NNODES", 1, kMaxNodes);
-  if (!nnodes.ok()) return nnodes.status();
-  job.nnodes = *nnodes;
+  DDPRUN_ASSIGN_OR_RETURN(const auto restart,
+                          NumberVariable(environment, "SLURM_RESTART_COUNT", 0, rendezvous::kMaxRestarts));
+  job.restart = static_cast<int>(restart.value_or(0));
+  DDPRUN_ASSIGN_OR_RETURN(const auto end, NumberVariable(environment, "SLURM_JOB_END_TIME", 1, kMaxEndTime));
+  if (end.has_value()) job.end_time = absl::FromUnixSeconds(*end);
+  DDPRUN_ASSIGN_OR_RETURN(job.nnodes, NumberVariable(environment, "SLURM_NNODES", 1, kMaxNodes));
 
   job.node = Variable(environment, "SLURMD_NODENAME");
   if (job.node.has_value()) {
@@ -108,27 +103,24 @@ bool Has(const std::vector<std::string>& hosts, const std::string& host) {
 // The step's variables, even if they belong to another step than this process. Nullopt: there is none.
 absl::StatusOr<std::optional<Step>> ReadStep(const EnvironmentLookup& environment) {
   Step step;
-  const auto id = NumberVariable(environment, "SLURM_STEP_ID", 0, kMaxStep);
-  if (!id.ok()) return id.status();
-  if (!id->has_value() || **id >= kFirstOwnStep) return std::nullopt;
-  step.id = static_cast<uint32_t>(**id);
+  DDPRUN_ASSIGN_OR_RETURN(const auto id, NumberVariable(environment, "SLURM_STEP_ID", 0, kMaxStep));
+  if (!id.has_value() || *id >= kFirstOwnStep) return std::nullopt;
+  step.id = static_cast<uint32_t>(*id);
 
-  auto hosts = HostsVariable(environment, "SLURM_STEP_NODELIST");
-  if (!hosts.ok()) return hosts.status();
-  if (!hosts->has_value()) {
+  DDPRUN_ASSIGN_OR_RETURN(auto hosts, HostsVariable(environment, "SLURM_STEP_NODELIST"));
+  if (!hosts.has_value()) {
     return BadVariable("SLURM_STEP_ID", absl::StrCat(step.id), "there is a step, but no SLURM_STEP_NODELIST");
   }
-  step.nodes.hosts = **std::move(hosts);
+  step.nodes.hosts = *std::move(hosts);
   const size_t size = step.nodes.hosts.size();
 
-  const auto count = NumberVariable(environment, "SLURM_STEP_NUM_NODES", 1, kMaxNodes);
-  if (!count.ok()) return count.status();
-  if (count->has_value() && **count != size) {
-    return BadVariable("SLURM_STEP_NUM_NODES", absl::StrCat(**count),
+  DDPRUN_ASSIGN_OR_RETURN(const auto count, NumberVariable(environment, "SLURM_STEP_NUM_NODES", 1, kMaxNodes));
+  if (count.has_value() && *count != size) {
+    return BadVariable("SLURM_STEP_NUM_NODES", absl::StrCat(*count),
                        absl::StrCat("but SLURM_STEP_NODELIST has ", Counted(size, "node")));
   }
-  step.nodes.source = count->has_value()
-                          ? Assignment("SLURM_STEP_NUM_NODES", absl::StrCat(**count))
+  step.nodes.source = count.has_value()
+                          ? Assignment("SLURM_STEP_NUM_NODES", absl::StrCat(*count))
                           : Assignment("SLURM_STEP_NODELIST", *Variable(environment, "SLURM_STEP_NODELIST"));
 
   const std::optional<std::string> tasks = Variable(environment, "SLURM_STEP_TASKS_PER_NODE");
@@ -156,18 +148,17 @@ bool IsIn(const Step& step, const Job& job) {
 // Position of this node in `hosts`.
 absl::StatusOr<std::optional<Found<int>>> ReadIndex(const EnvironmentLookup& environment, const Job& job,
                                                     const std::vector<std::string>& hosts) {
-  const auto id = NumberVariable(environment, "SLURM_NODEID", 0, kMaxNodes);
-  if (!id.ok()) return id.status();
-  if (id->has_value() && **id >= hosts.size()) {
-    return BadVariable("SLURM_NODEID", absl::StrCat(**id),
+  DDPRUN_ASSIGN_OR_RETURN(const auto id, NumberVariable(environment, "SLURM_NODEID", 0, kMaxNodes));
+  if (id.has_value() && *id >= hosts.size()) {
+    return BadVariable("SLURM_NODEID", absl::StrCat(*id),
                        absl::StrCat("but there are only ", Counted(hosts.size(), "node")));
   }
   if (job.node.has_value()) {
     const auto place = std::find(hosts.begin(), hosts.end(), *job.node);
     return Found<int>{static_cast<int>(place - hosts.begin()), Assignment("SLURMD_NODENAME", *job.node)};
   }
-  if (!id->has_value()) return std::nullopt;
-  return Found<int>{static_cast<int>(**id), Assignment("SLURM_NODEID", absl::StrCat(**id))};
+  if (!id.has_value()) return std::nullopt;
+  return Found<int>{static_cast<int>(*id), Assignment("SLURM_NODEID", absl::StrCat(*id))};
 }
 
 // Address of `host` in SLURM_NODE_ALIASES ("name:address:host,...", an IPv6 address in brackets); else its name.
@@ -207,18 +198,16 @@ absl::Status AddNodes(const EnvironmentLookup& environment, const Job& job, cons
                       ClusterEnvironment& result) {
   result.hosts = nodes.hosts;
   result.nnodes = Found<int>{static_cast<int>(nodes.hosts.size()), nodes.source};
-  const auto index = ReadIndex(environment, job, nodes.hosts);
-  if (!index.ok()) return index.status();
-  result.node_index = *index;
+  DDPRUN_ASSIGN_OR_RETURN(const auto index, ReadIndex(environment, job, nodes.hosts));
+  result.node_index = index;
   if (job.node.has_value()) result.host = Found<std::string>{*job.node, Assignment("SLURMD_NODENAME", *job.node)};
-  const absl::StatusOr<std::string> switches = ReadSwitches(environment, job);
-  if (!switches.ok()) return switches.status();
-  if (index->has_value()) {
-    const int place = (*index)->value;
+  DDPRUN_ASSIGN_OR_RETURN(const std::string switches, ReadSwitches(environment, job));
+  if (index.has_value()) {
+    const int place = index->value;
     result.topology =
-        switches->empty()
-            ? Found<std::string>{absl::StrCat(place), (*index)->source}
-            : Found<std::string>{absl::StrCat(*switches, ".", place),
+        switches.empty()
+            ? Found<std::string>{absl::StrCat(place), index->source}
+            : Found<std::string>{absl::StrCat(switches, ".", place),
                                  Assignment("SLURM_TOPOLOGY_ADDR", *Variable(environment, "SLURM_TOPOLOGY_ADDR"))};
   }
   return absl::OkStatus();
@@ -249,13 +238,12 @@ std::string TasksObstacle(const Step& step) {
 absl::Status AddStep(const EnvironmentLookup& environment, const Job& job, const Step& step,
                      const std::optional<PortRange>& ports, ClusterEnvironment& result) {
   const std::vector<std::string>& hosts = step.nodes.hosts;
-  if (absl::Status status = AddNodes(environment, job, step.nodes, result); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(AddNodes(environment, job, step.nodes, result));
   result.obstacle = TasksObstacle(step);
   if (hosts.size() > 1) {
-    absl::StatusOr<std::string> address = AddressOf(environment, hosts.front());
-    if (!address.ok()) return address.status();
+    DDPRUN_ASSIGN_OR_RETURN(std::string address, AddressOf(environment, hosts.front()));
     result.endpoint =
-        Found<Endpoint>{{*std::move(address), DerivedPort(job.id, step.id, job.restart, ports)},
+        Found<Endpoint>{{std::move(address), DerivedPort(job.id, step.id, job.restart, ports)},
                         absl::StrCat(Assignment("SLURM_STEP_NODELIST", *Variable(environment, "SLURM_STEP_NODELIST")),
                                      ", job ", job.id, ", step ", step.id)};
   }
@@ -275,18 +263,17 @@ absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, c
   result.description = absl::StrCat("SLURM job ", job.name, " without a step");
   const std::string here = absl::StrCat("this is not a step of SLURM job ", job.name, " but its script or shell on ",
                                         *job.node, ", one of ");
-  const auto components = NumberVariable(environment, "SLURM_HET_SIZE", 1, kMaxNodes);
-  if (!components.ok()) return components.status();
-  if (components->value_or(1) > 1) {  // SLURM_JOB_NODELIST has only the first component's nodes
-    result.obstacle = absl::StrCat(here, "its ", **components, " components: write srun --het-group=0-",
-                                   **components - 1, " ddprun ..., with one task on each node");
+  DDPRUN_ASSIGN_OR_RETURN(const auto components, NumberVariable(environment, "SLURM_HET_SIZE", 1, kMaxNodes));
+  if (components.value_or(1) > 1) {  // SLURM_JOB_NODELIST has only the first component's nodes
+    result.obstacle = absl::StrCat(here, "its ", *components, " components: write srun --het-group=0-", *components - 1,
+                                   " ddprun ..., with one task on each node");
     return absl::OkStatus();
   }
   if (nodes.hosts.size() > 1) {
     result.obstacle = absl::StrCat(here, "its ", nodes.hosts.size(), " nodes: ", HowToCall(nodes.hosts.size()));
     return absl::OkStatus();
   }
-  if (absl::Status status = AddNodes(environment, job, nodes, result); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(AddNodes(environment, job, nodes, result));
   result.job_id = Found<std::string>{absl::StrCat(job.id), Assignment("SLURM_JOB_ID", absl::StrCat(job.id))};
   return absl::OkStatus();
 }
@@ -346,13 +333,10 @@ std::string BindingOption(const EnvironmentLookup& environment) {
 // this task may see (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES). No effect if SLURM gave none. InvalidArgument: one
 // line with the variable.
 absl::Status AddGpus(const EnvironmentLookup& environment, bool in_step, ClusterEnvironment& cluster) {
-  const absl::StatusOr<std::optional<Found<int>>> given = GivenGpus(environment, in_step);
-  if (!given.ok()) return given.status();
-  if (!given->has_value() || (*given)->value == 0) return absl::OkStatus();
-  const Found<int>& all = **given;
-  const absl::StatusOr<std::optional<Found<int>>> lists = VisibleGpus(environment);
-  if (!lists.ok()) return lists.status();
-  const std::optional<Found<int>>& visible = *lists;
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<Found<int>> given, GivenGpus(environment, in_step));
+  if (!given.has_value() || given->value == 0) return absl::OkStatus();
+  const Found<int>& all = *given;
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<Found<int>> visible, VisibleGpus(environment));
   const std::string option = BindingOption(environment);
 
   if (!visible.has_value() || visible->value >= all.value) {
@@ -378,38 +362,32 @@ void AddCpuNote(const EnvironmentLookup& environment, ClusterEnvironment& result
 }
 
 absl::StatusOr<Nodes> ReadJobNodes(const EnvironmentLookup& environment) {
-  auto hosts = HostsVariable(environment, "SLURM_JOB_NODELIST");
-  if (!hosts.ok()) return hosts.status();
-  if (!hosts->has_value()) {
+  DDPRUN_ASSIGN_OR_RETURN(auto hosts, HostsVariable(environment, "SLURM_JOB_NODELIST"));
+  if (!hosts.has_value()) {
     return absl::InvalidArgumentError("SLURM_JOB_ID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST");
   }
-  return Nodes{**std::move(hosts), Assignment("SLURM_JOB_NODELIST", *Variable(environment, "SLURM_JOB_NODELIST"))};
+  return Nodes{*std::move(hosts), Assignment("SLURM_JOB_NODELIST", *Variable(environment, "SLURM_JOB_NODELIST"))};
 }
 
 absl::StatusOr<ClusterEnvironment> Detect(const EnvironmentLookup& environment, const std::optional<PortRange>& ports) {
-  const absl::StatusOr<Job> job = ReadJob(environment);
-  if (!job.ok()) return job.status();
-  absl::StatusOr<std::optional<Step>> step = ReadStep(environment);
-  if (!step.ok()) return step.status();
+  DDPRUN_ASSIGN_OR_RETURN(const Job job, ReadJob(environment));
+  DDPRUN_ASSIGN_OR_RETURN(std::optional<Step> step, ReadStep(environment));
 
   ClusterEnvironment result;
   result.starter = ClusterEnvironment::Starter::kSlurm;
-  result.batch = BatchSystem{.job = absl::StrCat(job->id), .end_time = job->end_time, .restart_count = job->restart};
-  const bool stale = step->has_value() && !IsIn(**step, *job);
-  const bool in_step = step->has_value() && !stale;
-  absl::Status status;
+  result.batch = BatchSystem{.job = absl::StrCat(job.id), .end_time = job.end_time, .restart_count = job.restart};
+  const bool stale = step.has_value() && !IsIn(*step, job);
+  const bool in_step = step.has_value() && !stale;
   if (in_step) {
-    status = AddStep(environment, *job, **step, ports, result);
+    DDPRUN_RETURN_IF_ERROR(AddStep(environment, job, *step, ports, result));
   } else {
-    const absl::StatusOr<Nodes> nodes = ReadJobNodes(environment);
-    if (!nodes.ok()) return nodes.status();
-    if (!job->node.has_value() || !Has(nodes->hosts, *job->node)) return Outside(*job, *nodes);
-    status = AddJobAlone(environment, *job, *nodes, result);
+    DDPRUN_ASSIGN_OR_RETURN(const Nodes nodes, ReadJobNodes(environment));
+    if (!job.node.has_value() || !Has(nodes.hosts, *job.node)) return Outside(job, nodes);
+    DDPRUN_RETURN_IF_ERROR(AddJobAlone(environment, job, nodes, result));
   }
-  if (!status.ok()) return status;
   if (stale && !result.obstacle.empty()) absl::StrAppend(&result.obstacle, " (", kStale, ")");
   if (stale && result.obstacle.empty()) result.notes.push_back(kStale);
-  if (status = AddGpus(environment, in_step, result); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(AddGpus(environment, in_step, result));
   AddCpuNote(environment, result);
   if (result.nnodes.has_value() && result.node_index.has_value()) {
     absl::StrAppend(&result.description, ", node ", result.node_index->value + 1, " of ", result.nnodes->value);

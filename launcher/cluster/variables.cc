@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/endpoint.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/visible_devices.h"
@@ -44,20 +45,21 @@ absl::StatusOr<std::optional<int64_t>> NumberVariable(const EnvironmentLookup& e
 absl::StatusOr<std::optional<Found<int>>> FoundNumber(const EnvironmentLookup& environment, const char* name,
                                                       int64_t min, int64_t max) {
   if (name == nullptr) return std::nullopt;
-  const auto number = NumberVariable(environment, name, min, max);
-  if (!number.ok()) return number.status();
-  if (!number->has_value()) return std::nullopt;
-  return Found<int>{static_cast<int>(**number), Assignment(name, absl::StrCat(**number))};
+  DDPRUN_ASSIGN_OR_RETURN(const auto number, NumberVariable(environment, name, min, max));
+  if (!number.has_value()) return std::nullopt;
+  return Found<int>{static_cast<int>(*number), Assignment(name, absl::StrCat(*number))};
 }
 
 absl::StatusOr<std::optional<Found<int>>> VisibleGpus(const EnvironmentLookup& environment) {
-  for (const char* const name : {kCudaVisibleDevices, "ROCR_VISIBLE_DEVICES"}) {
-    const std::optional<std::string> list = environment(name);
-    if (!list.has_value()) continue;
-    const std::string source = Assignment(name, *list);
-    const auto devices = ParseVisibleDevices({std::string(TrimValue(*list)), source});
-    if (!devices.ok()) return devices.status();
-    return Found<int>{static_cast<int>(devices->size()), source};
+  for (const Vendor& vendor : kVendors) {
+    for (const char* const name : {vendor.variable, vendor.outer}) {
+      const std::optional<std::string> list = name == nullptr ? std::nullopt : environment(name);
+      // A variable with a stand-in has no effect if it is empty.
+      if (!list.has_value() || (list->empty() && name == vendor.variable && vendor.stand_in != nullptr)) continue;
+      const std::string source = Assignment(name, *list);
+      DDPRUN_ASSIGN_OR_RETURN(const auto devices, ParseVisibleDevices({std::string(TrimValue(*list)), source}));
+      return Found<int>{static_cast<int>(devices.size()), source};
+    }
   }
   return std::nullopt;
 }

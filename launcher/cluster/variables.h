@@ -30,8 +30,8 @@ absl::StatusOr<std::optional<Found<int>>> FoundNumber(const EnvironmentLookup& e
 
 inline constexpr int kMaxGpus = 4096;
 
-// Returns the number of GPUs that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lets this process see, if one is set. An
-// empty value means none.
+// Returns the number of devices that the first variable of kVendors (config/visible_devices.h) which is set lets this
+// process see. An empty value means none.
 absl::StatusOr<std::optional<Found<int>>> VisibleGpus(const EnvironmentLookup& environment);
 
 // "NAME=value", for Found::source. Long values are truncated, and lines are joined.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/endpoint.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 
@@ -27,9 +28,9 @@ class Merger {
 
   absl::StatusOr<ClusterEnvironment> Run() {
     if (NeedsShape() && !cluster_.obstacle.empty()) return absl::InvalidArgumentError(cluster_.obstacle);
-    if (absl::Status status = MergeNodeCount(); !status.ok()) return status;
-    if (absl::Status status = MergeEndpoint(); !status.ok()) return status;
-    if (absl::Status status = MergeProcessCount(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(MergeNodeCount());
+    DDPRUN_RETURN_IF_ERROR(MergeEndpoint());
+    DDPRUN_RETURN_IF_ERROR(MergeProcessCount());
     if (IsSeparateJob()) {
       NoteSeparateJobs();
       cluster_.topology.reset();

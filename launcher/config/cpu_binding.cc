@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun::launcher {
@@ -128,9 +129,8 @@ absl::StatusOr<std::vector<std::vector<int>>> BindWorkers(CpuBinding binding, co
         break;
       }
       case CpuBinding::kExclusive: {
-        absl::StatusOr<std::vector<int>> share = Exclusive(topology, seats, rank);
-        if (!share.ok()) return share.status();
-        result.push_back(*std::move(share));
+        DDPRUN_ASSIGN_OR_RETURN(std::vector<int> share, Exclusive(topology, seats, rank));
+        result.push_back(std::move(share));
         break;
       }
       case CpuBinding::kCoreComplex: result.push_back(CoreComplex(topology, seats, rank)); break;

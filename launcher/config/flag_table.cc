@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/output_settings.h"
@@ -28,16 +29,14 @@ using absl::string_view;
 
 template <typename Parsed, typename Target>
 absl::Status Store(absl::StatusOr<Parsed> parsed, Target* target) {
-  if (!parsed.ok()) return parsed.status();
-  *target = *std::move(parsed);
+  DDPRUN_ASSIGN_OR_RETURN(*target, std::move(parsed));
   return absl::OkStatus();
 }
 
 template <typename Target>
 absl::Status StoreInteger(string_view text, int64_t min, int64_t max, Target* target) {
-  absl::StatusOr<int64_t> number = ParseInteger(text, min, max);
-  if (!number.ok()) return number.status();
-  *target = static_cast<int>(*number);
+  DDPRUN_ASSIGN_OR_RETURN(int64_t number, ParseInteger(text, min, max));
+  *target = static_cast<int>(number);
   return absl::OkStatus();
 }
 
@@ -60,10 +59,9 @@ absl::Status StoreStartMethod(string_view text, Options* options) {
 }
 
 absl::Status StoreEndpoints(string_view text, Options* options) {
-  absl::StatusOr<std::vector<Endpoint>> endpoints = ParseEndpoints(text, kDefaultRdzvPort);
-  if (!endpoints.ok()) return endpoints.status();
-  options->rdzv_endpoint = endpoints->front();
-  options->more_rdzv_endpoints.assign(endpoints->begin() + 1, endpoints->end());
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<Endpoint> endpoints, ParseEndpoints(text, kDefaultRdzvPort));
+  options->rdzv_endpoint = endpoints.front();
+  options->more_rdzv_endpoints.assign(endpoints.begin() + 1, endpoints.end());
   return absl::OkStatus();
 }
 
@@ -127,7 +125,7 @@ absl::Status StoreHosts(string_view text, Options* options) {
 
 // The comma separates, so that a value may have an '=' but no comma.
 absl::Status StoreVariables(string_view text, Options* options) {
-  if (absl::Status status = StoreNames(text, &options->passed_variables); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(StoreNames(text, &options->passed_variables));
   for (const std::string& word : options->passed_variables) {
     if (word.front() == '=') return absl::InvalidArgumentError(absl::StrCat(Quoted(word), " has no name"));
   }
@@ -162,7 +160,8 @@ constexpr Flag::Syntax kText = {.empty_value = EmptyValue::kNotGiven, .verbatim 
 constexpr Flag kFlags[] = {
     {"nnodes", "N|MIN:MAX", kJob, "number of nodes (that of the SLURM step, else 1)",
      [](string_view v, Options* o) { return Store(ParseNodeCount(v), &o->nnodes); }},
-    {"nproc-per-node", "N|cpu|gpu|auto", kJob, "workers on this node (one for each GPU that SLURM\nassigned, else 1)",
+    {"nproc-per-node", "N|cpu|gpu|xpu|hpu|npu|auto", kJob,
+     "workers on this node (one for each GPU that SLURM\nassigned, else 1)",
      [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
     {"max-restarts", "N", kJob, "restarts of the workers after failures (0)",
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
@@ -235,7 +234,7 @@ constexpr Flag kFlags[] = {
      StorePreload,
      {.bare_value = "auto", .is_value = IsModuleList}},
     {"virtual-local-rank", "", kWorkers,
-     "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
+     "each worker sees only its own device: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES (or the vendor's) is that one",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
     {"numa-binding", "node|socket|exclusive|core-complex", kWorkers,
      "bind each worker to CPUs near its GPU: all of the\nNUMA node or socket, an exclusive share, or one\nlast-level "
@@ -280,10 +279,18 @@ constexpr Flag kFlags[] = {
     {"shutdown-timeout", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
     {"on-hang", "report|restart[:SECONDS]", kStopping,
-     "when a worker that reports progress hangs: log the\nworkers' stacks (report), or also kill the hung worker,\n"
-     "which then counts as failed (restart); SECONDS in one\nphase, 0: never (3 times its 99th percentile, at\n"
-     "least 10)",
+     "when a worker keeps the others waiting: name it, with\nits stacks (report), or also kill it, which counts as a\n"
+     "failure (restart); SECONDS without progress, 0: never\n(learned, at least 30)",
      [](string_view v, Options* o) { return Store(ParseHangPolicy(v), &o->hang); }},
+    {"on-end", "COMMAND", kStopping,
+     "when the job ends, run this command of /bin/sh on one\nnode, with the summary as JSON on its standard input",
+     [](string_view v, Options* o) {
+       o->on_end = std::string(v);
+       return absl::OkStatus();
+     },
+     kText},
+    {"result", "FILE", kStopping, "when the job ends, write that JSON to this file, on\nthe same node",
+     [](string_view v, Options* o) { return StorePath(v, &o->result); }, kEmptyIsNotGiven},
     {"signals-to-handle", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
      [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }, kEmptyIsNotGiven},
     {"monitor-interval", "SECONDS", kNoEffect, "ddprun does not poll",
@@ -342,7 +349,7 @@ struct Completion {
   std::string help;  // one line
   bool takes_value = false;
   std::string placeholder;
-  std::vector<std::string> values;  // literal values: "gpu" of "N|cpu|gpu|auto", "restart" of "restart[:SECONDS]"
+  std::vector<std::string> values;  // literal values: "gpu" of "N|cpu|gpu", "restart" of "restart[:SECONDS]"
   bool is_path = false;
 };
 
@@ -486,6 +493,23 @@ std::string PetVariable(string_view flag) {
   return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})));
 }
 
+namespace {
+
+// Flags of mpirun, srun, DeepSpeed and Accelerate, in lower case, and what does the same here.
+struct ForeignFlag {
+  string_view names;  // each between blanks
+  string_view advice;
+};
+constexpr ForeignFlag kForeignFlags[] = {
+    {" n np ppn npernode ntasks-per-node num-gpus ", "give --nproc-per-node, the number of workers on each node"},
+    {" hostfile machinefile host h f ", "give --hosts=HOST:N,... or --hosts=@FILE"},
+    {" num-machines num-nodes ", "give --nnodes"},
+    {" machine-rank ", "give --node-rank"},
+    {" x genv ", "give --env, or nothing: workers have the launcher's variables"},
+};
+
+}  // namespace
+
 std::string UnknownFlagText(string_view given) {
   const string_view shown = given.substr(0, given.find('='));
   // Without the dashes in front, which may be typographic ones, and what can't be part of a name.
@@ -493,6 +517,13 @@ std::string UnknownFlagText(string_view given) {
   const auto* const first = std::find_if(shown.begin(), shown.end(), absl::ascii_isalnum);
   const std::string name = absl::AsciiStrToLower(
       absl::StrReplaceAll(string_view(first, std::find_if_not(first, shown.end(), is_in_name) - first), {{"_", "-"}}));
+  // "-n4" has its value in the same word.
+  const string_view word = string_view(name).substr(0, name.find_last_not_of("0123456789") + 1);
+  for (const ForeignFlag& flag : kForeignFlags) {
+    if (absl::StrContains(flag.names, absl::StrCat(" ", word, " "))) {
+      return absl::StrCat("unknown flag ", Quoted(shown), ": ", flag.advice);
+    }
+  }
   std::vector<std::string> names = {"help", "print-completion", "version"};
   for (const Flag& flag : kFlags) names.push_back(flag.name);
   const std::optional<std::string> nearest = NearestWord(name, names);

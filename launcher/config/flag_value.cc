@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/process.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun::launcher {
@@ -135,11 +136,13 @@ absl::StatusOr<NodeCount> ParseNodeCount(absl::string_view text) {
 
 absl::StatusOr<ProcessCount> ParseProcessCount(absl::string_view text) {
   if (text == "cpu") return ProcessCount{ProcessCount::Kind::kCpu};
-  if (text == "gpu") return ProcessCount{ProcessCount::Kind::kGpu};
+  for (const char* const device : {"gpu", "xpu", "hpu", "npu"}) {
+    if (text == device) return ProcessCount{.kind = ProcessCount::Kind::kDevice, .device = device};
+  }
   if (text == "auto") return ProcessCount{ProcessCount::Kind::kAuto};
   absl::StatusOr<int64_t> number = ParseInteger(text, 1, kMaxProcesses);
   if (!number.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(number.status().message(), ", nor cpu, gpu or auto"));
+    return absl::InvalidArgumentError(absl::StrCat(number.status().message(), ", nor cpu, gpu, xpu, hpu, npu or auto"));
   }
   return ProcessCount{ProcessCount::Kind::kNumber, static_cast<int>(*number)};
 }
@@ -215,10 +218,9 @@ absl::StatusOr<HangPolicy> ParseHangPolicy(absl::string_view text) {
   HangPolicy policy;
   policy.restart = action == "restart";
   if (colon == absl::string_view::npos) return policy;
-  const absl::StatusOr<absl::Duration> limit = ParseSeconds(text.substr(colon + 1));
-  if (!limit.ok()) return limit.status();
-  policy.fixed_limit = *limit;
-  policy.watch = *limit > absl::ZeroDuration();
+  DDPRUN_ASSIGN_OR_RETURN(const absl::Duration limit, ParseSeconds(text.substr(colon + 1)));
+  policy.fixed_limit = limit;
+  policy.watch = limit > absl::ZeroDuration();
   return policy;
 }
 

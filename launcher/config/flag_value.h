@@ -52,16 +52,17 @@ absl::StatusOr<NodeCount> ParseNodeCount(absl::string_view text);
 struct ProcessCount {
   enum class Kind {
     kNumber,
-    kCpu,   // processors that the launcher may use
-    kGpu,   // GPUs of the node; an error if it has none
-    kAuto,  // GPUs if there are any, else processors
+    kCpu,     // processors that the launcher may use
+    kDevice,  // accelerators of one kind; an error if the node has none
+    kAuto,    // accelerators if there are any, else processors
   };
   Kind kind = Kind::kNumber;
-  int number = 1;  // if kNumber: 1 to kMaxProcesses
+  int number = 1;      // if kNumber: 1 to kMaxProcesses
+  std::string device;  // if kDevice: "gpu", "xpu", "hpu" or "npu" (kVendors of visible_devices.h)
   friend bool operator==(const ProcessCount&, const ProcessCount&) = default;
 };
 
-// Parses a number, "cpu", "gpu" or "auto".
+// Parses a number, "cpu", "auto", or the word of an accelerator.
 absl::StatusOr<ProcessCount> ParseProcessCount(absl::string_view text);
 
 // TCP ports first to last: 1 <= first <= last <= 65535.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/endpoint.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 
@@ -47,9 +48,9 @@ absl::StatusOr<HostSpec> ParseHostSpec(absl::string_view text) {
     spec.slots = *slots;
   }
   if (absl::StartsWith(name, "[") && absl::EndsWith(name, "]")) name = name.substr(1, name.size() - 2);
-  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckName(name));
   spec.name = absl::StrCat(user, name);
-  if (absl::Status status = CheckName(spec.name); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckName(spec.name));
   return spec;
 }
 
@@ -64,13 +65,10 @@ absl::Status CheckCount(const std::vector<HostSpec>& hosts) {
 // A line of a hostfile, without its comment.
 absl::StatusOr<HostSpec> ParseLine(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  absl::StatusOr<HostSpec> spec = ParseHostSpec(words.front());
-  if (!spec.ok()) return spec;
+  DDPRUN_ASSIGN_OR_RETURN(HostSpec spec, ParseHostSpec(words.front()));
   for (absl::string_view word : words) {
     if (!absl::ConsumePrefix(&word, "slots=")) continue;
-    const absl::StatusOr<int> slots = ParseSlots(word);
-    if (!slots.ok()) return slots.status();
-    spec->slots = *slots;
+    DDPRUN_ASSIGN_OR_RETURN(spec.slots, ParseSlots(word));
   }
   return spec;
 }
@@ -81,16 +79,15 @@ absl::StatusOr<std::vector<HostSpec>> ParseHosts(absl::string_view text) {
   std::vector<HostSpec> hosts;
   std::unordered_set<std::string> names;
   for (const absl::string_view word : absl::StrSplit(text, ',')) {
-    absl::StatusOr<HostSpec> spec = ParseHostSpec(absl::StripAsciiWhitespace(word));
-    if (!spec.ok()) return spec.status();
-    if (!names.insert(spec->name).second) {
-      return absl::InvalidArgumentError(absl::StrCat(Quoted(spec->name),
-                                                     " is given twice: each host runs one launcher; give ", spec->name,
+    DDPRUN_ASSIGN_OR_RETURN(HostSpec spec, ParseHostSpec(absl::StripAsciiWhitespace(word)));
+    if (!names.insert(spec.name).second) {
+      return absl::InvalidArgumentError(absl::StrCat(Quoted(spec.name),
+                                                     " is given twice: each host runs one launcher; give ", spec.name,
                                                      ":N for N workers there"));
     }
-    hosts.push_back(*std::move(spec));
+    hosts.push_back(std::move(spec));
   }
-  if (absl::Status status = CheckCount(hosts); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckCount(hosts));
   return hosts;
 }
 
@@ -118,7 +115,7 @@ absl::StatusOr<std::vector<HostSpec>> ParseHostFile(absl::string_view text) {
       host.slots = slots;
     }
   }
-  if (absl::Status status = CheckCount(hosts); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckCount(hosts));
   return hosts;
 }
 

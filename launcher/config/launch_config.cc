@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun::launcher {
@@ -28,21 +30,35 @@ absl::Status CheckOptions(const Options& options) {
   return absl::OkStatus();
 }
 
+// Sets the devices that the workers see, and the number of workers.
 absl::Status SetSlots(const HostFacts& facts, LaunchConfig* config) {
   using Kind = ProcessCount::Kind;
-  const ProcessCount& count = config->options.nproc_per_node;
+  const Options& options = config->options;
+  const ProcessCount& count = options.nproc_per_node;
   const int cpus = std::clamp(facts.cpus, 1, kMaxProcesses);
   config->slots = count.kind == Kind::kNumber ? count.number : cpus;
-  if (count.kind == Kind::kNumber || count.kind == Kind::kCpu) return absl::OkStatus();
-  const std::string flag = count.kind == Kind::kGpu ? "--nproc-per-node=gpu: " : "--nproc-per-node=auto: ";
-  const absl::StatusOr<GpuCount> gpus = CountGpus(facts.gpus);
-  if (!gpus.ok()) return absl::InvalidArgumentError(absl::StrCat(flag, gpus.status().message()));
-  if (gpus->visible > 0) {
-    config->slots = std::min(gpus->visible, kMaxProcesses);
-  } else if (count.kind == Kind::kGpu) {
-    return absl::InvalidArgumentError(absl::StrCat(flag, gpus->text, ": give a number, or cpu"));
+  const bool counted = count.kind == Kind::kDevice || count.kind == Kind::kAuto;
+  const std::string flag = absl::StrCat("--nproc-per-node=", count.kind == Kind::kDevice ? count.device : "auto", ": ");
+  absl::StatusOr<ChosenDevices> chosen = ChooseDevices(facts.devices, count.device, options.virtual_local_rank);
+  if (!chosen.ok()) {
+    const bool binds = options.cpu_binding != CpuBinding::kNone;
+    config->accelerators = {.source = std::string(chosen.status().message()), .summary = "unknown"};
+    if (!counted && !binds && !options.virtual_local_rank) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(counted                      ? flag
+                                                   : options.virtual_local_rank ? "--virtual-local-rank: "
+                                                                                : "--numa-binding: ",
+                                                   chosen.status().message()));
+  }
+  config->accelerators = *std::move(chosen);
+  const ChosenDevices& devices = config->accelerators;
+  if (!counted) return absl::OkStatus();
+  if (!devices.visible.empty()) {
+    config->slots = std::min(static_cast<int>(devices.visible.size()), kMaxProcesses);
+    if (!devices.note.empty()) config->notes.push_back(absl::StrCat(flag, devices.note));
+  } else if (count.kind == Kind::kDevice) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, devices.text, ": give a number, or cpu"));
   } else {
-    config->notes.push_back(absl::StrCat(flag, gpus->text, ": ", Counted(cpus, "worker"), ", one for each CPU"));
+    config->notes.push_back(absl::StrCat(flag, devices.text, ": ", Counted(cpus, "worker"), ", one for each CPU"));
   }
   return absl::OkStatus();
 }
@@ -114,7 +130,7 @@ absl::Status SetRendezvous(LaunchConfig* config) {
     config->endpoint = *options.rdzv_endpoint;
     config->more_endpoints = options.more_rdzv_endpoints;
     config->server_place = config->more_endpoints.empty() ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
-    if (absl::Status status = SetStore(config); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(SetStore(config));
   } else if (options.master_port == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--master-port=0 with --nnodes=", options.nnodes.ToString(),
                                                    ": the other nodes cannot know port 0; give a port number"));
@@ -176,11 +192,10 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
     command.arguments.assign(options.script.begin() + 1, options.script.end());
     return command;
   }
-  absl::StatusOr<PythonChoice> python = ChoosePython(facts.python);
-  if (!python.ok()) return python.status();
+  DDPRUN_ASSIGN_OR_RETURN(PythonChoice python, ChoosePython(facts.python));
   command.python = true;
-  command.programs = std::move(python->programs);
-  command.arguments = std::move(python->arguments);
+  command.programs = std::move(python.programs);
+  command.arguments = std::move(python.arguments);
   command.arguments.push_back("-u");  // unbuffered, to keep the last lines before a crash
   if (options.module) {
     command.arguments.push_back("-m");
@@ -204,22 +219,34 @@ void SetPreload(LaunchConfig* config) {
   }
 }
 
-absl::Status SetDevices(const HostFacts& facts, LaunchConfig* config) {
+absl::Status SetDevices(LaunchConfig* config) {
   if (!config->options.virtual_local_rank) return absl::OkStatus();
-  if (facts.gpus.visible) {
-    absl::StatusOr<std::vector<std::string>> devices = ParseVisibleDevices(*facts.gpus.visible);
-    if (!devices.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: ", devices.status().message()));
-    }
-    config->devices = *std::move(devices);
-  } else {
-    for (int i = 0; i < config->slots; ++i) config->devices.push_back(absl::StrCat(i));
+  const ChosenDevices& seen = config->accelerators;
+  const int visible = static_cast<int>(seen.visible.size());
+  for (int i = 0; i < config->slots && !seen.entries; ++i) {
+    config->devices.push_back(absl::StrCat(i < visible ? seen.visible[i].index : i));
   }
+  if (seen.entries) config->devices = *seen.entries;
   const int devices = static_cast<int>(config->devices.size());
   if (devices >= config->slots) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: ", facts.gpus.visible->source, " has ",
+  return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: ", seen.source, " has ",
                                                  Counted(devices, "device"), " for ", config->slots,
                                                  " workers: lower --nproc-per-node, or make more devices visible"));
+}
+
+// Adds the NUMA nodes of the devices to the topology. A host with one node needs to know no location.
+absl::StatusOr<CpuTopology> WithDevices(CpuTopology topology, const ChosenDevices& devices) {
+  std::set<int> nodes;
+  for (const auto& [unused, cpu] : topology.cpus) nodes.insert(cpu.node);
+  for (const Device& device : devices.visible) {
+    if (!device.node && nodes.size() > 1) {
+      return absl::FailedPreconditionError(absl::StrCat("the NUMA node of device ",
+                                                        device.name.empty() ? absl::StrCat(device.index) : device.name,
+                                                        " (", devices.summary, ") is not known: leave the flag out"));
+    }
+    topology.gpu_nodes.push_back(device.node.value_or(nodes.empty() ? 0 : *nodes.begin()));
+  }
+  return topology;
 }
 
 absl::Status SetCpus(const HostFacts& facts, LaunchConfig* config) {
@@ -227,7 +254,9 @@ absl::Status SetCpus(const HostFacts& facts, LaunchConfig* config) {
   if (binding == CpuBinding::kNone) return absl::OkStatus();
   absl::Status status = facts.topology.status();
   if (status.ok()) {
-    absl::StatusOr<std::vector<std::vector<int>>> cpus = BindWorkers(binding, *facts.topology, config->slots);
+    const absl::StatusOr<CpuTopology> topology = WithDevices(*facts.topology, config->accelerators);
+    absl::StatusOr<std::vector<std::vector<int>>> cpus =
+        topology.ok() ? BindWorkers(binding, *topology, config->slots) : topology.status();
     if (cpus.ok()) {
       config->cpus = *std::move(cpus);
       return absl::OkStatus();
@@ -300,25 +329,23 @@ absl::Status CheckHostedPort(const LaunchConfig& config) {
 absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
                                      const ClusterEnvironment& cluster) {
   LaunchConfig config{.options = options, .cluster = cluster};
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  if (absl::Status status = SetSlots(facts, &config); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckOptions(options));
+  DDPRUN_RETURN_IF_ERROR(SetSlots(facts, &config));
   config.notes.insert(config.notes.end(), cluster.notes.begin(), cluster.notes.end());
   CheckCpus(facts, &config);
-  if (absl::Status status = SetNodeRank(&config); !status.ok()) return status;
-  if (absl::Status status = SetRendezvous(&config); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(SetNodeRank(&config));
+  DDPRUN_RETURN_IF_ERROR(SetRendezvous(&config));
   SetJob(facts, &config);
   config.credentials = options.credentials;
   config.credentials.munge = cluster.has_munge && !options.credentials.has_token();
-  absl::StatusOr<WorkerCommand> command = MakeCommand(options, facts);
-  if (!command.ok()) return command.status();
-  config.command = *std::move(command);
+  DDPRUN_ASSIGN_OR_RETURN(config.command, MakeCommand(options, facts));
   if (!options.script.empty() && IsProgramInPath(options, facts)) {
     config.notes.push_back(absl::StrCat("no script ", Quoted(options.script.front()), " is here: running the program ",
                                         facts.script.in_path, ", as with --no-python"));
   }
   SetPreload(&config);
-  if (absl::Status status = SetDevices(facts, &config); !status.ok()) return status;
-  if (absl::Status status = SetCpus(facts, &config); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(SetDevices(&config));
+  DDPRUN_RETURN_IF_ERROR(SetCpus(facts, &config));
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(&config);
   CheckOutput(&config);

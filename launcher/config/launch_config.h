@@ -23,10 +23,10 @@ namespace ddprun::launcher {
 // Properties of this node that Resolve needs.
 struct HostFacts {
   int cpus = 1;  // available to the launcher
-  GpuFacts gpus;
+  DeviceFacts devices;
   std::string random_id;  // fresh; used as the job id where none is needed
   PythonFacts python;
-  absl::StatusOr<CpuTopology> topology = CpuTopology();  // used by --numa-binding
+  absl::StatusOr<CpuTopology> topology = CpuTopology();  // used by --numa-binding; Resolve adds the devices
   ScriptFile script;                                     // the file named by the command line's first word
 };
 
@@ -65,6 +65,7 @@ struct LaunchConfig {
   int listener = -1;                          // listener of a hosted server (ServerOptions); -1: it listens by itself
   std::string entrypoint;                     // name of the script, module, program or function, for display
   absl::Duration shutdown_timeout;            // between SIGTERM and SIGKILL
+  ChosenDevices accelerators;                 // devices that the workers see
   std::vector<std::string> devices;    // only visible device of each local rank, with LOCAL_RANK=0; empty: unchanged
   std::vector<std::vector<int>> cpus;  // CPUs to bind each local rank to; empty: no binding
   std::vector<int> warning_signals;    // passed on to the workers; the job continues

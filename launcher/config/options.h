@@ -24,6 +24,9 @@ namespace ddprun::launcher {
 inline constexpr int kDefaultRdzvPort = 29400;    // default of --rdzv-endpoint
 inline constexpr int kDefaultMasterPort = 29500;  // for --master-port
 
+// Time that the command of --on-end may take.
+inline constexpr absl::Duration kEndCommandLimit = absl::Seconds(60);
+
 // Values of the command line and the PET_ variables, each checked by itself. launch_config.h checks and combines them.
 struct Options {
   // Job.
@@ -66,7 +69,10 @@ struct Options {
   // Watching and stopping.
   std::optional<absl::Duration> shutdown_timeout;  // between SIGTERM and SIGKILL; zero: SIGKILL at once
   HangPolicy hang;
-  bool keep_orphans = false;  // do not kill processes in sessions of their own; from the environment only
+  absl::Duration uninterruptible_timeout;  // how long a worker may be in state D; zero: any time; from the environment
+  std::string on_end;                      // shell command that runs once, on one node, when the job ends; empty: none
+  std::string result;                      // file for the summary of that end; empty: none
+  bool keep_orphans = false;               // do not kill processes in sessions of their own; from the environment only
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
   std::vector<std::string> without_effect;  // a line for each given flag without effect

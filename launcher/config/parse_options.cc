@@ -14,6 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/command_line.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/config/flag_table.h"
@@ -48,8 +49,6 @@ constexpr UnusedVariable kUnusedVariables[] = {
     {"TORCHELASTIC_ENABLE_FILE_TIMER",
      "expired timers of torch.distributed.elastic.timer are ignored; set the timeout of init_process_group"},
     {"TORCHELASTIC_TIMER_FILE", "it is not read; set the timeout of init_process_group"},
-    {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
-     "ddprun does not look for workers that hang in the kernel; --on-hang=restart ends those that report no progress"},
 };
 
 // CLI11 would treat the word after "--flag=" (the script) as the flag's value, so an empty value is replaced by this
@@ -75,6 +74,7 @@ std::string Unfilled(absl::string_view word) {
 constexpr char kUsage[] =
     "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n"
     "       ddprun exec [FLAGS] -- COMMAND [ARGUMENTS]  run COMMAND, in which torchrun is ddprun\n"
+    "       ddprun explain [CAPSULE]                    show how a job with --log-dir failed\n"
     "       ddprun install-torchrun [--undo]            make torchrun of this Python environment ddprun\n\n"
     "Starts the workers of a distributed training job on this node, watches and restarts them.\n"
     "Run it once on every node of the job with the same flags.\n";
@@ -120,22 +120,21 @@ class Parser {
   }
 
   absl::StatusOr<ParseResult> Parse(const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
-    if (absl::Status status = Split(arguments); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(Split(arguments));
     if (const std::vector<std::string> joined = JoinBareValue(arguments); joined != arguments) {
-      if (absl::Status status = Split(joined); !status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(Split(joined));
     }
     if (help_->count() > 0) return InfoText{absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}})};
     if (completion_->count() > 0) {
-      absl::StatusOr<std::string> script = CompletionScript(completion_->results().back());
-      if (!script.ok()) return script.status();
-      return InfoText{*std::move(script)};
+      DDPRUN_ASSIGN_OR_RETURN(std::string script, CompletionScript(completion_->results().back()));
+      return InfoText{std::move(script)};
     }
     if (version_->count() > 0) return InfoText{absl::StrCat("ddprun ", kVersion, "\n")};
 
     ParsedOptions parsed;
     for (const std::string& word : app_.remaining()) parsed.options.script.push_back(Unfilled(word));
-    if (absl::Status status = CheckWords(&parsed.options.script); !status.ok()) return status;
-    if (absl::Status status = SetAll(environment, &parsed); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(CheckWords(&parsed.options.script));
+    DDPRUN_RETURN_IF_ERROR(SetAll(environment, &parsed));
     return parsed;
   }
 
@@ -258,6 +257,15 @@ class Parser {
       parsed->options.keep_orphans = *keeps;
       parsed->origins.Give("orphans", absl::StrCat(kKeepOrphansVariable, "=", OneLine(keep, kMaxOriginBytes)));
     }
+    if (const std::string given(TrimValue(environment(kUninterruptibleVariable).value_or(""))); !given.empty()) {
+      // torchrun also takes a negative number for never.
+      const absl::StatusOr<absl::Duration> timeout = given[0] == '-' ? absl::ZeroDuration() : ParseSeconds(given);
+      if (!timeout.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(kUninterruptibleVariable, ": ", timeout.status().message()));
+      }
+      parsed->options.uninterruptible_timeout = *timeout;
+      parsed->origins.Give("state D", absl::StrCat(kUninterruptibleVariable, "=", OneLine(given, kMaxOriginBytes)));
+    }
     for (const UnusedVariable& unused : kUnusedVariables) {
       const std::string value(TrimValue(environment(unused.name).value_or("")));
       if (value.empty() || value == "0") continue;
@@ -300,7 +308,7 @@ absl::StatusOr<ParseResult> ParseOptions(const std::vector<std::string>& argumen
   absl::StatusOr<ParseResult> result = Parser().Parse(arguments, environment);
   const auto* const parsed = result.ok() ? std::get_if<ParsedOptions>(&*result) : nullptr;
   if (parsed == nullptr) return result;
-  if (absl::Status status = CheckScript(parsed->options); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckScript(parsed->options));
   return result;
 }
 

@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 
 // True: processes in sessions of their own outlive the workers that started them.
 inline constexpr char kKeepOrphansVariable[] = "DDPRUN_KEEP_ORPHANS";
+inline constexpr char kUninterruptibleVariable[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
 
 // Output of --help or --version, which start nothing. Ends with a newline.
 struct InfoText {
@@ -31,7 +32,8 @@ using ParseResult = std::variant<ParsedOptions, InfoText>;
 
 // Parses a command line, without the program's name, and the environment. The value of a flag comes from the command
 // line, else from PET_<FLAG> (an empty variable counts as unset), else it is the default; --shutdown-timeout also reads
-// TORCH_ELASTIC_SHUTDOWN_TIMEOUT before its default. DDPRUN_KEEP_ORPHANS sets `keep_orphans`. Rules:
+// TORCH_ELASTIC_SHUTDOWN_TIMEOUT before its default. DDPRUN_KEEP_ORPHANS sets `keep_orphans`, and
+// TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT `uninterruptible_timeout`. Rules:
 //   - long flags may use dashes or underscores, "--flag value" or "--flag=value"; the last of repeated flags counts
 //   - no abbreviations: an unknown flag before the script is an error that suggests the nearest flag
 //   - the first word that is not a flag is the script; everything after it belongs to the script, unchanged

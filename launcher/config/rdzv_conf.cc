@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "rendezvous/core/limits.h"
@@ -26,8 +27,7 @@ struct Draft {
 
 template <typename Parsed, typename Target>
 absl::Status Store(absl::StatusOr<Parsed> parsed, Target* target) {
-  if (!parsed.ok()) return parsed.status();
-  *target = static_cast<Parsed>(*parsed);
+  DDPRUN_ASSIGN_OR_RETURN(*target, parsed);
   return absl::OkStatus();
 }
 
@@ -136,9 +136,7 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text) {
   std::set<std::string> seen;
   text = TrimValue(text);
   if (text.empty()) return Combine(draft);
-  for (const absl::string_view pair : absl::StrSplit(text, ',')) {
-    if (absl::Status status = SetPair(pair, &seen, &draft); !status.ok()) return status;
-  }
+  for (const absl::string_view pair : absl::StrSplit(text, ',')) DDPRUN_RETURN_IF_ERROR(SetPair(pair, &seen, &draft));
   return Combine(draft);
 }
 

@@ -53,6 +53,7 @@ class Table {
     }
     AddFlag(options_.standalone ? "standalone" : "nnodes", options_.nnodes.ToString());
     AddFlag("nproc-per-node", absl::StrCat(config_.slots));
+    Add("accelerators", config_.accelerators.summary, config_.accelerators.source);
     AddFlag("max-restarts", absl::StrCat(options_.max_restarts));
     AddFlag("role", options_.role);
     const bool random = !options_.rdzv_id && options_.nnodes.max == 1;
@@ -175,6 +176,11 @@ class Table {
     Add("shutdown-timeout", absl::FormatDuration(config_.shutdown_timeout),
         fitted ? "default, but not more than the kill wait leaves" : origins_.Of("shutdown-timeout"));
     if (options_.hang != HangPolicy()) AddFlag("on-hang", HangPolicyText(options_.hang));
+    if (!options_.on_end.empty()) AddFlag("on-end", options_.on_end);
+    if (!options_.result.empty()) AddFlag("result", options_.result);
+    if (options_.uninterruptible_timeout > absl::ZeroDuration()) {
+      AddFlag("state D", absl::StrCat("at most ", absl::FormatDuration(options_.uninterruptible_timeout)));
+    }
     if (options_.keep_orphans) AddFlag("orphans", "kept if in sessions of their own");
     if (options_.output.progress != ProgressMode::kAuto) {
       AddFlag("progress", options_.output.progress == ProgressMode::kOn ? "on" : "off");

@@ -2,24 +2,38 @@
 // error file with its stack. The launcher preloads this library into workers that run Python. C++ programs call
 // worker_contract/crash_report themselves.
 //
-// It also keeps a Python worker from hanging in pthread_join (see below).
+// It also keeps a Python worker from hanging in pthread_join (see below), and answers the launcher's questions about
+// one that hangs (worker_contract/answers.h).
 //
 // In Python the library removes itself from LD_PRELOAD, so that the worker's environment and its child processes are as
-// without it. In other programs, such as scripts that choose a Python, it does nothing.
+// without it. Only the Pythons that multiprocessing starts (torch.multiprocessing.spawn) are given it again: they
+// answer questions too, but report no crashes. In other programs, such as scripts that choose a Python, it does
+// nothing.
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
+#include "worker_contract/answers.h"
 #include "worker_contract/crash_report.h"
+#include "worker_contract/process_copy.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using Object = void*;
+using worker_contract::FindSymbol;
 
 // The interpreter raises the first event before it calls sys.excepthook, with (hook, type, exception, traceback); the
 // fork server raises the second one, with the last three, because it calls sys.excepthook itself.
@@ -69,13 +83,6 @@ finally:
 stack = encode("".join(traceback.format_exception(kind, error, trace)))
 )";
 constexpr int kStatements = 257;  // Py_file_input
-
-// Sets `pointer` to a function or an object of this program or one of its libraries. False: there is none.
-template <typename Pointer>
-bool FindSymbol(const char* name, Pointer* pointer) {
-  *pointer = reinterpret_cast<Pointer>(dlsym(RTLD_DEFAULT, name));
-  return *pointer != nullptr;
-}
 
 // Public functions and an object of the interpreter, which require its lock.
 struct Python {
@@ -216,6 +223,9 @@ namespace {
 constexpr char kPreload[] = "LD_PRELOAD=";
 constexpr char kName[] = "libddprun_crash.so";
 constexpr long kShortJoinNanoseconds = 100'000'000;
+// Beginnings of the names of PyTorch's threads that exist only with a process group. Not all backends name theirs
+// (nccl2 of 2.15 does not).
+constexpr const char* kGroupThreads[] = {"pt_gloo_", "pt_nccl_"};
 
 // In place, so that nothing is allocated before the program starts.
 void LeavePreload() {
@@ -242,6 +252,20 @@ void LeavePreload() {
   }
 }
 
+char own_path[PATH_MAX] = "";  // this library; empty: unknown, or another program than Python
+
+// True for the arguments with which multiprocessing's methods spawn and forkserver start Python.
+bool IsMultiprocessing(char* const argv[]) {
+  for (; argv[0] != nullptr && argv[1] != nullptr; ++argv) {
+    if (strcmp(argv[0], "-c") != 0) continue;
+    for (const char* const start : {"from multiprocessing.spawn import ", "from multiprocessing.forkserver import "}) {
+      if (strncmp(argv[1], start, strlen(start)) == 0) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
 // Python state of the calling thread if it holds the interpreter's lock, else null. PyGILState_Check is not sufficient:
 // it is always true before Python starts, and in a process with subinterpreters.
 void* LockedThread() {
@@ -254,9 +278,15 @@ void* LockedThread() {
   return thread == own() ? thread : nullptr;
 }
 
-__attribute__((constructor)) void Load() {
+// The C library passes the program's arguments.
+__attribute__((constructor)) void Load(int, char** argv, char**) {
   if (dlsym(RTLD_DEFAULT, "Py_IsInitialized") == nullptr) return;
   LeavePreload();
+  Dl_info info = {};
+  if (dladdr(own_path, &info) != 0 && info.dli_fname[0] == '/' && strlen(info.dli_fname) < sizeof own_path) {
+    strcpy(own_path, info.dli_fname);
+  }
+  if (IsMultiprocessing(argv)) return;
   ddprun::worker_contract::ReportCrashes(nullptr);
   ddprun::launcher::ReportUncaughtExceptions();
 }
@@ -287,4 +317,66 @@ extern "C" __attribute__((visibility("default"))) int pthread_join(pthread_t thr
   const int joined = next(thread, result);
   lock(locked);
   return joined;
+}
+
+// Replaces the C library's execv, which multiprocessing calls in a new child, to preload this library into the same
+// Python once more. The child may share its parent's memory (vfork): nothing but its stack is written.
+extern "C" __attribute__((visibility("default"))) int execv(const char* path, char* const argv[]) noexcept {
+  constexpr size_t kMostVariables = 4096;
+  struct stat own = {}, started = {};
+  size_t count = 0;
+  while (environ[count] != nullptr) ++count;
+  if (own_path[0] == '\0' || count > kMostVariables || !IsMultiprocessing(argv) || stat("/proc/self/exe", &own) != 0 ||
+      stat(path, &started) != 0 || own.st_dev != started.st_dev || own.st_ino != started.st_ino) {
+    return execve(path, argv, environ);
+  }
+  char preload[2 * PATH_MAX];
+  char* variables[kMostVariables + 2];
+  size_t used = 0;
+  const char* others = nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    if (strncmp(environ[i], kPreload, sizeof kPreload - 1) == 0) {
+      others = environ[i] + sizeof kPreload - 1;
+    } else {
+      variables[used++] = environ[i];
+    }
+  }
+  const int size = snprintf(preload, sizeof preload, "%s%s%s%s", kPreload, own_path, others == nullptr ? "" : ":",
+                            others == nullptr ? "" : others);
+  if (size < 0 || static_cast<size_t>(size) >= sizeof preload) return execve(path, argv, environ);
+  variables[used++] = preload;
+  variables[used] = nullptr;
+  return execve(path, argv, variables);
+}
+
+// Replaces the C library's function to notice process groups: PyTorch names the first thread of one. Before that the
+// process keeps the threads it has, and a Python process without a group never has the thread that answers.
+extern "C" __attribute__((visibility("default"))) int pthread_setname_np(pthread_t thread, const char* name) noexcept {
+  const auto next = reinterpret_cast<int (*)(pthread_t, const char*)>(dlsym(RTLD_NEXT, "pthread_setname_np"));
+  for (const char* const group_thread : kGroupThreads) {
+    if (strncmp(name, group_thread, strlen(group_thread)) == 0 && dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr) {
+      ddprun::worker_contract::AnswerQuestions();
+    }
+  }
+  return next(thread, name);
+}
+
+// Replaces the C library's connect to notice process groups whose threads have no names: each connects to the job's
+// store first.
+extern "C" __attribute__((visibility("default"))) int connect(int fd, const sockaddr* address, socklen_t size) {
+  // Once: a forked child may call it while the loader's lock is held.
+  static int (*next)(int, const sockaddr*, socklen_t) = nullptr;
+  if (next == nullptr) next = reinterpret_cast<decltype(next)>(dlsym(RTLD_NEXT, "connect"));
+  const int result = next(fd, address, size);
+  const int error = errno;
+  // Both families have the port in the same place.
+  if (size >= sizeof(sockaddr_in) && (address->sa_family == AF_INET || address->sa_family == AF_INET6)) {
+    const char* const store = getenv("MASTER_PORT");
+    const int port = ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+    if (store != nullptr && port == atoi(store) && dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr) {
+      ddprun::worker_contract::AnswerQuestions();
+    }
+  }
+  errno = error;
+  return result;
 }

@@ -25,6 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
@@ -95,7 +96,7 @@ std::string ProgressOf(pid_t pid) {
 
 absl::StatusOr<std::unique_ptr<ForkServer>> ForkServer::Start(Settings settings, EventLoop* loop, Events events) {
   std::unique_ptr<ForkServer> server(new ForkServer(std::move(settings), loop, std::move(events)));
-  if (absl::Status status = server->StartServer(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(server->StartServer());
   return server;
 }
 
@@ -117,7 +118,7 @@ absl::Status ForkServer::StartServer() {
     return status;
   }
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  if (absl::Status status = SendSetup(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(SendSetup());
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
   absl::Status watched = loop_->AddFd(channel_.get(), EPOLLIN, [this](uint32_t events) {
@@ -133,23 +134,22 @@ absl::Status ForkServer::SpawnServer() {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
   channel_.reset(sockets[0]);
   const UniqueFd theirs(sockets[1]);
-  absl::StatusOr<Child> child = settings_.is_program ? SpawnProgram(theirs.get()) : SpawnInterpreter(theirs.get());
-  if (!child.ok()) return child.status();
-  child->gate.Open();
-  server_ = *std::move(child);
+  DDPRUN_ASSIGN_OR_RETURN(Child child,
+                          settings_.is_program ? SpawnProgram(theirs.get()) : SpawnInterpreter(theirs.get()));
+  child.gate.Open();
+  server_ = std::move(child);
   return absl::OkStatus();
 }
 
 absl::StatusOr<Child> ForkServer::SpawnInterpreter(int socket) {
-  absl::StatusOr<UniqueFd> source = SourceFile();
-  if (!source.ok()) return source.status();
+  DDPRUN_ASSIGN_OR_RETURN(UniqueFd source, SourceFile());
   const UniqueFd workers_stdin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!workers_stdin.valid()) return ErrnoStatus(errno, "duplicating standard input");
   SpawnRequest request;
   request.program = settings_.worker_argv.front();
   request.argv = ServerArgv(settings_, socket, workers_stdin.get());
   request.environment = settings_.environment;
-  request.stdin_fd = source->get();
+  request.stdin_fd = source.get();
   request.passed_fds = {socket, workers_stdin.get()};
   request.ignored_signals = settings_.ignored_signals;
   return CreateChild(request);
@@ -228,15 +228,14 @@ void ForkServer::SendPendingRequests() {
 
 absl::Status ForkServer::Ask(Ticket ticket, Waiting* waiting) {
   const Request& request = waiting->request;
-  absl::StatusOr<StartGate::Ends> gate = StartGate::Create();
-  if (!gate.ok()) return gate.status();
-  waiting->gate = std::move(gate->launcher);
+  DDPRUN_ASSIGN_OR_RETURN(StartGate::Ends gate, StartGate::Create());
+  waiting->gate = std::move(gate.launcher);
   std::vector<std::string> fields = {"start", absl::StrCat(ticket), absl::StrJoin(request.cpus, ",")};
   for (std::string& change : EnvironmentChanges(settings_.environment, request.environment)) {
     fields.push_back(std::move(change));
   }
   const std::vector<int> fds = {request.stdout_fd < 0 ? STDOUT_FILENO : request.stdout_fd,
-                                request.stderr_fd < 0 ? STDERR_FILENO : request.stderr_fd, gate->process.get()};
+                                request.stderr_fd < 0 ? STDERR_FILENO : request.stderr_fd, gate.process.get()};
   return SendMessage(Joined(fields), fds);
 }
 

@@ -28,6 +28,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "base/stream_writer.h"
 #include "launcher/hosts/remote_start.h"
@@ -83,8 +84,7 @@ void SendToKeeper(const std::string& folder, uint8_t command) {
 
 // The file appears under its name only when it is complete, also after a crash of the host.
 void WriteResult(const std::string& folder, const HostReport::Ended& ended) {
-  const std::string path = folder + "/result", part = path + ".part";
-  if (WriteNewFile(part, ended.SerializeAsString()).ok()) rename(part.c_str(), path.c_str());
+  ReplaceFile(folder + "/result", ended.SerializeAsString(), 0600).IgnoreError();
 }
 
 // Absent: the launcher has not ended, or its keeper was killed.
@@ -135,16 +135,12 @@ class Keeper {
   Keeper(std::string folder, HostLease lease) : folder_(std::move(folder)), lease_(lease) {}
 
   absl::Status Run(const std::vector<std::string>& arguments) {
-    absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
-    if (!loop.ok()) return loop.status();
-    loop_ = *std::move(loop);
-    absl::StatusOr<std::unique_ptr<ChildWatch>> children =
-        ChildWatch::Create(loop_.get(), [this](const std::vector<ProcessEnd>& ends) { OnEnd(ends.front()); });
-    if (!children.ok()) return children.status();
-    children_ = *std::move(children);
-    absl::Status status = loop_->AddFd(STDIN_FILENO, EPOLLIN, [this](uint32_t) { OnCommands(); });
-    if (status.ok()) status = Spawn(arguments);
-    if (!status.ok()) return status;
+    DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+    DDPRUN_ASSIGN_OR_RETURN(children_, ChildWatch::Create(loop_.get(), [this](const std::vector<ProcessEnd>& ends) {
+                              OnEnd(ends.front());
+                            }));
+    DDPRUN_RETURN_IF_ERROR(loop_->AddFd(STDIN_FILENO, EPOLLIN, [this](uint32_t) { OnCommands(); }));
+    DDPRUN_RETURN_IF_ERROR(Spawn(arguments));
     std::error_code error;
     const fs::path program_folder = fs::read_symlink("/proc/self/exe", error).parent_path();
     SteadyTime next_beat = SteadyNow();
@@ -177,8 +173,7 @@ class Keeper {
       streams_[i].reset(ends[0]);
       theirs[i].reset(ends[1]);
       fcntl(ends[0], F_SETFL, O_NONBLOCK);
-      const absl::Status added = loop_->AddFd(ends[0], EPOLLIN, [this, i](uint32_t) { (void)Copy(i); });
-      if (!added.ok()) return added;
+      DDPRUN_RETURN_IF_ERROR(loop_->AddFd(ends[0], EPOLLIN, [this, i](uint32_t) { (void)Copy(i); }));
     }
     failure_.reset(memfd_create("failure", MFD_CLOEXEC));
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -191,14 +186,13 @@ class Keeper {
     request.stdin_fd = null.get();
     request.stdout_fd = theirs[0].get();
     request.stderr_fd = theirs[1].get();
-    absl::StatusOr<Child> child = CreateChild(request);
-    if (!child.ok()) return child.status();
-    launcher_ = child->pid;
-    child->gate.Open();
+    DDPRUN_ASSIGN_OR_RETURN(Child child, CreateChild(request));
+    launcher_ = child.pid;
+    child.gate.Open();
     // The socket is the launcher's alone from now on.
     int listener;
     if (const char* text = getenv(kListenerFdVariable); text && absl::SimpleAtoi(text, &listener)) close(listener);
-    return children_->Watch(*std::move(child));
+    return children_->Watch(std::move(child));
   }
 
   void OnCommands() {
@@ -270,13 +264,12 @@ absl::Status SpawnKeeper(const std::string& folder, bool detach, const hosts::v1
   request.stdin_fd = fifo.get();
   request.stdout_fd = request.stderr_fd = null.get();
   request.dies_with_parent = false;
-  absl::StatusOr<Child> child = CreateChild(request);
-  if (!child.ok()) return child.status();
-  child->gate.Open();
+  DDPRUN_ASSIGN_OR_RETURN(Child child, CreateChild(request));
+  child.gate.Open();
   // Until its exec, which closes its end of the gate, it may be in this process's group, and would be killed with it.
-  pollfd executed{child->gate.fd(), POLLIN, 0};
+  pollfd executed{child.gate.fd(), POLLIN, 0};
   poll(&executed, 1, kExecMillis);
-  const std::optional<int> error = child->gate.TakeError();
+  const std::optional<int> error = child.gate.TakeError();
   return error ? ExplainExecError("ddprun", *error) : absl::OkStatus();
 }
 
@@ -285,7 +278,7 @@ absl::Status SpawnKeeper(const std::string& folder, bool detach, const hosts::v1
 absl::Status StartHostJob(const std::string& folder, const std::string& token, bool detach,
                           const hosts::v1::HostCommand::Start& start, int listener) {
   const std::string above = fs::path(folder).parent_path();
-  if (absl::Status status = MakeFolder(above); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(MakeFolder(above));
   // One start at a time: another one may be about to replace the folder of a job that has ended.
   const UniqueFd parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   flock(parent.get(), LOCK_EX);
@@ -293,8 +286,8 @@ absl::Status StartHostJob(const std::string& folder, const std::string& token, b
   if (!has_job.ok() || *has_job) return has_job.status();
   std::error_code error;
   fs::remove_all(folder, error);
-  if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
-  if (absl::Status status = WriteNewFile(folder + "/token", token); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(MakeFolder(folder));
+  DDPRUN_RETURN_IF_ERROR(WriteNewFile(folder + "/token", token, 0600));
   return SpawnKeeper(folder, detach, start, listener);
 }
 
@@ -533,13 +526,6 @@ absl::Status MakeFolder(const std::string& path) {
   fs::create_directories(path, error);
   umask(old);
   return error ? ErrnoStatus(error.value(), path) : absl::OkStatus();
-}
-
-absl::Status WriteNewFile(const std::string& path, const std::string& text) {
-  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const int error = file.valid() ? WriteAll(file.get(), text) : errno;
-  if (error != 0 || fsync(file.get()) != 0) return ErrnoStatus(error != 0 ? error : errno, path);
-  return absl::OkStatus();
 }
 
 int RunHostAgent() {

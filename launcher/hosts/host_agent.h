@@ -66,8 +66,6 @@ inline constexpr char kListenerFdVariable[] = "DDPRUN_LISTENER_FD";
 std::string JobFolder(const std::string& name);
 // Makes a folder, and those above it, for this user only. Error: of the system, with the path.
 absl::Status MakeFolder(const std::string& path);
-// Writes a file for this user only, durably. Error: of the system, with the path; it exists.
-absl::Status WriteNewFile(const std::string& path, const std::string& text);
 
 // Runs an agent: reads HostCommands from standard input and writes HostReports to standard output until the input ends.
 // Returns the exit code. Call it from the main thread, before any other thread exists.

@@ -34,6 +34,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "base/stream_writer.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -135,9 +136,7 @@ class HostsLauncher : private HostsShell {
 
   // `front`: a pidfd of the process that the user has started.
   absl::StatusOr<int> Run(std::unique_ptr<SignalSource> signals, UniqueFd front) {
-    absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
-    if (!loop.ok()) return loop.status();
-    loop_ = *std::move(loop);
+    DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
     front_ = std::move(front);
     signals_ = std::move(signals);
     const absl::Status status = SetUp();
@@ -153,33 +152,27 @@ class HostsLauncher : private HostsShell {
  private:
   absl::Status SetUp() {
     StartLogThread();
-    absl::StatusOr<std::unique_ptr<ChildWatch>> children =
-        ChildWatch::Create(loop_.get(), [this](const std::vector<ProcessEnd>& ends) {
-          for (const ProcessEnd& end : ends) OnExit(end);
-        });
-    if (!children.ok()) return children.status();
-    children_ = *std::move(children);
+    DDPRUN_ASSIGN_OR_RETURN(children_, ChildWatch::Create(loop_.get(), [this](const std::vector<ProcessEnd>& ends) {
+                              for (const ProcessEnd& end : ends) OnExit(end);
+                            }));
     for (const bool is_stderr : {false, true}) {
       // The writer's thread may outlive it, so the descriptor stays open.
       const int drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
       if (drained < 0) return ErrnoStatus(errno, "eventfd");
       outputs_[is_stderr].writer = std::make_unique<StreamWriter>(
           StreamWriter::Options{.fd = STDOUT_FILENO + is_stderr, .max_bytes = SIZE_MAX, .drained_event = drained});
-      const absl::Status added = loop_->AddFd(drained, EPOLLIN, [this, is_stderr, drained](uint32_t) {
+      DDPRUN_RETURN_IF_ERROR(loop_->AddFd(drained, EPOLLIN, [this, is_stderr, drained](uint32_t) {
         eventfd_t count;
         eventfd_read(drained, &count);
         OnDrained(is_stderr);
-      });
-      if (!added.ok()) return added;
+      }));
     }
     // If that process is killed, this one says goodbye.
-    absl::Status status = loop_->AddFd(front_.get(), EPOLLIN, [this](uint32_t) { loop_->Quit(); });
-    if (!status.ok()) return status;
-    status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& signal) {
+    DDPRUN_RETURN_IF_ERROR(loop_->AddFd(front_.get(), EPOLLIN, [this](uint32_t) { loop_->Quit(); }));
+    DDPRUN_RETURN_IF_ERROR(signals_->Attach(loop_.get(), [this](const ReceivedSignal& signal) {
       if (!exited_) machine_.OnSignal(signal.number);
       if (exited_) loop_->Quit();  // without the output that is not read
-    });
-    if (!status.ok()) return status;
+    }));
     timer_ = loop_->AddTimer([this] { return exited_ ? SteadyTime::InfiniteFuture() : machine_.NextDeadline(); },
                              [this](SteadyTime now) { OnTimer(now); });
     for (const HostSpec& host : hosts_) {
@@ -242,14 +235,12 @@ class HostsLauncher : private HostsShell {
     request.stderr_fd = link->errors.get();
     link->writer =
         std::make_unique<StreamWriter>(StreamWriter::Options{.fd = link->socket.get(), .max_bytes = SIZE_MAX});
-    absl::Status status = loop_->AddFd(link->socket.get(), EPOLLIN, [this, i](uint32_t) { (void)Read(i); });
-    if (!status.ok()) return status;
-    absl::StatusOr<Child> child = CreateChild(request);
-    if (!child.ok()) return child.status();
-    link->pid = child->pid;
-    child->gate.Open();
+    DDPRUN_RETURN_IF_ERROR(loop_->AddFd(link->socket.get(), EPOLLIN, [this, i](uint32_t) { (void)Read(i); }));
+    DDPRUN_ASSIGN_OR_RETURN(Child child, CreateChild(request));
+    link->pid = child.pid;
+    child.gate.Open();
     if (link->executed()) loop_->Post([this, i] { machine_.OnConnected(i, SteadyNow()); });
-    return children_->Watch(*std::move(child));
+    return children_->Watch(std::move(child));
   }
 
   // False: nothing more is there, for now or ever.
@@ -424,22 +415,19 @@ absl::StatusOr<std::vector<ProgramFile>> FilesOfProgram(std::string* digest) {
 // Returns the file, which has a name of its own, so that another job with this id can't take it away.
 absl::StatusOr<std::string> KeepToken(const HostsPlan& plan) {
   const std::string folder = JobFolder(plan.job_folder);
-  if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(MakeFolder(folder));
   std::string path = absl::StrCat(folder, "/token-", plan.prepare.token());
-  if (absl::Status status = WriteNewFile(path, absl::StrCat(plan.token, "\n")); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(WriteNewFile(path, absl::StrCat(plan.token, "\n"), 0600));
   return path;
 }
 
 absl::StatusOr<int> Run(HostsPlan plan, std::unique_ptr<SignalSource> signals, UniqueFd front) {
   if (plan.detach && !plan.token.empty()) {
-    absl::StatusOr<std::string> file = KeepToken(plan);
-    if (!file.ok()) return file.status();
-    plan.token_file = *std::move(file);
+    DDPRUN_ASSIGN_OR_RETURN(plan.token_file, KeepToken(plan));
   }
   std::string digest;
-  absl::StatusOr<std::vector<ProgramFile>> files = FilesOfProgram(&digest);
-  if (!files.ok()) return files.status();
-  return HostsLauncher(std::move(plan), *std::move(files), std::move(digest)).Run(std::move(signals), std::move(front));
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<ProgramFile> files, FilesOfProgram(&digest));
+  return HostsLauncher(std::move(plan), std::move(files), std::move(digest)).Run(std::move(signals), std::move(front));
 }
 
 // Passes signals on to `child` until it ends; returns its exit code.
@@ -455,9 +443,8 @@ int Accompany(pid_t child, const sigset_t& signals) {
 }  // namespace
 
 absl::StatusOr<HostsInput> ReadHostsInput(const Options& options, const std::string& python) {
-  absl::StatusOr<std::vector<HostSpec>> hosts = HostsOf(options);
-  if (!hosts.ok()) return hosts.status();
-  return HostsInput{*std::move(hosts),     WorkingFolder(), OwnEnvironment(), python,
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<HostSpec> hosts, HostsOf(options));
+  return HostsInput{std::move(hosts),      WorkingFolder(), OwnEnvironment(), python,
                     absl::LocalTimeZone(), RandomId(),      RandomId(),       RandomId()};
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/core/credentials.h"
 
@@ -102,7 +103,7 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   HostsPlan plan;
   plan.hosts = std::move(input.hosts);
   const int count = static_cast<int>(plan.hosts.size());
-  if (absl::Status status = CheckFlags(parsed, count); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckFlags(parsed, count));
   plan.has_node_count = origins.IsGiven("nnodes");
   plan.min_nodes = plan.has_node_count ? options.nnodes.min : count;
   plan.has_endpoint = options.rdzv_endpoint.has_value();
@@ -112,6 +113,7 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   plan.may_restart = config.settings.max_restarts() > 0 || plan.min_nodes < count;
   plan.time_zone = input.time_zone;
   plan.stop_patience = config.shutdown_timeout + absl::Seconds(15);
+  if (!options.on_end.empty()) plan.stop_patience += kEndCommandLimit;
   for (const auto& [flag, value] : given) {
     if (!Has(kOwnFlags, flag) && flag != "rdzv-id") plan.flags.push_back(absl::StrCat("--", flag, "=", value));
   }
@@ -139,16 +141,14 @@ absl::StatusOr<HostsPlan> PlanHosts(const ParsedOptions& parsed, const LaunchCon
   prepare.set_program(!config.command.python);
   if (!options.module)
     prepare.set_script(config.command.python ? options.script.front() : config.command.programs.front());
-  absl::StatusOr<std::map<std::string, std::string>> variables =
-      PassedVariables(options.passed_variables, input.environment);
-  if (!variables.ok()) return variables.status();
-  if (!input.python.empty()) variables->insert({"PYTHON_EXEC", input.python});
+  DDPRUN_ASSIGN_OR_RETURN(auto variables, PassedVariables(options.passed_variables, input.environment));
+  if (!input.python.empty()) variables.insert({"PYTHON_EXEC", input.python});
   plan.token = options.credentials.token;
   const bool has_own_server = !plan.has_endpoint && !options.credentials.has_token() && !options.credentials.has_tls();
   if (has_own_server)
     plan.token = std::move(input.random_token);  // so that other users can neither join nor stop the job
-  if (!plan.token.empty()) (*variables)[rendezvous::kTokenVariable] = plan.token;
-  for (const auto& [name, value] : *variables) prepare.add_environment(absl::StrCat(name, "=", value));
+  if (!plan.token.empty()) variables[rendezvous::kTokenVariable] = plan.token;
+  for (const auto& [name, value] : variables) prepare.add_environment(absl::StrCat(name, "=", value));
   return plan;
 }
 

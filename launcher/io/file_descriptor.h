@@ -1,17 +1,19 @@
 #ifndef DDPRUN_LAUNCHER_IO_FILE_DESCRIPTOR_H_
 #define DDPRUN_LAUNCHER_IO_FILE_DESCRIPTOR_H_
 
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-// File descriptors: their owner, the status of a failed system call, and the three standard streams.
+// File descriptors: their owner, the status of a failed system call, new files, and the three standard streams.
 namespace ddprun::launcher {
 
 // Owns one file descriptor and closes it. Thread-compatible value type.
@@ -45,6 +47,14 @@ class UniqueFd {
 inline absl::Status ErrnoStatus(int error_number, absl::string_view what) {
   return absl::Status(absl::ErrnoToStatusCode(error_number), absl::StrCat(what, ": ", strerror(error_number)));
 }
+
+// Writes a new file; `durable`: on return it survives a crash of the host. Error: of the system, with the path; it
+// exists.
+absl::Status WriteNewFile(const std::string& path, absl::string_view text, mode_t mode, bool durable = true);
+
+// Like WriteNewFile, but replaces a file: readers see the old content or the whole new one. After an error nothing is
+// left behind.
+absl::Status ReplaceFile(const std::string& path, absl::string_view text, mode_t mode, bool durable = true);
 
 // Opens /dev/null for each closed descriptor among 0, 1 and 2, so that no file opened later gets one of these numbers
 // and with it the workers' output. Call it first in main.

@@ -33,106 +33,23 @@ namespace {
 // Long lines are rare and streams many, so larger buffers are freed.
 constexpr size_t kKeptBytes = 64 * 1024;
 
-}  // namespace
-
-LinePrefixer::LinePrefixer(std::string prefix, size_t max_line, std::function<std::string()> time)
-    : prefix_(std::move(prefix)),
-      max_line_(max_line),
-      time_(absl::StrContains(prefix_, kTimeMacro) ? std::move(time) : nullptr) {}
-
-void LinePrefixer::Feed(absl::string_view bytes, std::string* out, std::string* matching) {
-  while (!bytes.empty()) {
-    if (std::exchange(after_return_, false) && bytes.front() == '\n') {
-      out->push_back('\n');
-      if (matching != nullptr && matched_) matching->push_back('\n');
-      bytes.remove_prefix(1);
-      continue;
-    }
-    const size_t room = max_line_ - line_.size();
-    const size_t end = bytes.substr(0, room + 1).find_first_of("\n\r");
-    if (end != absl::string_view::npos) {
-      after_return_ = bytes[end] == '\r';
-      Emit(bytes.substr(0, end + 1), out, matching);
-      bytes.remove_prefix(end + 1);
-    } else if (bytes.size() > room) {
-      Emit(absl::StrCat(bytes.substr(0, room), "\n"), out, matching);
-      bytes.remove_prefix(room);
-    } else {
-      line_.append(bytes.data(), bytes.size());
-      return;
-    }
-  }
-}
-
-void LinePrefixer::Finish(std::string* out, std::string* matching) {
-  if (line_.empty()) return;
-  Emit("\n", out, matching);
-}
-
-void LinePrefixer::Emit(absl::string_view rest, std::string* out, std::string* matching) {
-  const size_t begin = out->size();
-  out->append(time_ ? absl::StrReplaceAll(prefix_, {{kTimeMacro, time_()}}) : prefix_);
-  const size_t text = out->size();
-  out->append(line_);
-  out->append(rest.data(), rest.size());
-  line_.clear();
-  if (line_.capacity() > kKeptBytes) line_.shrink_to_fit();
-  const absl::string_view line = absl::string_view(*out).substr(text);
-  matched_ = std::any_of(filters_.begin(), filters_.end(),
-                         [line](const std::string& filter) { return absl::StrContains(line, filter); });
-  if (matching != nullptr && matched_) matching->append(*out, begin);
-}
-
-namespace {
-
 constexpr size_t kPipeBytes = 65536;  // the usual capacity
 
-void AppendTail(absl::string_view bytes, std::string* tail) {
-  const size_t kept = std::min(tail->size(), kOutputTailBytes - std::min(bytes.size(), kOutputTailBytes));
-  tail->erase(0, tail->size() - kept);
-  bytes.remove_prefix(bytes.size() - std::min(bytes.size(), kOutputTailBytes));
+void AppendTail(absl::string_view bytes, size_t max, std::string* tail) {
+  bytes.remove_prefix(bytes.size() - std::min(bytes.size(), max));
+  tail->erase(0, tail->size() - std::min(tail->size(), max - bytes.size()));
   tail->append(bytes.data(), bytes.size());
 }
 
-}  // namespace
-
-ssize_t PipeTail::Read(char* buffer, size_t size) {
-  MutexLock lock(&mutex_);
-  const ssize_t got = read(pipe_, buffer, size);
-  if (got > 0) AppendTail({buffer, static_cast<size_t>(got)}, &kept_);
-  return got;
+// Removes the first line of a tail of `max` bytes, which may be cut, unless it is the only one.
+void RemoveCutLine(size_t max, std::string* tail) {
+  const size_t line = tail->size() < max ? std::string::npos : tail->find('\n');
+  if (line != std::string::npos && line + 1 < tail->size()) tail->erase(0, line + 1);
 }
 
-void PipeTail::End() {
-  MutexLock lock(&mutex_);
-  pipe_ = -1;
-}
-
-std::string PipeTail::Text() const {
-  MutexLock lock(&mutex_);
-  std::string text = kept_;
-  int ends[2];
-  if (pipe_ < 0 || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return text;
-  const UniqueFd copy(ends[0]), into(ends[1]);
-  const ssize_t unread = tee(pipe_, into.get(), kPipeBytes, SPLICE_F_NONBLOCK);
-  if (unread <= 0) return text;
-  std::string buffer(unread, '\0');
-  const ssize_t got = read(copy.get(), buffer.data(), buffer.size());
-  if (got > 0) AppendTail(absl::string_view(buffer).substr(0, got), &text);
-  return text;
-}
-
-std::string ReadFileTail(const std::string& path, int64_t from) {
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status = {};
-  if (!file.valid() || fstat(file.get(), &status) != 0 || status.st_size <= from) return "";
-  std::string text(std::min<int64_t>(status.st_size - from, kOutputTailBytes), '\0');
-  const ssize_t got = pread(file.get(), text.data(), text.size(), status.st_size - static_cast<int64_t>(text.size()));
-  text.resize(std::max<ssize_t>(got, 0));
-  return text;
-}
-
-namespace {
+// See PipeTail::Since.
+constexpr absl::Duration kTimeStep = absl::Seconds(1);
+constexpr size_t kMostTimes = 3600;
 
 constexpr size_t kReadSize = 64 * 1024;
 // Read at most this much from each stream at the end: the maximum capacity of a pipe.
@@ -229,6 +146,119 @@ struct Stream {
 };
 
 }  // namespace
+
+LinePrefixer::LinePrefixer(std::string prefix, size_t max_line, std::function<std::string()> time)
+    : prefix_(std::move(prefix)),
+      max_line_(max_line),
+      time_(absl::StrContains(prefix_, kTimeMacro) ? std::move(time) : nullptr) {}
+
+void LinePrefixer::Feed(absl::string_view bytes, std::string* out, std::string* matching) {
+  while (!bytes.empty()) {
+    if (std::exchange(after_return_, false) && bytes.front() == '\n') {
+      out->push_back('\n');
+      if (matching != nullptr && matched_) matching->push_back('\n');
+      bytes.remove_prefix(1);
+      continue;
+    }
+    const size_t room = max_line_ - line_.size();
+    const size_t end = bytes.substr(0, room + 1).find_first_of("\n\r");
+    if (end != absl::string_view::npos) {
+      after_return_ = bytes[end] == '\r';
+      Emit(bytes.substr(0, end + 1), out, matching);
+      bytes.remove_prefix(end + 1);
+    } else if (bytes.size() > room) {
+      Emit(absl::StrCat(bytes.substr(0, room), "\n"), out, matching);
+      bytes.remove_prefix(room);
+    } else {
+      line_.append(bytes.data(), bytes.size());
+      return;
+    }
+  }
+}
+
+void LinePrefixer::Finish(std::string* out, std::string* matching) {
+  if (line_.empty()) return;
+  Emit("\n", out, matching);
+}
+
+void LinePrefixer::Emit(absl::string_view rest, std::string* out, std::string* matching) {
+  const size_t begin = out->size();
+  out->append(time_ ? absl::StrReplaceAll(prefix_, {{kTimeMacro, time_()}}) : prefix_);
+  const size_t text = out->size();
+  out->append(line_);
+  out->append(rest.data(), rest.size());
+  line_.clear();
+  if (line_.capacity() > kKeptBytes) line_.shrink_to_fit();
+  const absl::string_view line = absl::string_view(*out).substr(text);
+  matched_ = std::any_of(filters_.begin(), filters_.end(),
+                         [line](const std::string& filter) { return absl::StrContains(line, filter); });
+  if (matching != nullptr && matched_) matching->append(*out, begin);
+}
+
+ssize_t PipeTail::Read(char* buffer, size_t size) {
+  MutexLock lock(&mutex_);
+  const ssize_t got = read(pipe_, buffer, size);
+  if (got <= 0) return got;
+  const SteadyTime now = SteadyNow();
+  if (times_.empty() || now >= times_.back().first + kTimeStep) times_.emplace_back(now, end_);
+  if (times_.size() > kMostTimes) times_.pop_front();
+  kept_.append(buffer, got);
+  end_ += static_cast<uint64_t>(got);
+  // Rarely, because it moves all of it.
+  if (kept_.size() > 2 * kKeptBytes) kept_.erase(0, kept_.size() - kKeptBytes);
+  return got;
+}
+
+uint64_t PipeTail::end() const {
+  MutexLock lock(&mutex_);
+  return end_;
+}
+
+std::string PipeTail::From(uint64_t from, size_t max, uint64_t* begin) const {
+  MutexLock lock(&mutex_);
+  *begin = std::min(std::max(from, end_ - kept_.size()), end_);
+  return kept_.substr(kept_.size() - (end_ - *begin), max);
+}
+
+uint64_t PipeTail::Since(SteadyTime time) const {
+  MutexLock lock(&mutex_);
+  for (const auto& [at, position] : times_) {
+    if (at + kTimeStep > time) return position;
+  }
+  return end_;
+}
+
+void PipeTail::End() {
+  MutexLock lock(&mutex_);
+  pipe_ = -1;
+}
+
+std::string PipeTail::Text(size_t max) const {
+  MutexLock lock(&mutex_);
+  std::string text;
+  AppendTail(kept_, max, &text);
+  int ends[2];
+  if (pipe_ >= 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0) {
+    const UniqueFd copy(ends[0]), into(ends[1]);
+    const ssize_t unread = tee(pipe_, into.get(), kPipeBytes, SPLICE_F_NONBLOCK);
+    std::string buffer(std::max<ssize_t>(unread, 0), '\0');
+    const ssize_t got = read(copy.get(), buffer.data(), buffer.size());
+    if (got > 0) AppendTail(absl::string_view(buffer).substr(0, got), max, &text);
+  }
+  RemoveCutLine(max, &text);
+  return text;
+}
+
+std::string ReadFileTail(const std::string& path, int64_t from) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status = {};
+  if (!file.valid() || fstat(file.get(), &status) != 0 || status.st_size <= from) return "";
+  std::string text(std::min<int64_t>(status.st_size - from, kOutputTailBytes), '\0');
+  const ssize_t got = pread(file.get(), text.data(), text.size(), status.st_size - static_cast<int64_t>(text.size()));
+  text.resize(std::max<ssize_t>(got, 0));
+  RemoveCutLine(kOutputTailBytes, &text);
+  return text;
+}
 
 struct LogPump::Shared {
   std::map<int, std::unique_ptr<StreamWriter>> consoles;  // keyed by descriptor; the launcher's thread adds entries

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,7 +21,7 @@
 #include "launcher/io/file_descriptor.h"
 
 // The output of workers on its way to log files and the console: LogPump moves the bytes, LinePrefixer splits them into
-// lines with the prefixes of their ranks, PipeTail keeps the last of them for failure summaries.
+// lines with the prefixes of their ranks, PipeTail keeps the last of them for failure summaries and `ddprunctl logs`.
 namespace ddprun::launcher {
 
 // Splits a stream of bytes into lines and prefixes each directly before its first byte, as torchrun does. Only complete
@@ -55,13 +57,15 @@ class LinePrefixer {
   bool matched_ = false;       // the last line contained a filter
 };
 
-// At most this many bytes of the end of a worker's output are kept.
+// At most this many bytes of the end of a worker's output are in a failure summary.
 inline constexpr size_t kOutputTailBytes = 8192;
 
 // The end of what was written to a pipe. Thread-safe: one thread reads the pipe, another may ask for the text at any
 // time and never waits for the first, which may be blocked elsewhere.
 class PipeTail {
  public:
+  static constexpr size_t kKeptBytes = 128 << 10;  // at least; at most twice as many
+
   // `pipe` is the read end, non-blocking; it must stay open until End.
   explicit PipeTail(int pipe) : pipe_(pipe) {}
 
@@ -70,16 +74,29 @@ class PipeTail {
   // Call before the pipe is closed.
   void End();
 
-  // Returns the last bytes that were written, including those that have not been read yet.
-  std::string Text() const;
+  // Returns the last bytes that were written, at most `max`, including those that have not been read yet, without the
+  // rest of a line that this cuts, unless there is no other line.
+  std::string Text(size_t max = kOutputTailBytes) const;
+
+  // Number of bytes that were read.
+  uint64_t end() const;
+  // Returns at most `max` of the kept bytes from position `from` on, or from the first one that is kept; `begin`
+  // receives the position of the first one returned.
+  std::string From(uint64_t from, size_t max, uint64_t* begin) const;
+  // Position of the first byte that was read at or after `time`, or up to a second before.
+  uint64_t Since(SteadyTime time) const;
 
  private:
   mutable Mutex mutex_;
   int pipe_ ABSL_GUARDED_BY(mutex_);  // -1 after End
   std::string kept_ ABSL_GUARDED_BY(mutex_);
+  uint64_t end_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Positions and when bytes were read there, at least a second apart.
+  std::deque<std::pair<SteadyTime, uint64_t>> times_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Returns the last bytes of this file beyond offset `from`; empty if it can't be read.
+// Returns the last kOutputTailBytes of this file beyond offset `from`, cut like PipeTail::Text; empty if it can't be
+// read.
 std::string ReadFileTail(const std::string& path, int64_t from);
 
 // Destinations of one output stream of one worker. A stream that goes only to a file or directly to the launcher's own

@@ -54,6 +54,10 @@ struct ReformWorkers {
 struct KillWorkers {
   LocalRanks ranks;
 };
+// These workers are still alive long after SIGKILL. Answered by AgentMachine::OnStuck.
+struct DescribeStuck {
+  LocalRanks ranks;
+};
 // Kill processes that workers of the ended round left outside their process groups.
 struct SweepOrphans {};
 // Log which ranks have not connected to the store, if some have and others have not.
@@ -61,6 +65,21 @@ struct ReportMissingRanks {};
 struct Print {
   LogLevel level;
   std::string text;
+};
+// A rank of the round hangs, or does so no longer: warn the user. The first line says who waits for whom.
+struct ShowHang {
+  std::string text;
+};
+// Kill these workers if --on-hang says so: they keep the others waiting.
+struct ReplaceHung {
+  LocalRanks ranks;
+  std::string text;    // one line
+  std::string stacks;  // lines of the report; may be empty
+};
+// Collect the stacks, output or usage of these workers, in the order of `inspect`. Answered by AgentMachine::OnStacks.
+struct CollectStacks {
+  rendezvous::Inspect inspect;
+  LocalRanks ranks;
 };
 // Show on the terminal what the launcher waits for. The next line replaces it; an empty text clears it.
 struct ShowStatus {
@@ -72,13 +91,17 @@ struct Exit {
   int code;
   std::optional<rendezvous::Verdict> verdict;
   std::vector<rendezvous::WorkerFailure> siblings;
+  std::string hang = {};          // first line of the hang that was reported and not over
+  std::string reason = {};        // one sentence, the verdict's or this launcher's own
+  bool runs_end_command = false;  // this node, and no other, runs the command for the job's end (protocol 5)
 };
 }  // namespace effect
 
 using AgentEffect =
     std::variant<effect::Send, effect::ResetConnection, effect::OpenStore, effect::SpawnWorkers, effect::SignalWorkers,
                  effect::NotifyStop, effect::SendToWorkers, effect::ReformWorkers, effect::KillWorkers,
-                 effect::SweepOrphans, effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
+                 effect::DescribeStuck, effect::SweepOrphans, effect::ReportMissingRanks, effect::Print,
+                 effect::ShowHang, effect::ReplaceHung, effect::CollectStacks, effect::ShowStatus, effect::Exit>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace ddprun::launcher

@@ -13,7 +13,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "launcher/report/wait_text.h"
-#include "rendezvous/core/failure_text.h"
+#include "rendezvous/core/phrases.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
@@ -92,7 +92,10 @@ void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std
   unconfirmed_.reset();
   deferred_.reset();
   const bool was_up = line_.OnDisconnected(reason, refused, now);
-  if (exit_) return;
+  if (exit_) {
+    if (std::exchange(finish_wait_, Timer()).running() && Stopped()) OnStopped(effects);
+    return;
+  }
   if (!permanent) return ReportLostServer(was_up, now, effects);
   effects->push_back(effect::Print{LogLevel::kError, reason});
   StopAndExit({1, std::nullopt, {}}, SIGTERM, reason, now, effects);
@@ -131,7 +134,16 @@ void AgentMachine::GiveUpServer(SteadyTime now, Effects* effects) {
       absl::StrCat("no rendezvous server at ", settings_.server, " for ", absl::FormatDuration(line_.patience()), "; ",
                    Self(), ": ", error.empty() ? "no answer" : error,
                    "; start it there, or set --rdzv-endpoint to where it is")});
-  StopAndExit({1, std::nullopt, {}}, SIGTERM, "the rendezvous server is lost", now, effects);
+  effect::Exit exit{1, std::nullopt, {}};
+  if (reported_) {
+    // The loss of the server does not hide the failure that it has not received.
+    exit.code = rendezvous::ExitStatus(*reported_);
+    exit.siblings = failures_.siblings();
+    exit.verdict = rendezvous::NewVerdict(
+        false, absl::StrCat(rendezvous::DescribeFailure(*reported_), "; the rendezvous server is lost"), reported_,
+        exit.code);
+  }
+  StopAndExit(std::move(exit), SIGTERM, "the rendezvous server is lost", now, effects);
 }
 
 void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects) {
@@ -151,7 +163,9 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment(), now, effects);
   if (const auto* m = std::get_if<rendezvous::StopRound>(&message)) return OnStopRound(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::ExcludedFromRound>(&message)) return OnExcludedFromRound(*m, effects);
-  if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict(), now, effects);
+  if (const auto* m = std::get_if<rendezvous::Hang>(&message)) return OnHangReport(*m, effects);
+  if (const auto* m = std::get_if<rendezvous::Inspect>(&message)) return OnInspect(*m, effects);
+  if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) {
     if (state_ != State::kIdle) return;
     reports_.OnWaiting(*m, now);
@@ -178,6 +192,7 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
     state_ = State::kIdle;
     reports_.StartWait(now);
   }
+  if (stuck_) effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), *stuck_)});
   if (reported_) {
     effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), *reported_)});
     if (state_ == State::kIdle) SendReady(current_->round(), effects);
@@ -207,6 +222,14 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   }
   if (state_ != State::kIdle) return;
   const LocalRanks kept = workers_.In(WorkerSet::State::kSuspended);
+  if (stuck_) {
+    effects->push_back(
+        effect::Print{LogLevel::kWarning,
+                      absl::StrCat("round ", assignment.round(), ": not starting workers before one that is stuck ",
+                                   "in the kernel has ended")});
+    deferred_ = assignment;
+    return;
+  }
   if (!workers_.Quiet() || (!assignment.keeps_workers() && !kept.empty())) {
     // A survivor is being killed, or the server does not know that there are any.
     deferred_ = assignment;
@@ -285,9 +308,81 @@ void AgentMachine::OnExcludedFromRound(const rendezvous::ExcludedFromRound& with
   if (state_ == State::kIdle && workers_.Quiet() && store_) SendReady(current_->round(), effects);
 }
 
-void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
+void AgentMachine::OnHang(rendezvous::Hang hang, SteadyTime, Effects* effects) {
+  if (exit_ || (state_ != State::kRunning && state_ != State::kSucceeded)) return;
+  hang.set_round(current_->round());
+  OnHangReport(hang, effects);
+  if (line_.up()) effects->push_back(effect::Send{std::move(hang)});
+}
+
+void AgentMachine::OnHangReport(const rendezvous::Hang& hang, Effects* effects) {
+  if (exit_ || !current_ || hang.round() != current_->round()) return;
+  if (hang.kind() != rendezvous::Hang::KIND_REPLACE) {
+    if (LearnHang(hang)) effects->push_back(effect::ShowHang{hang.text()});
+    return;
+  }
+  LocalRanks own;
+  for (const int32_t rank : hang.ranks()) {
+    const int32_t local_rank = rank - current_->base_rank();
+    if (local_rank >= 0 && local_rank < settings_.join.slots()) own.push_back(local_rank);
+  }
+  if (own.empty()) return;
+  const size_t line = hang_ ? hang_->text().find('\n') : std::string::npos;
+  effects->push_back(effect::ReplaceHung{own, rendezvous::FirstLine(hang),
+                                         line == std::string::npos ? "" : hang_->text().substr(line + 1)});
+}
+
+bool AgentMachine::IsStraggler(int32_t rank) const {
+  return straggler_ && current_ && straggler_->round() == current_->round() &&
+         std::find(straggler_->ranks().begin(), straggler_->ranks().end(), rank) != straggler_->ranks().end();
+}
+
+void AgentMachine::OnInspect(const rendezvous::Inspect& inspect, Effects* effects) {
+  LocalRanks own;
+  rendezvous::Inspect of_own = inspect;
+  of_own.clear_ranks();
+  const bool output = inspect.what() == rendezvous::Inspect::WHAT_OUTPUT;  // outlives the workers
+  const bool runs =
+      current_ && inspect.round() == current_->round() && (output || (!exit_ && state_ == State::kRunning));
+  for (const int32_t rank : inspect.ranks()) {
+    const int32_t local_rank = runs ? rank - current_->base_rank() : -1;
+    if (local_rank < 0 || local_rank >= settings_.join.slots()) continue;
+    own.push_back(local_rank);
+    of_own.add_ranks(rank);
+  }
+  effects->push_back(effect::CollectStacks{std::move(of_own), std::move(own)});
+}
+
+void AgentMachine::OnStacks(const rendezvous::Inspection& stacks, SteadyTime, Effects* effects) {
+  // On a newer stream the server ignores it.
+  if (line_.up()) effects->push_back(effect::Send{stacks});
+}
+
+bool AgentMachine::LearnHang(const rendezvous::Hang& hang) {
+  if (hang.kind() == rendezvous::Hang::KIND_STRAGGLER) {
+    const bool is_new = !straggler_ || !(*straggler_ == hang);
+    straggler_ = hang;
+    return is_new;
+  }
+  const bool known = hang_ && hang_->round() == hang.round();
+  const bool continued = hang.kind() == rendezvous::Hang::KIND_CONTINUED;
+  if (!continued && hang.kind() != rendezvous::Hang::KIND_HUNG) return true;
+  if (continued ? !known : known && *hang_ == hang) return false;
+  hang_.reset();
+  if (!continued) hang_ = hang;
+  return true;
+}
+
+void AgentMachine::OnFinish(const rendezvous::Finish& finish, SteadyTime now, Effects* effects) {
+  const rendezvous::Verdict& verdict = finish.verdict();
+  const bool runs_end_command = finish.runs_end_command() || settings_.is_only_node;
+  if (exit_) exit_->runs_end_command |= runs_end_command;
+  const bool waited = std::exchange(finish_wait_, Timer()).running();
   // The verdict overrides a Leave that was not sent yet.
-  if (exit_ && !leave_.running()) return;
+  if (exit_ && !leave_.running()) {
+    if (waited && Stopped()) OnStopped(effects);
+    return;
+  }
   leave_.Clear();
   // Another node received a stop signal, as this one did: no worker failed.
   const auto cause = rendezvous::FirstCause(verdict);
@@ -297,7 +392,10 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   }
   if (state_ == State::kIdle && !verdict.succeeded()) reports_.ReportFailedWait(effects);
   failures_.Forget();
-  StopAndExit({verdict.exit_code(), verdict, failures_.siblings()}, SIGTERM, verdict.reason(), now, effects);
+  effect::Exit exit{verdict.exit_code(), verdict, failures_.siblings()};
+  if (const rendezvous::Hang* hang = OpenHang()) exit.hang = rendezvous::FirstLine(*hang);
+  exit.runs_end_command = runs_end_command;
+  StopAndExit(std::move(exit), SIGTERM, verdict.reason(), now, effects);
 }
 
 // The workers: their ends and their worker links (docs/worker_protocol.md, section 5), and what they do in the store.
@@ -307,6 +405,12 @@ void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime
   ReportLostSurvivors(ends, effects);
   const LocalRanks before = workers_.Alive();
   const std::vector<FailureEvidence> failed = TakeEnds(ends);
+  if (stuck_ && !workers_.AnyStuck()) {
+    effects->push_back(effect::Print{LogLevel::kWarning, "the workers that were stuck in the kernel have ended"});
+    stuck_.reset();
+    stuck_due_.Clear();
+    if (deferred_ && state_ == State::kIdle) OnFewerWorkers(now, effects);
+  }
   if (state_ != State::kRunning) {
     if (workers_.Alive() == before) return;
     SuspendNow(effects);  // a step can't end without the workers that are gone
@@ -484,11 +588,39 @@ void AgentMachine::KillOrAbandon(SteadyTime now, Effects* effects) {
     effects->push_back(effect::KillWorkers{workers});
     return;
   }
-  effects->push_back(effect::Print{
-      LogLevel::kError, absl::StrCat(workers.size() == 1 ? "1 worker is" : absl::StrCat(workers.size(), " workers are"),
-                                     " still alive after SIGKILL (uninterruptible?); continuing without")});
-  workers_.Abandon(workers);
+  effects->push_back(effect::DescribeStuck{workers});
+}
+
+void AgentMachine::OnStuck(const LocalRanks& ranks, const std::vector<rendezvous::WorkerFailure>& failures,
+                           SteadyTime now, Effects* effects) {
+  for (const rendezvous::WorkerFailure& failure : failures) {
+    effects->push_back(effect::Print{LogLevel::kError, rendezvous::DescribeFailure(failure)});
+  }
+  for (const int32_t rank : ranks) {
+    const bool has_process = std::any_of(failures.begin(), failures.end(),
+                                         [rank](const auto& failure) { return failure.local_rank() == rank; });
+    if (has_process) {
+      workers_.Abandon({rank});
+    } else if (workers_.state(rank) == WorkerSet::State::kStopping) {
+      workers_.NotStarted({rank});
+    }
+  }
+  if (!failures.empty() && !exit_) {
+    stuck_ = failures.front();
+    stuck_due_.Set(now + ToDuration(settings_.join.settings().node_cooldown()));
+    if (line_.up()) effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), *stuck_)});
+  }
   OnFewerWorkers(now, effects);
+}
+
+void AgentMachine::OnUninterruptible(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects) {
+  if (state_ == State::kRunning) ReportFailure(failure, now, effects);
+}
+
+void AgentMachine::LeaveStuck(SteadyTime now, Effects* effects) {
+  OnFatal(absl::StrCat(rendezvous::DescribeFailure(*stuck_),
+                       "; it may hold its device: this node leaves the job, and its host may have to be restarted"),
+          now, effects);
 }
 
 void AgentMachine::OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now,
@@ -553,7 +685,7 @@ void AgentMachine::OnStopped(Effects* effects) {
   line_.SetHasWorkers(false);
   const bool was_waiting_to_open = state_ == State::kStopping && !store_;
   state_ = State::kStopping;
-  if (leave_.running()) return;
+  if (leave_.running() || finish_wait_.running()) return;
   if (exit_) {
     effects->push_back(effect::SweepOrphans{});
     state_ = State::kDone;
@@ -590,6 +722,7 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
     if (state_ == State::kStopping && !signal.from_batch_system) {
       stopping_.Hurry(now);
       if (leave_.running()) leave_.Set(now);
+      if (finish_wait_.running()) finish_wait_.Set(now);
       OnDeadline(now, effects);
     }
     return;
@@ -650,6 +783,7 @@ bool AgentMachine::Delivered(const Signal& signal) const {
 
 void AgentMachine::SendLeaveForSignal(SteadyTime now, Effects* effects) {
   SendLeave(absl::StrCat("received ", SignalName(leave_signal_)), settings_.replaced ? 0 : leave_signal_, now, effects);
+  if (settings_.has_end_command && !settings_.is_only_node && line_.up()) finish_wait_.Set(now + kFinishWait);
 }
 
 void AgentMachine::SendLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects) {
@@ -669,6 +803,8 @@ void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* e
 void AgentMachine::StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
                                Effects* effects) {
   exit_ = std::move(exit);
+  exit_->reason = reason;
+  if (settings_.is_only_node) exit_->runs_end_command = true;
   line_.OnEnding();
   Stop(signal, reason, now, effects);
 }
@@ -681,10 +817,12 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   if (suspend_now_.Take(now)) SuspendNow(effects);
   if (failures_.Take(now)) ReportFailure(failures_.cause(), now, effects);
   if (broken_due_.Take(now)) ReportFailure(*std::exchange(broken_, std::nullopt), now, effects);
+  if (stuck_due_.Take(now)) LeaveStuck(now, effects);
   if (leave_.Take(now)) {
     SendLeaveForSignal(now, effects);
     if (Stopped()) OnStopped(effects);
   }
+  if (finish_wait_.Take(now) && Stopped()) OnStopped(effects);
   if (line_.TakeSilence(now)) LeaveSilentServer(now, effects);
   if (line_.TakeHeartbeat(now)) effects->push_back(effect::Send{rendezvous::Heartbeat{}});
   if (line_.TakeGivingUp(now)) GiveUpServer(now, effects);
@@ -693,8 +831,12 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
 
 SteadyTime AgentMachine::NextDeadline() const {
   return std::min({line_.NextDeadline(), reports_.NextDeadline(), failures_.NextDeadline(),
-                   stopping_.NextDeadline(WorkersMayRunUntil()), CutOffAt(), leave_.at(), suspend_now_.at(),
-                   broken_due_.at()});
+                   stopping_.NextDeadline(WorkersMayRunUntil()), CutOffAt(), leave_.at(), finish_wait_.at(),
+                   suspend_now_.at(), broken_due_.at(), stuck_due_.at()});
+}
+
+const rendezvous::Hang* AgentMachine::OpenHang() const {
+  return hang_ && current_ && hang_->round() == current_->round() ? &*hang_ : nullptr;
 }
 
 bool AgentMachine::MayStartWorkers(SteadyTime now) const {

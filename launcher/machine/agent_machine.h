@@ -41,6 +41,10 @@
 // deadlines of stopping workers (StopSequence), the workers by local rank (worker_set.h), the failures of a round
 // (round_failures.h), and the messages about waiting (wait_reports.h). A launcher whose lease has expired stops its
 // workers (server_line.h) and is idle: the server may have started a round without it.
+//
+// A worker that is still alive long after SIGKILL hangs in the kernel and may hold its device. The launcher reports it
+// to the server, which leaves the node out for `node_cooldown` (protocol 3.9) or ends a job of one node, and starts no
+// worker before it has ended. If it has not ended after `node_cooldown`, the launcher leaves the job.
 namespace ddprun::launcher {
 
 // The store for this node's next round.
@@ -59,6 +63,8 @@ struct AgentSettings {
   std::optional<BatchSystem> batch;                     // the batch system that started the launcher
   std::vector<int> warning_signals;                     // passed on to the workers; all others stop the job
   bool replaced = false;                                // a stopped launcher is replaced by a new one
+  bool has_end_command = false;  // there is something to do at the job's end, by the node that the server chooses
+  bool is_only_node = false;     // no other launcher can join the job: this one is that node
 };
 
 // PURE: the deadlines of workers that are stopping. After the grace they get SIGKILL; workers that are still alive
@@ -148,6 +154,13 @@ class AgentMachine {
   void OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure, SteadyTime now,
                      Effects* effects);
 
+  // A running worker has been in uninterruptible sleep for too long. `failure`: see rendezvous::IsStuckInKernel.
+  void OnUninterruptible(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
+
+  // Answers DescribeStuck with the failures of those of its ranks that have a process.
+  void OnStuck(const LocalRanks& ranks, const std::vector<rendezvous::WorkerFailure>& failures, SteadyTime now,
+               Effects* effects);
+
   // Ignored if the worker's process has ended, or its round is over.
   void OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime now, Effects* effects);
 
@@ -159,6 +172,16 @@ class AgentMachine {
 
   // The result of connecting to that store.
   void OnStoreReached(const absl::Status& status, SteadyTime now, Effects* effects);
+
+  // Shows a hang of the round, and reports it to the server, which passes it on to the other nodes; sets its round.
+  // Call on the node of group rank 0 only. Reports that follow in less than rendezvous::kHangInterval do not reach the
+  // other nodes, except for `continued` and `replace`.
+  void OnHang(rendezvous::Hang hang, SteadyTime now, Effects* effects);
+  // True if the rank was reported as a straggler in the current round.
+  bool IsStraggler(int32_t rank) const;
+
+  // Sends stacks, output or usage that the server has asked for (effect::CollectStacks).
+  void OnStacks(const rendezvous::Inspection& stacks, SteadyTime now, Effects* effects);
 
   // See WaitReports.
   void OnServing(std::string where) { reports_.OnServing(std::move(where)); }
@@ -179,6 +202,10 @@ class AgentMachine {
   SteadyTime NextDeadline() const;
 
   State state() const { return state_; }
+  // The latest round of this node; unset: it had none.
+  const std::optional<rendezvous::Assignment>& last_round() const { return current_; }
+  // The hang of that round that was reported and is not over; nullptr: none.
+  const rendezvous::Hang* OpenHang() const;
 
   // True if a worker may begin to run user code now: its round is under way, and the lease holds.
   bool MayStartWorkers(SteadyTime now) const;
@@ -189,6 +216,8 @@ class AgentMachine {
  private:
   // A batch system's signal reaches all processes of a job, on all nodes, within this time.
   static constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
+  // How long a launcher that leaves waits for the server to say whether the job has ended with it.
+  static constexpr absl::Duration kFinishWait = absl::Seconds(1);
 
   // The server.
   void SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects);
@@ -204,7 +233,11 @@ class AgentMachine {
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
   void OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects);
-  void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
+  void OnHangReport(const rendezvous::Hang& hang, Effects* effects);
+  void OnInspect(const rendezvous::Inspect& inspect, Effects* effects);
+  // Remembers the hang, until it is over. Returns false if the message says nothing new.
+  bool LearnHang(const rendezvous::Hang& hang);
+  void OnFinish(const rendezvous::Finish& finish, SteadyTime now, Effects* effects);
   std::string Self() const;                                // "node1 (10.0.0.5)"
   std::string RanksText(const LocalRanks& workers) const;  // in current_: "rank 3", "ranks 0, 2-3", "no rank"
   // Line about a round that begins.
@@ -229,6 +262,7 @@ class AgentMachine {
   void StopThese(LocalRanks workers, std::optional<int> signal, const std::string& reason, SteadyTime now,
                  Effects* effects);
   void KillOrAbandon(SteadyTime now, Effects* effects);
+  void LeaveStuck(SteadyTime now, Effects* effects);
   void OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now, Effects* effects);
   // Asks workers that may still finish their step to suspend now.
   void SuspendNow(Effects* effects);
@@ -270,12 +304,18 @@ class AgentMachine {
   rendezvous::Join::Phase joined_as_ = rendezvous::Join::PHASE_IDLE;  // phase in the last Join
   std::optional<rendezvous::Assignment> deferred_;     // accepted once a worker that is being killed has ended
   std::optional<rendezvous::WorkerFailure> reported_;  // failure of current_; sent again after a reconnection
+  std::optional<rendezvous::Hang> straggler_;          // last report of stragglers, of any round
+  std::optional<rendezvous::Hang> hang_;               // last reported hang; of current_, unless a newer round began
+
+  std::optional<rendezvous::WorkerFailure> stuck_;  // a worker that could not be killed and has not ended
+  Timer stuck_due_;                                 // end of the time that it may take to end
 
   std::optional<effect::Exit> exit_;  // exit once all workers have ended
   int leave_signal_ = 0;
   LocalRanks warned_;      // not connected at the last warning signal: receive the warning when they connect
   SteadyTime warned_end_;  // end of the job's time limit according to that signal
   Timer leave_;            // leave_signal_ is reported to the server; the launcher does not exit before
+  Timer finish_wait_;      // the launcher has left, and does not exit before the server's answer or this time
   StopSequence stopping_;  // deadlines of workers that are stopping or suspending
   worker_contract::LinkSuspend suspend_;             // the request sent to suspending workers
   Timer suspend_now_;                                // end of the time for finishing their step

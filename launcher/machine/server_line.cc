@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/heartbeats.h"
 
 namespace ddprun::launcher {
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/io/net.h"
 
@@ -58,8 +59,7 @@ absl::StatusOr<std::unique_ptr<ProbedListener>> ProbedListener::Open(EventLoop* 
   }
   if (!sockets.ok()) return sockets.status();
   std::unique_ptr<ProbedListener> listener(new ProbedListener(loop, *std::move(sockets), request.word()));
-  const absl::Status added = loop->AddFd(listener->fd(), EPOLLIN, [l = listener.get()](uint32_t) { l->Greet(); });
-  if (!added.ok()) return added;
+  DDPRUN_RETURN_IF_ERROR(loop->AddFd(listener->fd(), EPOLLIN, [l = listener.get()](uint32_t) { l->Greet(); }));
   return listener;
 }
 

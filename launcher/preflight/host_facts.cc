@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/process.h"
+#include "base/status_macros.h"
 #include "launcher/io/error_file.h"
 #include "launcher/process/hardware.h"
 #include "launcher/process/proc_files.h"
@@ -51,9 +52,13 @@ print(version("torch"))
 print(version("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"))
 )";
 
-// "580.65.06"; empty without a driver.
+// "580.65.06"; empty without a driver, or if it is the kernel's own.
 std::string DriverVersion() {
-  return std::string(absl::StripAsciiWhitespace(ReadSmallFile("/sys/module/nvidia/version")));
+  for (const char* const module : {"nvidia", "amdgpu", "habanalabs"}) {
+    const std::string version = ReadSmallFile(absl::StrCat("/sys/module/", module, "/version"));
+    if (!version.empty()) return std::string(absl::StripAsciiWhitespace(version));
+  }
+  return "";
 }
 
 int64_t FreeBytes(const std::string& folder) {
@@ -71,8 +76,8 @@ int64_t HardLimit(decltype(RLIMIT_NOFILE) resource) {
 HostReport::Facts OwnFacts(const std::string& script) {
   HostReport::Facts facts;
   facts.set_host(Hostname());
-  const absl::StatusOr<GpuCount> gpus = CountGpus(InspectGpus());
-  facts.set_gpus(gpus.ok() ? gpus->visible : 0);
+  const absl::StatusOr<ChosenDevices> devices = ChooseDevices(InspectDevices(), "", /*one_each=*/true);
+  facts.set_gpus(devices.ok() ? devices->visible.size() : 0);
   facts.set_driver(DriverVersion());
   // All agents are the same program, so equal texts have equal hashes.
   if (!script.empty()) facts.set_script_hash(std::hash<std::string>()(ReadSmallFile(script)));
@@ -120,7 +125,7 @@ absl::Status PrepareHost(const HostCommand::Prepare& prepare) {
         errno == ENOENT ? absl::StrCat(what, "; make it there, or start from a folder that all hosts share") : what);
   }
   setenv("PWD", prepare.folder().c_str(), 1);
-  if (absl::Status status = CheckScript(prepare); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckScript(prepare));
   if (prepare.python().empty()) return absl::OkStatus();
   const absl::StatusOr<std::string> python = ResolveProgram(prepare.python(), SearchPath());
   if (python.ok()) return absl::OkStatus();
@@ -137,13 +142,12 @@ absl::StatusOr<std::unique_ptr<Command>> CollectFacts(EventLoop* loop, const Hos
     done(OwnFacts(script));
     return nullptr;
   }
-  const absl::StatusOr<std::string> python = ResolveProgram(prepare.python(), SearchPath());
-  if (!python.ok()) return python.status();
+  DDPRUN_ASSIGN_OR_RETURN(const std::string python, ResolveProgram(prepare.python(), SearchPath()));
   SpawnRequest request;
-  request.program = *python;
-  request.argv = {*python, "-c", kVersions};
+  request.program = python;
+  request.argv = {python, "-c", kVersions};
   request.environment = OwnEnvironment();
-  return Command::Run(loop, request, kPythonPatience, [done, script, python = *python](const std::string& answer) {
+  return Command::Run(loop, request, kPythonPatience, [done, script, python](const std::string& answer) {
     const std::vector<std::string> lines = absl::StrSplit(answer, '\n');
     if (lines.size() < 4) {
       return done(

@@ -64,7 +64,7 @@ std::vector<Row> Rows(const std::vector<HostReading>& hosts) {
       {"Python", [](const HostReading& h) { return OrNone(h.facts.python()); }},
       {"torch", [](const HostReading& h) { return OrNone(h.facts.torch()); }},
       {"NCCL", [](const HostReading& h) { return OrNone(h.facts.nccl()); }},
-      {"NVIDIA driver", [](const HostReading& h) { return OrNone(h.facts.driver()); }},
+      {"device driver", [](const HostReading& h) { return OrNone(h.facts.driver()); }},
       {"GPUs", [](const HostReading& h) { return absl::StrCat(h.facts.gpus()); }},
       {"script", [](const HostReading& h) { return absl::StrFormat("%08x", h.facts.script_hash() & 0xffffffff); }},
       {"open files (ulimit -Hn)", [](const HostReading& h) { return CountText(h.facts.max_open_files()); }},

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/process.h"
+#include "base/status_macros.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 
@@ -68,8 +69,7 @@ absl::StatusOr<std::unique_ptr<ChildWatch>> ChildWatch::Create(EventLoop* loop, 
   if (!ready.valid()) return ErrnoStatus(errno, "epoll_create1");
   const int fd = ready.get();
   std::unique_ptr<ChildWatch> watch(new ChildWatch(loop, std::move(ready), std::move(callback)));
-  const absl::Status added = loop->AddFd(fd, EPOLLIN, [w = watch.get()](uint32_t) { w->OnReady(); });
-  if (!added.ok()) return added;
+  DDPRUN_RETURN_IF_ERROR(loop->AddFd(fd, EPOLLIN, [w = watch.get()](uint32_t) { w->OnReady(); }));
   return watch;
 }
 

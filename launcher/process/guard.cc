@@ -28,6 +28,7 @@
 #include "absl/strings/str_split.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "launcher/io/error_file.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
@@ -236,7 +237,7 @@ absl::StatusOr<Guard> Guard::Start(const std::string& id) {
   if (guard.process_.valid()) return guard;
   // A seccomp filter may refuse pidfd_open. A replacement comes with its pidfd.
   guard.Dismiss();
-  if (absl::Status status = guard.Replace(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(guard.Replace());
   return guard;
 }
 
@@ -300,11 +301,10 @@ absl::Status Guard::Replace() {
   request.environment = OwnEnvironment();
   request.stdin_fd = theirs.get();
   request.dies_with_parent = false;
-  absl::StatusOr<Child> child = CreateChild(request);
-  if (!child.ok()) return child.status();
-  child->gate.Open();
-  pid_ = child->pid;
-  process_ = std::move(child->pidfd);
+  DDPRUN_ASSIGN_OR_RETURN(Child child, CreateChild(request));
+  child.gate.Open();
+  pid_ = child.pid;
+  process_ = std::move(child.pidfd);
   socket_ = std::move(ours);
   KillWorkersAt(kill_time_);
   return absl::OkStatus();

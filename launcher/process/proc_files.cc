@@ -35,6 +35,11 @@ std::string ReadSmallFile(const std::string& path) {
   }
 }
 
+std::vector<std::string> OwnCommandLine() {
+  const std::string text = ReadSmallFile("/proc/self/cmdline");
+  return absl::StrSplit(absl::StripSuffix(text, absl::string_view("\0", 1)), '\0');
+}
+
 namespace {
 
 // Field `number` of /proc/PID/stat, numbered as in proc(5), from 3 on; 0 if it can't be read.
@@ -47,25 +52,25 @@ int64_t FieldOfStat(absl::string_view stat, size_t number) {
   return fields.size() > number - 2 && absl::SimpleAtoi(fields[number - 2], &value) ? value : 0;
 }
 
-// The rest of the line of /proc/PID/status that begins with this name; empty if there is none.
-absl::string_view LineOf(absl::string_view status, absl::string_view name) {
-  for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    if (absl::ConsumePrefix(&line, name)) return line;
-  }
-  return "";
-}
-
 // True if the signal is in this mask of /proc/PID/status.
 bool HasInMask(pid_t pid, absl::string_view name, int signal) {
-  const std::string status = ReadSmallFile(absl::StrCat("/proc/", pid, "/status"));
   uint64_t mask = 0;
-  return absl::SimpleHexAtoi(absl::StripAsciiWhitespace(LineOf(status, name)), &mask) &&
-         (mask >> (signal - 1) & 1) != 0;
+  return absl::SimpleHexAtoi(StatusField(StatusOf(pid), name), &mask) && (mask >> (signal - 1) & 1) != 0;
 }
 
 std::string StatOf(pid_t pid) { return ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")); }
 
 }  // namespace
+
+std::string StatusOf(pid_t pid) { return ReadSmallFile(absl::StrCat("/proc/", pid, "/status")); }
+
+std::string StatusField(absl::string_view status, absl::string_view name) {
+  for (absl::string_view line : absl::StrSplit(status, '\n')) {
+    if (!absl::ConsumePrefix(&line, name) || !absl::ConsumePrefix(&line, ":")) continue;
+    return std::string(absl::StripAsciiWhitespace(line));
+  }
+  return "";
+}
 
 pid_t ParentOf(pid_t pid) { return static_cast<pid_t>(FieldOfStat(StatOf(pid), 4)); }
 
@@ -75,25 +80,65 @@ bool IsZombie(pid_t pid) {
   return name_end != std::string::npos && stat.substr(name_end + 1, 2) == " Z";
 }
 
-absl::Duration CpuTimeOfSession(pid_t session) {
+absl::Duration CpuTimeOf(pid_t pid) {
+  const std::string stat = StatOf(pid);
   int64_t ticks = 0;
-  for (const pid_t pid : AllProcesses()) {
-    if (getsid(pid) != session) continue;
-    const std::string stat = StatOf(pid);
-    for (size_t field = 14; field <= 17; ++field) ticks += FieldOfStat(stat, field);
-  }
+  for (size_t field = 14; field <= 17; ++field) ticks += FieldOfStat(stat, field);
   return absl::Seconds(static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK)));
 }
 
-std::vector<pid_t> AllProcesses() {
+absl::Duration CpuTimeOfSession(pid_t session) {
+  absl::Duration time;
+  for (const pid_t pid : AllProcesses()) {
+    if (getsid(pid) == session) time += CpuTimeOf(pid);
+  }
+  return time;
+}
+
+namespace {
+
+// The numbers among the names of a folder's entries.
+std::vector<pid_t> NumbersIn(const std::string& path) {
   std::vector<pid_t> pids;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
   if (folder == nullptr) return pids;
   while (const dirent* entry = readdir(folder.get())) {
     int pid = 0;
     if (absl::SimpleAtoi(entry->d_name, &pid) && pid > 0) pids.push_back(pid);
   }
   return pids;
+}
+
+// Appends the pids in a file "children" of a thread.
+void AppendChildren(const std::string& path, std::vector<pid_t>* children) {
+  for (const absl::string_view word : absl::StrSplit(ReadSmallFile(path), ' ', absl::SkipWhitespace())) {
+    int pid = 0;
+    if (absl::SimpleAtoi(word, &pid)) children->push_back(pid);
+  }
+}
+
+}  // namespace
+
+std::vector<pid_t> AllProcesses() { return NumbersIn("/proc"); }
+
+std::vector<pid_t> DescendantsOf(pid_t pid, size_t most) {
+  // The kernel may be built without CONFIG_PROC_CHILDREN.
+  const std::string own = absl::StrCat("/proc/self/task/", getpid(), "/children");
+  const std::vector<pid_t> all = access(own.c_str(), R_OK) == 0 ? std::vector<pid_t>() : AllProcesses();
+  std::vector<pid_t> found = {pid};
+  for (size_t i = 0; i < found.size() && found.size() <= most; ++i) {
+    const pid_t parent = found[i];
+    const std::string tasks = absl::StrCat("/proc/", parent, "/task");
+    if (all.empty()) {
+      for (const pid_t thread : NumbersIn(tasks)) AppendChildren(absl::StrCat(tasks, "/", thread, "/children"), &found);
+    } else {
+      std::copy_if(all.begin(), all.end(), std::back_inserter(found),
+                   [parent](pid_t other) { return ParentOf(other) == parent; });
+    }
+  }
+  found.resize(std::min(found.size(), most + 1));
+  found.erase(found.begin());
+  return found;
 }
 
 std::vector<pid_t> ChildrenOfMainThread() {
@@ -107,10 +152,7 @@ std::vector<pid_t> ChildrenOfMainThread() {
     }
     return children;
   }
-  for (const absl::string_view word : absl::StrSplit(ReadSmallFile(path), ' ', absl::SkipWhitespace())) {
-    int pid = 0;
-    if (absl::SimpleAtoi(word, &pid)) children.push_back(pid);
-  }
+  AppendChildren(path, &children);
   return children;
 }
 
@@ -145,9 +187,9 @@ std::vector<pid_t> ProgramsBelowShell(pid_t pid) {
   return found;
 }
 
-bool IgnoresSignal(pid_t pid, int signal) { return HasInMask(pid, "SigIgn:", signal); }
+bool IgnoresSignal(pid_t pid, int signal) { return HasInMask(pid, "SigIgn", signal); }
 
-bool SurvivesSignal(pid_t pid, int signal) { return IgnoresSignal(pid, signal) || HasInMask(pid, "SigCgt:", signal); }
+bool SurvivesSignal(pid_t pid, int signal) { return IgnoresSignal(pid, signal) || HasInMask(pid, "SigCgt", signal); }
 
 namespace {
 

@@ -31,6 +31,15 @@ inline bool SignalPidfd(int pidfd, int signal) {
 // Content of a file; empty if it can't be read.
 std::string ReadSmallFile(const std::string& path);
 
+// Words of this process's command line.
+std::vector<std::string> OwnCommandLine();
+
+// Content of /proc/PID/status; empty if there is no such process.
+std::string StatusOf(pid_t pid);
+
+// Value of "Name:\tvalue" in the content of /proc/PID/status; empty if there is none.
+std::string StatusField(absl::string_view status, absl::string_view name);
+
 // Parent of a process; 0 if there is no such process or its parent is not visible.
 pid_t ParentOf(pid_t pid);
 
@@ -39,6 +48,9 @@ bool IsZombie(pid_t pid);
 
 // Pids of all processes in /proc.
 std::vector<pid_t> AllProcesses();
+
+// Descendants of process `pid`, at most `most`, parents before their children, including zombies.
+std::vector<pid_t> DescendantsOf(pid_t pid, size_t most);
 
 // Children of this process's main thread, including zombies.
 std::vector<pid_t> ChildrenOfMainThread();
@@ -55,6 +67,9 @@ bool SurvivesSignal(pid_t pid, int signal);
 // Processes in the group of a shell, its leader, that the shell or a shell below it has started. Empty if `pid` is not
 // a shell, according to the name of its program.
 std::vector<pid_t> ProgramsBelowShell(pid_t pid);
+
+// CPU time of a process and of the children it has waited for; zero if that can't be read.
+absl::Duration CpuTimeOf(pid_t pid);
 
 // CPU time of all processes in this session, and of the children they have waited for.
 absl::Duration CpuTimeOfSession(pid_t session);

@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "launcher/process/resolve_program.h"
 
 namespace ddprun::launcher {
@@ -38,20 +39,23 @@ std::string RealPath(const std::string& path) {
   return realpath(path.c_str(), real) == nullptr ? path : real;
 }
 
-bool AnyMatches(const std::string& pattern) {
+// Empty if nothing matches.
+std::string FirstMatch(const std::string& pattern) {
   glob_t found = {};
   const bool any = glob(pattern.c_str(), 0, nullptr, &found) == 0 && found.gl_pathc > 0;
+  std::string path = any ? found.gl_pathv[0] : "";
   globfree(&found);
-  return any;
+  return path;
 }
 
-bool PrefixHas(const std::string& prefix, absl::string_view name) {
+std::string InPrefix(const std::string& prefix, absl::string_view name) {
   for (const char* lib : {"lib", "lib64", "local/lib"}) {
     for (const char* packages : {"site-packages", "dist-packages"}) {
-      if (AnyMatches(absl::StrCat(prefix, "/", lib, "/python3*/", packages, "/", name))) return true;
+      std::string path = FirstMatch(absl::StrCat(prefix, "/", lib, "/python3*/", packages, "/", name));
+      if (!path.empty()) return path;
     }
   }
-  return false;
+  return "";
 }
 
 // Relevant settings in the pyvenv.cfg of a virtual environment.
@@ -92,36 +96,41 @@ std::string FirstProgram(const std::vector<std::string>& programs, absl::string_
   return "";
 }
 
-std::optional<bool> HasPackage(const std::string& python, absl::string_view name, const std::string& home) {
+std::string PackagePath(const std::string& python, absl::string_view pattern, const std::string& home) {
   const std::string prefix = Folder(Folder(Absolute(python)));
   const std::string config = absl::StrCat(prefix, "/pyvenv.cfg");
-  if (PrefixHas(prefix, name)) return true;
-  if (Exists(config)) {
-    const VirtualEnvironment environment = ReadConfig(config);
-    return environment.sees_base &&
-           (PrefixHas(Folder(environment.home), name) || PrefixHas(absl::StrCat(home, "/.local"), name));
+  std::vector<std::string> prefixes = {prefix};
+  if (!Exists(config)) {
+    prefixes.insert(prefixes.end(), {Folder(Folder(RealPath(python))), absl::StrCat(home, "/.local")});
+  } else if (const VirtualEnvironment environment = ReadConfig(config); environment.sees_base) {
+    prefixes.insert(prefixes.end(), {Folder(environment.home), absl::StrCat(home, "/.local")});
   }
-  const std::string real = Folder(Folder(RealPath(python)));
-  if (PrefixHas(real, name) || PrefixHas(absl::StrCat(home, "/.local"), name)) return true;
-  const bool known =
-      AnyMatches(absl::StrCat(prefix, "/lib*/python3*")) || AnyMatches(absl::StrCat(real, "/lib*/python3*"));
+  for (const std::string& place : prefixes) {
+    std::string path = InPrefix(place, pattern);
+    if (!path.empty()) return path;
+  }
+  return "";
+}
+
+std::optional<bool> HasPackage(const std::string& python, absl::string_view name, const std::string& home) {
+  if (!PackagePath(python, name, home).empty()) return true;
+  const std::string prefix = Folder(Folder(Absolute(python))), real = Folder(Folder(RealPath(python)));
+  const bool known = Exists(absl::StrCat(prefix, "/pyvenv.cfg")) ||
+                     !FirstMatch(absl::StrCat(prefix, "/lib*/python3*")).empty() ||
+                     !FirstMatch(absl::StrCat(real, "/lib*/python3*")).empty();
   return known ? std::make_optional(false) : std::nullopt;
 }
 
 absl::StatusOr<std::string> PythonPackage() {
   absl::StatusOr<std::string> companion = CompanionFile("ddprun_python/ddprun");
   if (companion.ok()) return companion;
-  absl::StatusOr<std::string> bin = CompanionFile(".");
-  if (!bin.ok()) return bin;
+  DDPRUN_ASSIGN_OR_RETURN(std::string bin, CompanionFile("."));
   // "." is the folder of pip install --target.
   for (const char* site :
        {"lib/python3*/site-packages", "lib64/python3*/site-packages", "lib/python3*/dist-packages", "."}) {
-    glob_t found = {};
-    const std::string package = absl::StrCat(bin->substr(0, bin->rfind("/bin/")), "/", site, "/ddprun");
-    const bool any = glob(absl::StrCat(package, "/in_place").c_str(), 0, nullptr, &found) == 0 && found.gl_pathc > 0;
-    const std::string folder = any ? found.gl_pathv[0] : "";
-    globfree(&found);
-    if (any) return folder.substr(0, folder.rfind('/'));
+    const std::string folder =
+        FirstMatch(absl::StrCat(bin.substr(0, bin.rfind("/bin/")), "/", site, "/ddprun/in_place"));
+    if (!folder.empty()) return folder.substr(0, folder.rfind('/'));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the Python package of ddprun is missing: ", companion.status().message(),

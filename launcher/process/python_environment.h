@@ -24,6 +24,9 @@ std::string FirstProgram(const std::vector<std::string>& programs, absl::string_
 // wrapper, for example).
 std::optional<bool> HasPackage(const std::string& python, absl::string_view name, const std::string& home);
 
+// First path that matches `pattern` ("torch-*.dist-info") where HasPackage looks; empty if there is none.
+std::string PackagePath(const std::string& python, absl::string_view pattern, const std::string& home);
+
 // Folder of the Python package `ddprun` that was installed with this program: in the CompanionFile ddprun_python of a
 // build or prefix, else in the site-packages of the prefix, where pip puts a wheel's. InvalidArgument, with the places,
 // if it is in none. Thread-safe.

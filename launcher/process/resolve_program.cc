@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/limits.h"
+#include "base/status_macros.h"
 #include "launcher/io/file_descriptor.h"
 #include "worker_contract/exit_codes.h"
 
@@ -125,8 +126,7 @@ absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_
   if (name.empty()) return absl::InvalidArgumentError("the name of the program to run is empty");
   if (name.find('/') != absl::string_view::npos) {
     const std::string file(name);
-    const absl::Status status = CheckExecutable(file);
-    if (!status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(CheckExecutable(file));
     return file;
   }
   // Like execvp: a file without execute permission does not end the search, but is the error if nothing else is found.
@@ -166,8 +166,7 @@ absl::Status ExplainExecError(const std::string& program, int error_number) {
     case ENOEXEC: return ExplainFormat(program);
     case EACCES:
     case EPERM: {
-      const absl::Status status = CheckExecutable(program);
-      if (!status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(CheckExecutable(program));
       return absl::PermissionDeniedError(absl::StrCat("can't run '", program,
                                                       "': no permission; is it, or the interpreter of its #! line, ",
                                                       "executable and not on a file system mounted with noexec?"));

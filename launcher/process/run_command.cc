@@ -9,6 +9,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
 
@@ -37,14 +38,12 @@ absl::StatusOr<std::unique_ptr<Command>> Command::Run(EventLoop* loop, const Spa
   SpawnRequest request = program;
   request.stdin_fd = request.stderr_fd = null.get();
   request.stdout_fd = theirs.get();
-  absl::StatusOr<Child> child = CreateChild(request);
-  if (!child.ok()) return child.status();
-  child->gate.Open();
-  command->process_ = std::move(child->pidfd);
+  DDPRUN_ASSIGN_OR_RETURN(Child child, CreateChild(request));
+  child.gate.Open();
+  command->process_ = std::move(child.pidfd);
   Command* const q = command.get();
-  absl::Status watched = loop->AddFd(q->output_.get(), EPOLLIN, [q](uint32_t) { q->OnReadable(); });
-  if (watched.ok()) watched = loop->AddFd(q->timer_.get(), EPOLLIN, [q](uint32_t) { q->End(); });
-  if (!watched.ok()) return watched;
+  DDPRUN_RETURN_IF_ERROR(loop->AddFd(q->output_.get(), EPOLLIN, [q](uint32_t) { q->OnReadable(); }));
+  DDPRUN_RETURN_IF_ERROR(loop->AddFd(q->timer_.get(), EPOLLIN, [q](uint32_t) { q->End(); }));
   return command;
 }
 

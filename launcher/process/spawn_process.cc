@@ -22,6 +22,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
+#include "base/status_macros.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/hardware.h"
 #include "launcher/process/resolve_program.h"
@@ -188,8 +189,7 @@ absl::StatusOr<Child> CreateChild(const SpawnRequest& request) {
   if (request.argv.empty()) return absl::InvalidArgumentError("no program to run was given");
   const std::vector<char*> argv = Pointers(request.argv);
   const std::vector<char*> envp = Pointers(request.environment);
-  absl::StatusOr<StartGate::Ends> gate = StartGate::Create();
-  if (!gate.ok()) return gate.status();
+  DDPRUN_ASSIGN_OR_RETURN(StartGate::Ends gate, StartGate::Create());
 
   const std::optional<rlimit> file_limit = InheritedFileLimit();
   const std::vector<unsigned long> cpu_mask = CpuMask(request.cpus);
@@ -197,7 +197,7 @@ absl::StatusOr<Child> CreateChild(const SpawnRequest& request) {
   plan.program = request.program.c_str();
   plan.argv = argv.data();
   plan.envp = envp.data();
-  plan.gate = gate->process.get();
+  plan.gate = gate.process.get();
   plan.passed_fds = request.passed_fds.data();
   plan.passed_fd_count = request.passed_fds.size();
   plan.cpu_mask = cpu_mask.data();
@@ -234,7 +234,7 @@ absl::StatusOr<Child> CreateChild(const SpawnRequest& request) {
   if (pid < 0) {
     return absl::ResourceExhaustedError(absl::StrCat("can't start '", request.program, "': ", ProcessLimitText(-pid)));
   }
-  Child child{pid, UniqueFd(pidfd), std::move(gate->launcher)};
+  Child child{pid, UniqueFd(pidfd), std::move(gate.launcher)};
   if (child.pidfd.valid()) return child;
   kill(pid, SIGKILL);
   while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {

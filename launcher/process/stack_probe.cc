@@ -8,14 +8,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/process/resolve_program.h"
@@ -28,17 +27,7 @@ namespace {
 // Limit for the process, where each of two stacks takes kMaxReportSeconds at most, and for a tool: gdb reads symbols
 // first.
 constexpr absl::Duration kPatience = absl::Seconds(5);
-
-// Value of "Name:\tvalue" in /proc/PID/status.
-std::string StatusField(const std::string& status, absl::string_view name) {
-  for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    if (!absl::ConsumePrefix(&line, name) || !absl::ConsumePrefix(&line, ":")) continue;
-    return std::string(absl::StripAsciiWhitespace(line));
-  }
-  return "";
-}
-
-std::string Status(pid_t pid) { return ReadSmallFile(absl::StrCat("/proc/", pid, "/status")); }
+constexpr absl::Duration kShortPatience = absl::Seconds(2);  // without tools
 
 bool Catches(const std::string& status, int signal) {
   uint64_t mask = 0;
@@ -48,25 +37,55 @@ bool Catches(const std::string& status, int signal) {
 // True if stopped by SIGSTOP or a debugger, so that no signal is handled.
 bool IsStopped(const std::string& status) { return absl::StartsWithIgnoreCase(StatusField(status, "State"), "T"); }
 
+// System call in which the main thread is blocked; unset: it is not, or this is unknown.
+std::optional<int64_t> BlockedIn(pid_t pid) {
+  const std::string call = ReadSmallFile(absl::StrCat("/proc/", pid, "/syscall"));
+  int64_t number;
+  if (!absl::SimpleAtoi(call.substr(0, call.find_first_of(" \n")), &number)) return std::nullopt;
+  return number;
+}
+
+// True if a handled signal makes the call return with only a part of the bytes written, which a program may not expect.
+// Other calls are restarted, or fail with EINTR, for which Python and PyTorch try again.
+bool EndsEarlyBySignal(int64_t call) {
+  switch (call) {
+    case SYS_write:
+    case SYS_pwrite64:
+    case SYS_writev:
+    case SYS_pwritev:
+    case SYS_pwritev2:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+    case SYS_sendfile:
+    case SYS_splice:
+    case SYS_vmsplice:
+    case SYS_copy_file_range: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 std::string DescribeMainThread(pid_t pid) {
-  const std::string state = StatusField(Status(pid), "State");
+  const std::string state = StatusField(StatusOf(pid), "State");
   if (state.empty()) return "";
   std::string text = absl::StrCat("main thread: ", state);
   const std::string where = ReadSmallFile(absl::StrCat("/proc/", pid, "/wchan"));
   if (!where.empty() && where != "0") absl::StrAppend(&text, "; wchan ", where);
-  const std::string call = ReadSmallFile(absl::StrCat("/proc/", pid, "/syscall"));
-  const std::string number = call.substr(0, call.find_first_of(" \n"));
-  if (!number.empty() && number != "running") absl::StrAppend(&text, "; system call ", number);
+  if (const auto call = BlockedIn(pid)) absl::StrAppend(&text, "; system call ", *call);
   return text;
 }
 
-StackProbe::StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std::string& text)> on_done)
-    : loop_(loop), pid_(pid), on_done_(std::move(on_done)), state_(DescribeMainThread(pid)) {
+StackProbe::StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std::string& text)> on_done,
+                       Sources sources)
+    : loop_(loop), pid_(pid), on_done_(std::move(on_done)), sources_(sources), state_(DescribeMainThread(pid)) {
   const std::string id = absl::StrCat(pid);
-  tools_ = {
-      {"gdb", "-p", id, "-batch", "-ex", "thread apply all bt"}, {"eu-stack", "-p", id}, {"py-spy", "dump", "-p", id}};
+  if (sources_ == Sources::kAlsoTools) {
+    tools_ = {{"gdb", "-p", id, "-batch", "-ex", "thread apply all bt"},
+              {"eu-stack", "-p", id},
+              {"py-spy", "dump", "-p", id}};
+  }
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   const bool timed = timer_.valid() && loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnTimer(); }).ok();
   if (timed && RequestStacks()) return;
@@ -88,8 +107,9 @@ StackProbe::~StackProbe() {
 }
 
 bool StackProbe::RequestStacks() {
-  const std::string status = Status(pid_);
+  const std::string status = StatusOf(pid_);
   if (IsStopped(status) || !Catches(status, worker_contract::kStackSignal)) return false;
+  if (const auto call = BlockedIn(pid_); call && EndsEarlyBySignal(*call)) return false;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
   reading_.reset(ends[0]);
@@ -157,7 +177,7 @@ void StackProbe::RunNextTool() {
 }
 
 void StackProbe::SetTimer() {
-  const itimerspec once{{}, absl::ToTimespec(kPatience)};
+  const itimerspec once{{}, absl::ToTimespec(sources_ == Sources::kAlsoTools ? kPatience : kShortPatience)};
   timerfd_settime(timer_.get(), 0, &once, nullptr);
 }
 

@@ -28,7 +28,11 @@ class StackProbe {
  public:
   // `on_done` is called once, from the loop, with the state of the main thread and the stacks that are known: lines
   // with line ends, at most kMaxBytes. It may destroy the probe.
-  StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std::string& text)> on_done);
+  //
+  // kProcessOnly: cheap, and done within two seconds; the process is not inspected from outside.
+  enum class Sources { kProcessOnly, kAlsoTools };
+  StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std::string& text)> on_done,
+             Sources sources = Sources::kAlsoTools);
   ~StackProbe();
   StackProbe(const StackProbe&) = delete;
   StackProbe& operator=(const StackProbe&) = delete;
@@ -49,6 +53,7 @@ class StackProbe {
   EventLoop* const loop_;
   const pid_t pid_;
   const std::function<void(const std::string&)> on_done_;
+  const Sources sources_;
   const std::string state_;
   UniqueFd timer_;
   UniqueFd reading_;

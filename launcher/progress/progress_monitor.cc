@@ -50,6 +50,7 @@ ProgressMonitor::ProgressMonitor(const LaunchConfig& config, EventLoop* loop, Te
 void ProgressMonitor::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
   if (!board_.BeginRound(assignment, slots)) return;
   report_ = nullptr;
+  open_hang_.clear();
   cpu_times_.clear();
   watch_.StartRound(slots, board_.other_nodes());
 }
@@ -96,9 +97,14 @@ void ProgressMonitor::Handle(const ProgressEffects& effects) {
     } else if (const auto* not_exited = std::get_if<effect::NotExited>(&effect)) {
       OnNotExited(*not_exited);
     } else if (const auto* ended = std::get_if<effect::HangEnded>(&effect)) {
+      open_hang_.clear();
       events_.warn(HangEndedText(*ended, board_.base_rank()));
     } else if (const auto* stragglers = std::get_if<effect::Stragglers>(&effect)) {
-      events_.warn(StragglersText(*stragglers, board_.base_rank()));
+      const bool known =
+          std::all_of(stragglers->ranks.begin(), stragglers->ranks.end(), [this](const Straggler& straggler) {
+            return events_.is_straggler(board_.base_rank() + straggler.local_rank);
+          });
+      if (!known) events_.warn(StragglersText(*stragglers, board_.base_rank()));
     }
   }
 }
@@ -109,7 +115,7 @@ void ProgressMonitor::OnHang(const effect::Hang& hang) {
   std::vector<int32_t> ranks;
   for (const WorkerStanding& standing : hang.behind) ranks.push_back(standing.local_rank);
   for (const WorkerStanding& standing : hang.waiting) ranks.push_back(standing.local_rank);
-  Report report{.line = HangText(hang, board_.base_rank())};
+  Report report{.line = HangText(hang, board_.base_rank()), .is_hang = true};
   // A learned limit says little about other nodes, and nothing about what a rank does after the last step.
   const bool others_are_done = !hang.ended.empty() || !hang.finished.empty();
   const bool doubtful = policy_.fixed_limit == absl::ZeroDuration() && (hang.elsewhere || others_are_done);
@@ -159,12 +165,13 @@ void ProgressMonitor::EndReport() {
   const std::shared_ptr<Report> report = std::move(report_);
   loop_->Post([report] {});
   if (report->round != board_.round() || !events_.workers_running()) return;
-  events_.warn(report->line);
   std::string stacks;
   for (const auto& [rank, text] : report->stacks) {
     absl::StrAppend(&stacks, "  rank ", board_.base_rank() + rank, " (pid ", events_.process_of(rank), "):\n",
                     Indented(text));
   }
+  if (report->is_hang) open_hang_ = absl::StrCat(report->line, "\n", stacks);
+  events_.warn(report->line);
   events_.print(stacks);
   for (const WorkerStanding& standing : report->hung) {
     events_.kill(standing.local_rank, HangFailureText(standing), report->stacks[standing.local_rank]);

@@ -35,6 +35,8 @@ class ProgressMonitor {
     std::function<bool()> workers_running;
     // The process that reports for this worker: the worker itself or a descendant. 0: the worker has exited.
     std::function<pid_t(int32_t local_rank)> process_of;
+    // True if the global rank was reported as a straggler, from its collectives: it is not reported again.
+    std::function<bool(int32_t rank)> is_straggler;
     // Reads reports that have arrived but not been processed.
     std::function<void()> read_reports;
     std::function<void(const std::string& line)> warn;
@@ -57,6 +59,9 @@ class ProgressMonitor {
   // Returns the message to send to the server now, if any.
   std::optional<rendezvous::Progress> OnDeadline(SteadyTime now);
 
+  // The report of a hang in this round that is not over, with stacks; empty if there is none.
+  const std::string& open_hang() const { return open_hang_; }
+
   // Hides the display until the next report.
   void Hide() { display_.Hide(); }
 
@@ -64,6 +69,7 @@ class ProgressMonitor {
   // A report of a hang, which is logged once the stacks have been collected.
   struct Report {
     std::string line;
+    bool is_hang = false;
     std::vector<WorkerStanding> hung;  // to be killed
     uint64_t round = 0;
     std::map<int32_t, std::unique_ptr<StackProbe>> probes;  // keyed by local rank
@@ -87,6 +93,7 @@ class ProgressMonitor {
   ProgressReports reports_{&board_};
   ProgressDisplay display_;
   std::unique_ptr<Report> report_;
+  std::string open_hang_;
   std::map<int32_t, absl::Duration> cpu_times_;  // CPU time of each local rank at the last check
 };
 

@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/text.h"
-#include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/core/phrases.h"
 #include "worker_contract/error_file_json.h"
 
 namespace ddprun::launcher {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/text.h"
 #include "launcher/report/error_file_format.h"
+#include "launcher/report/first_cause.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
@@ -69,6 +70,84 @@ bool ReportsError(absl::string_view line) {
                      [&](absl::string_view word) { return absl::StrContains(text, word); });
 }
 
+// True if a program that ends by this signal usually prints why.
+bool PrintsWhy(int signal) {
+  return signal == 0 || signal == SIGABRT || signal == SIGILL || signal == SIGTRAP || signal == SIGSEGV;
+}
+
+// True if the worker, or a process that it started, was killed by SIGKILL.
+bool WasKilled(const rendezvous::WorkerFailure& failure) {
+  return failure.signal() == SIGKILL || failure.exit_code() == worker_contract::ExitCodeOfSignal(SIGKILL) ||
+         absl::StrContains(absl::AsciiStrToLower(failure.message()), "killed") ||
+         absl::StrContains(failure.message(), "SIGKILL");
+}
+
+// True if Python reports that a process which it started has failed: the reason is on stderr.
+bool IsAboutAChild(const rendezvous::WorkerFailure& failure) {
+  return absl::StrContains(failure.message(), "returned non-zero exit status") ||
+         absl::StrContains(failure.message(), "terminated with exit code");
+}
+
+// The last of these lines that the watchdog of an NCCL group printed, without indentation; empty: it printed none.
+absl::string_view WatchdogLine(absl::string_view lines) {
+  absl::string_view found;
+  for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
+    const std::string text = absl::AsciiStrToLower(line);
+    const bool matches = std::any_of(PeerErrors().begin(), PeerErrors().end(), [&](const PeerError& error) {
+      return error.by_watchdog && absl::StrContains(text, error.text);
+    });
+    if (matches) found = absl::StripLeadingAsciiWhitespace(line);
+  }
+  return found;
+}
+
+void AddToMessage(absl::string_view text, rendezvous::WorkerFailure* failure) {
+  std::string message = OneLine(failure->message(), kMaxErrorMessageBytes / 2);
+  if (absl::StrContains(message, text)) return;
+  failure->set_message(absl::StrCat(message, message.empty() ? "" : "; ", text));
+}
+
+// A library's messages when it has no interface, or reaches no peer.
+struct NetworkErrors {
+  const char* marker;  // occurs in the text of each of the library's failures, in upper or lower case
+  const char* library;
+  absl::string_view texts[4];  // any of them
+  const char* advice;
+  bool has_interface;  // the advice is about the interface
+};
+constexpr NetworkErrors kNetworkErrors[] = {
+    // A verbs call or a transfer failed.
+    {"NCCL",
+     "NCCL",
+     {"NET/IB", "ibv_"},
+     "failed on InfiniBand or RoCE: name the adapters that reach all nodes with NCCL_IB_HCA (for RoCE also "
+     "NCCL_IB_GID_INDEX), or set NCCL_IB_DISABLE=1 to use TCP",
+     false},
+    {"NCCL",
+     "NCCL",
+     {"no socket interface", "socketStartConnect", "socketPollConnect", "NET/Socket"},
+     "could not connect over TCP: set NCCL_SOCKET_IFNAME to the interface that reaches all nodes",
+     true},
+    // Huawei's HCCL user guide, "Connection Setup Timeout (EI0006)" and "Timeout Occurs When a Socket Is Created
+    // Between a Rank and a Server (EI0015)".
+    {"HCCL",
+     "HCCL",
+     {"EI0006", "EI0015", "topo exchange agent get socket timeout", "wait socket establish timeout"},
+     "could not connect: set HCCL_SOCKET_IFNAME to the interface that reaches all nodes",
+     true},
+    // src/atl/util/pm/pmi_resizable_rt/pmi_resizable/kvs/internal_kvs.cpp and src/atl/ofi/atl_ofi.cpp of oneCCL.
+    {"CCL_ERROR",
+     "oneCCL",
+     {"fill_local_host_ip", "init_main_server_address"},
+     "could not connect over TCP: set CCL_KVS_IFACE to the interface that reaches all nodes",
+     true},
+    {"CCL_ERROR",
+     "oneCCL",
+     {"can't find suitable provider", "can not open network providers"},
+     "has no network provider: set FI_PROVIDER to one of libfabric that all nodes have (fi_info lists them)",
+     false},
+};
+
 }  // namespace
 
 LastLines ReadLastLines(absl::string_view bytes, absl::string_view known) {
@@ -99,38 +178,13 @@ LastLines ReadLastLines(absl::string_view bytes, absl::string_view known) {
   return result;
 }
 
-namespace {
-
-// True if a program that ends by this signal usually prints why.
-bool PrintsWhy(int signal) {
-  return signal == 0 || signal == SIGABRT || signal == SIGILL || signal == SIGTRAP || signal == SIGSEGV;
-}
-
-// True if the worker, or a process that it started, was killed by SIGKILL.
-bool WasKilled(const rendezvous::WorkerFailure& failure) {
-  return failure.signal() == SIGKILL || failure.exit_code() == worker_contract::ExitCodeOfSignal(SIGKILL) ||
-         absl::StrContains(absl::AsciiStrToLower(failure.message()), "killed") ||
-         absl::StrContains(failure.message(), "SIGKILL");
-}
-
-// True if Python reports that a process which it started has failed: the reason is on stderr.
-bool IsAboutAChild(const rendezvous::WorkerFailure& failure) {
-  return absl::StrContains(failure.message(), "returned non-zero exit status") ||
-         absl::StrContains(failure.message(), "terminated with exit code");
-}
-
-void AddToMessage(absl::string_view text, rendezvous::WorkerFailure* failure) {
-  std::string message = OneLine(failure->message(), kMaxErrorMessageBytes / 2);
-  if (absl::StrContains(message, text)) return;
-  failure->set_message(absl::StrCat(message, message.empty() ? "" : "; ", text));
-}
-
-}  // namespace
-
 void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure) {
   const LastLines lines = ReadLastLines(evidence.output, failure->message());
   const bool prints_why = PrintsWhy(failure->signal());
-  if (failure->message().empty()) {
+  const absl::string_view watchdog = failure->signal() == SIGABRT ? WatchdogLine(lines.text) : "";
+  if (!watchdog.empty()) {
+    AddToMessage(absl::StrCat("ended by NCCL's watchdog: ", watchdog), failure);
+  } else if (failure->message().empty()) {
     if (prints_why) failure->set_message(lines.error);
     if (failure->message().empty() && failure->signal() == 0 && !lines.last.empty()) {
       failure->set_message(absl::StrCat(kLastLine, lines.last));
@@ -153,35 +207,17 @@ void ExplainNoErrorFile(const absl::Status& why, rendezvous::WorkerFailure* fail
   if (!why.ok()) AddToMessage(absl::StrCat(why.message(), "; output may be lost"), failure);
 }
 
-namespace {
-
-// NCCL's messages when it has no interface or reaches no peer over TCP, and when a verbs call or a transfer fails.
-constexpr absl::string_view kSocketErrors[] = {"no socket interface", "socketStartConnect", "socketPollConnect",
-                                               "NET/Socket"};
-constexpr absl::string_view kInfinibandErrors[] = {"NET/IB", "ibv_"};
-
-template <size_t n>
-bool HasAny(absl::string_view text, const absl::string_view (&words)[n]) {
-  return std::any_of(std::begin(words), std::end(words),
-                     [&](absl::string_view word) { return absl::StrContains(text, word); });
-}
-
-}  // namespace
-
-std::string NcclHint(const rendezvous::WorkerFailure& failure, absl::string_view interface) {
+std::string NetworkHint(const rendezvous::WorkerFailure& failure, absl::string_view interface) {
   const std::string text = absl::StrCat(failure.message(), "\n", failure.traceback());
-  if (!absl::StrContains(text, "NCCL") && !absl::StrContains(text, "nccl")) return "";
-  constexpr absl::string_view kDebug = "; NCCL_DEBUG=INFO shows what NCCL chose";
-  if (HasAny(text, kInfinibandErrors)) {
-    return absl::StrCat(
-        "NCCL failed on InfiniBand or RoCE: name the adapters that reach all nodes with NCCL_IB_HCA "
-        "(for RoCE also NCCL_IB_GID_INDEX), or set NCCL_IB_DISABLE=1 to use TCP",
-        kDebug);
-  }
-  if (HasAny(text, kSocketErrors)) {
-    return absl::StrCat(
-        "NCCL could not connect over TCP: set NCCL_SOCKET_IFNAME to the interface that reaches all nodes",
-        interface.empty() ? "" : absl::StrCat(" (here the launchers use ", interface, ")"), kDebug);
+  const auto has = [&](absl::string_view words) { return !words.empty() && absl::StrContains(text, words); };
+  for (const NetworkErrors& errors : kNetworkErrors) {
+    if (!has(errors.marker) && !has(absl::AsciiStrToLower(errors.marker))) continue;
+    if (std::none_of(std::begin(errors.texts), std::end(errors.texts), has)) continue;
+    const absl::string_view library = has("RCCL") || has("librccl") ? "RCCL" : errors.library;
+    const bool names = errors.has_interface && !interface.empty();
+    return absl::StrCat(library, " ", errors.advice,
+                        names ? absl::StrCat(" (here the launchers use ", interface, ")") : "",
+                        errors.library == absl::string_view("NCCL") ? "; NCCL_DEBUG=INFO shows what it chose" : "");
   }
   return "";
 }

@@ -7,12 +7,8 @@
 #include "absl/strings/string_view.h"
 #include "rendezvous/core/messages.h"
 
-// Why a worker ended: ExplainEnd completes its failure with what stderr and the kernel tell, and NcclHint gives advice
-// on a failure of NCCL's network.
-// Why a worker ended: ExplainEnd completes its failure with what stderr and the kernel tell, and NcclHint gives advice
-// on a failure of NCCL's network.
-// Why a worker ended: ExplainEnd completes its failure with what stderr and the kernel tell, and NcclHint gives advice
-// on a failure of NCCL's network.
+// Why a worker ended: ExplainEnd completes its failure with what stderr and the kernel tell, and NetworkHint gives
+// advice on a failure of the network of NCCL, RCCL, HCCL or oneCCL.
 namespace ddprun::launcher {
 
 // The end of a worker's output as a person would read it on a terminal, safe to display and send.
@@ -43,16 +39,17 @@ inline constexpr absl::string_view kCoreDumped = "core dumped";  // part of the 
 
 // Completes `failure`, which has the exit status and the texts of the error file. Without the latter the message is the
 // error at the end of stderr; for a signal, only if the program itself caused the signal. An abort, or the failure of a
-// process that the worker started, is completed by that error. A failure without a traceback has the end of stderr
-// instead, unless the message has all of it.
+// process that the worker started, is completed by that error; an abort by NCCL's watchdog, by the watchdog's line. A
+// failure without a traceback has the end of stderr instead, unless the message has all of it.
 void ExplainEnd(const EndEvidence& evidence, rendezvous::WorkerFailure* failure);
 
 // Adds why the worker could not leave an error file; its output may be incomplete for the same reason.
 void ExplainNoErrorFile(const absl::Status& why, rendezvous::WorkerFailure* failure);
 
-// Returns advice on NCCL's network, in one line, if the failure's message or traceback shows that NCCL could not use
-// it; else "". `interface`: the one over which this node's launcher talks to the others; empty if unknown.
-std::string NcclHint(const rendezvous::WorkerFailure& failure, absl::string_view interface);
+// Returns advice on the network, in one line, if the failure's message or traceback shows that the communication
+// library of the workers' devices could not use it; else "". `interface`: the one over which this node's launcher talks
+// to the others; empty if unknown.
+std::string NetworkHint(const rendezvous::WorkerFailure& failure, absl::string_view interface);
 
 }  // namespace ddprun::launcher
 

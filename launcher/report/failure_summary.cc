@@ -14,8 +14,8 @@
 #include "launcher/report/explain_end.h"
 #include "launcher/report/first_cause.h"
 #include "launcher/report/wait_text.h"
-#include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/core/phrases.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -57,6 +57,7 @@ void AppendWrapped(absl::string_view name, absl::string_view value, std::string*
 
 // torchrun's notation: a signal is its negative number.
 std::string ExitCodeText(const WorkerFailure& failure) {
+  if (rendezvous::IsStuckInKernel(failure)) return absl::StrCat("<N/A> (pid: ", failure.pid(), ")");
   std::string text = absl::StrCat(failure.signal() != 0 ? -failure.signal() : rendezvous::ExitStatus(failure));
   absl::StrAppend(&text, " (pid: ", failure.pid() != 0 ? absl::StrCat(failure.pid()) : "none", ")");
   if (failure.signal() != 0) absl::StrAppend(&text, " (", SignalName(failure.signal()), ")");
@@ -66,6 +67,7 @@ std::string ExitCodeText(const WorkerFailure& failure) {
 // torchrun's sentence for a signal, else the worker's or the launcher's message.
 std::string MessageText(const WorkerFailure& failure) {
   std::string text = OneLine(failure.message(), kMaxTextBytes);
+  if (rendezvous::IsStuckInKernel(failure)) return absl::StrCat("it ", rendezvous::DescribeEnd(failure), ": ", text);
   if ((text.empty() || text == kCoreDumped) && failure.signal() != 0) {
     text = absl::StrCat("Signal ", failure.signal(), " (", SignalName(failure.signal()), ") received by PID ",
                         failure.pid(), text.empty() ? "" : "; ", text);
@@ -140,6 +142,9 @@ std::string FailureSummary(const hosts::v1::JobFailure& failure, absl::TimeZone 
   const std::string thin = std::string(kFrameWidth, '-') + "\n";
   std::string out = absl::StrCat(thick, OneLine(failure.entrypoint(), kMaxTextBytes), " FAILED\n");
   if (!verdict.reason().empty()) absl::StrAppend(&out, Wrap(OneLine(verdict.reason(), kMaxTextBytes), 0, ""), "\n");
+  if (!failure.hang().empty()) {
+    absl::StrAppend(&out, Wrap(absl::StrCat("Before the end: ", OneLine(failure.hang(), kMaxTextBytes)), 0, ""), "\n");
+  }
   const bool worker_failed = verdict.has_first_cause() && verdict.first_cause().rank() >= 0;
   if (worker_failed && !failure.interpreter().empty()) {
     absl::StrAppend(&out, "Python: ", OneLine(failure.interpreter(), kMaxTextBytes), "\n");
@@ -171,6 +176,7 @@ std::string FailureSummary(const std::vector<HostFailure>& hosts, absl::TimeZone
     }
     group->names.push_back(name);
     group->failure.mutable_others()->MergeFrom(failure.others());
+    if (group->failure.hang().empty()) group->failure.set_hang(failure.hang());
     // The advice of the host that failed is the best.
     const bool failed_here = host == failure.verdict().first_cause().host();
     if (failed_here) group->failure.set_interpreter(failure.interpreter());

@@ -21,7 +21,8 @@ struct FailureEvidence {
 // Part of a message that reports lost peers, in lower case.
 struct PeerError {
   absl::string_view text;
-  int since = 0;  // minor version of PyTorch 2 whose libraries are known to have it; 0: all supported ones
+  int since = 0;             // minor version of PyTorch 2 whose libraries are known to have it; 0: all supported ones
+  bool by_watchdog = false;  // printed by the watchdog of an NCCL group, which then ends the process by SIGABRT
 };
 inline constexpr int kOfWorkerRuntime = -1;  // in place of a version
 // All of them; a test compares them with the texts of the installed libraries.

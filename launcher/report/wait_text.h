@@ -11,10 +11,6 @@
 
 // Texts about waiting: durations, the nodes that have not joined a round, and the ranks that have not connected to its
 // store. One line each, without a newline at the end.
-// Texts about waiting: durations, the nodes that have not joined a round, and the ranks that have not connected to its
-// store. One line each, without a newline at the end.
-// Texts about waiting: durations, the nodes that have not joined a round, and the ranks that have not connected to its
-// store. One line each, without a newline at the end.
 namespace ddprun::launcher {
 
 // Formats remaining time in whole seconds, rounded up, so that "0s" means that none is left: "9m58s", "2h0m5s".

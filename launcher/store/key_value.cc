@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "launcher/store/request_parser.h"
 
 namespace ddprun::launcher {
@@ -82,7 +83,8 @@ absl::Status KeyValue::Apply(ClientId client, Request request, size_t max_reply_
     case Opcode::kListKeys: return ListKeys(client, max_reply_bytes, replies);
     case Opcode::kValidate:
     case Opcode::kPing:
-    case Opcode::kRegisterNode: break;
+    case Opcode::kRegisterNode:
+    case Opcode::kEvidence: break;
   }
   return absl::InvalidArgumentError("a request that is not for the store's content");
 }
@@ -100,9 +102,7 @@ std::vector<KeyValue::Pending> KeyValue::PendingWaits() const {
 }
 
 absl::Status KeyValue::Set(Request& request, std::vector<Reply>* replies) {
-  if (auto fits = Reserve(request.keys[0].size() + request.values[0].size() + kEntryBytes); !fits.ok()) {
-    return fits;
-  }
+  DDPRUN_RETURN_IF_ERROR(Reserve(request.keys[0].size() + request.values[0].size() + kEntryBytes));
   Store(request.keys[0], std::move(request.values[0]));
   Wake(request.keys[0], /*only_one=*/false, replies);
   return absl::OkStatus();
@@ -112,7 +112,7 @@ absl::Status KeyValue::Append(Request& request, std::vector<Reply>* replies) {
   const std::string& key = request.keys[0];
   auto it = values_.find(key);
   if (it == values_.end()) return Set(request, replies);
-  if (auto fits = Reserve(request.values[0].size()); !fits.ok()) return fits;
+  DDPRUN_RETURN_IF_ERROR(Reserve(request.values[0].size()));
   it->second += request.values[0];
   bytes_ += request.values[0].size();
   Wake(key, /*only_one=*/false, replies);
@@ -124,7 +124,7 @@ absl::Status KeyValue::MultiSet(Request& request, std::vector<Reply>* replies) {
   for (size_t i = 0; i < request.keys.size(); ++i) {
     more += request.keys[i].size() + request.values[i].size() + kEntryBytes;
   }
-  if (auto fits = Reserve(more); !fits.ok()) return fits;
+  DDPRUN_RETURN_IF_ERROR(Reserve(more));
   for (size_t i = 0; i < request.keys.size(); ++i) {
     Store(request.keys[i], std::move(request.values[i]));
     Wake(request.keys[i], /*only_one=*/false, replies);
@@ -152,7 +152,7 @@ absl::Status KeyValue::CompareSet(ClientId client, Request& request, size_t max_
     replies->push_back(StringReply(client, it->second));
     return absl::OkStatus();
   }
-  if (auto fits = Reserve(key.size() + desired.size() + kEntryBytes); !fits.ok()) return fits;
+  DDPRUN_RETURN_IF_ERROR(Reserve(key.size() + desired.size() + kEntryBytes));
   replies->push_back(StringReply(client, desired));
   Store(key, std::move(desired));
   Wake(key, /*only_one=*/false, replies);
@@ -189,7 +189,7 @@ absl::Status KeyValue::AddOrBarrier(ClientId client, Request& request, std::vect
     sum = WrappingSum(sum, *number);
   }
   std::string text = absl::StrCat(sum);
-  if (auto fits = Reserve(3 * (key.size() + kEntryBytes) + text.size()); !fits.ok()) return fits;
+  DDPRUN_RETURN_IF_ERROR(Reserve(3 * (key.size() + kEntryBytes) + text.size()));
   Store(key, std::move(text));
   if (is_barrier && sum < request.number) return BeginWait(client, {key});
   replies->push_back(is_barrier ? IntegerReply(client, kStopWaiting) : IntegerReply<int64_t>(client, sum));
@@ -215,7 +215,7 @@ absl::Status KeyValue::QueuePush(Request& request, std::vector<Reply>* replies) 
   const std::string& key = request.keys[0];
   const size_t item = request.values[0].size() + kQueueItemBytes;
   const size_t more = item + (queues_.contains(key) ? 0 : key.size() + kEntryBytes);
-  if (auto fits = Reserve(more); !fits.ok()) return fits;
+  DDPRUN_RETURN_IF_ERROR(Reserve(more));
   bytes_ += more;
   queues_[key].push_back(std::move(request.values[0]));
   Wake(key, /*only_one=*/true, replies);
@@ -288,7 +288,7 @@ absl::Status KeyValue::BeginWait(ClientId client, absl::flat_hash_set<std::strin
   EndWait(client);
   size_t more = 0;
   for (const std::string& key : missing) more += 2 * key.size() + 2 * kEntryBytes;
-  if (auto fits = Reserve(more); !fits.ok()) return fits;
+  DDPRUN_RETURN_IF_ERROR(Reserve(more));
   bytes_ += more;
   const uint64_t number = next_wait_++;
   for (const std::string& key : missing) waiters_[key].emplace(number, client);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/store/request_parser.h"
@@ -99,21 +100,21 @@ bool Watch(int epoll, int operation, int fd, uint32_t events) {
 
 absl::StatusOr<std::unique_ptr<RegistrationClient>> RegistrationClient::Start(absl::string_view address, int port,
                                                                               const NodeRegistration& node) {
-  const absl::StatusOr<SocketAddress> numeric = NumericAddress(address, port);
-  if (!numeric.ok()) return numeric.status();
+  DDPRUN_ASSIGN_OR_RETURN(const SocketAddress numeric, NumericAddress(address, port));
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!epoll.valid() || !timer.valid() || !Watch(epoll.get(), EPOLL_CTL_ADD, timer.get(), EPOLLIN)) {
     return ErrnoStatus(errno, "can't set up the registration");
   }
   std::unique_ptr<RegistrationClient> client(
-      new RegistrationClient(std::move(epoll), std::move(timer), *numeric, RegistrationBytes(node)));
+      new RegistrationClient(std::move(epoll), std::move(timer), numeric, RegistrationBytes(node)));
   client->Connect();
   return client;
 }
 
 void RegistrationClient::Connect() {
   state_ = State::kConnecting;
+  request_ = registration_;
   sent_ = 0;
   socket_.reset(socket(address_.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket_.valid()) return Fail(errno, "can't open a socket");
@@ -141,8 +142,8 @@ void RegistrationClient::GoOn() {
     socklen_t size = sizeof error;
     getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) return Fail(error, "can't connect");
-    SendUnsent();
   }
+  if (sent_ < request_.size()) SendUnsent();
   if (state_ == State::kAwaitingReply || state_ == State::kRegistered) ReadReply();
 }
 
@@ -152,11 +153,23 @@ void RegistrationClient::SendUnsent() {
     if (sent < 0 && errno == EINTR) continue;
     // ENOTCONN: woken up before the connection is established.
     if (sent < 0 && IsNotReady(errno)) return;
+    // ReadReply finds that a registered connection is lost.
+    if (sent < 0 && state_ == State::kRegistered) break;
     if (sent < 0) return Fail(errno, "can't register");
     sent_ += static_cast<size_t>(sent);
   }
-  state_ = State::kAwaitingReply;
+  if (state_ == State::kConnecting) state_ = State::kAwaitingReply;
+  request_.clear();
+  sent_ = 0;
   Watch(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), EPOLLIN);
+}
+
+void RegistrationClient::SendEvidence(absl::string_view payload) {
+  if (state_ != State::kRegistered || !request_.empty() || payload.size() > RequestLimits().evidence_bytes) return;
+  AppendInteger(static_cast<uint8_t>(Opcode::kEvidence), &request_);
+  AppendString(payload, &request_);
+  // From here on OnReady sends.
+  Watch(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), EPOLLIN | EPOLLOUT);
 }
 
 void RegistrationClient::ReadReply() {

@@ -56,7 +56,7 @@ std::string RegistrationBytes(const NodeRegistration& node);
 //        ^  \------------------------------\----> kBackingOff: status()
 //        \--------- after a while -----------------/
 //
-// The connection stays open, idle, until destruction.
+// The connection stays open until destruction, for SendEvidence.
 class RegistrationClient {
  public:
   enum class State { kConnecting, kAwaitingReply, kRegistered, kBackingOff, kLost };
@@ -71,13 +71,17 @@ class RegistrationClient {
   int PollFd() const { return epoll_.get(); }
   State OnReady();
 
+  // Sends evidence (proto/hang.proto) to that launcher. Dropped if this node is not registered, if it is larger than
+  // RequestLimits::evidence_bytes, or if the previous evidence has not been sent yet: another one follows.
+  void SendEvidence(absl::string_view payload);
+
   State state() const { return state_; }
   // Error of the last attempt, without the address; OK if it has not failed.
   const absl::Status& status() const { return status_; }
 
  private:
-  RegistrationClient(UniqueFd epoll, UniqueFd timer, const SocketAddress& address, std::string request)
-      : epoll_(std::move(epoll)), timer_(std::move(timer)), address_(address), request_(std::move(request)) {}
+  RegistrationClient(UniqueFd epoll, UniqueFd timer, const SocketAddress& address, std::string registration)
+      : epoll_(std::move(epoll)), timer_(std::move(timer)), address_(address), registration_(std::move(registration)) {}
 
   void Connect();
   void GoOn();
@@ -89,9 +93,10 @@ class RegistrationClient {
   const UniqueFd epoll_;
   const UniqueFd timer_;
   const SocketAddress address_;
-  const std::string request_;
+  const std::string registration_;
   UniqueFd socket_;
-  size_t sent_ = 0;  // bytes of request_
+  std::string request_;  // being sent
+  size_t sent_ = 0;      // bytes of request_
   State state_ = State::kConnecting;
   absl::Status status_;
   absl::Duration wait_;

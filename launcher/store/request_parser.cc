@@ -38,6 +38,7 @@ const char* ShapeOf(uint8_t opcode) {
     case Opcode::kListKeys: return "";
     case Opcode::kBarrier: return "kq";
     case Opcode::kRegisterNode: return "r";
+    case Opcode::kEvidence: return "e";
   }
   return nullptr;
 }
@@ -94,15 +95,9 @@ RequestParser::Step RequestParser::TakeField() {
       if (step == Step::kTaken) partial_.keys.push_back(std::move(key));
       break;
     }
-    case 'v':
-    case 'r': {
-      std::string value;
-      const bool registers = fields_[field_] == 'r';
-      step = TakeString(registers ? limits_.registration_bytes : limits_.value_bytes,
-                        registers ? "registration" : "value", &value);
-      if (step == Step::kTaken) partial_.values.push_back(std::move(value));
-      break;
-    }
+    case 'v': step = TakeValue(limits_.value_bytes, "value"); break;
+    case 'r': step = TakeValue(limits_.registration_bytes, "registration"); break;
+    case 'e': step = TakeValue(limits_.evidence_bytes, "message"); break;
   }
   if (step != Step::kTaken) return step;
   ++field_;
@@ -142,6 +137,13 @@ RequestParser::Step RequestParser::TakeString(uint64_t limit, absl::string_view 
   // A vector of strings may have twice the capacity it needs.
   partial_bytes_ += 2 * sizeof(std::string) + text->capacity();
   return Step::kTaken;
+}
+
+RequestParser::Step RequestParser::TakeValue(uint64_t limit, absl::string_view what) {
+  std::string value;
+  const Step step = TakeString(limit, what, &value);
+  if (step == Step::kTaken) partial_.values.push_back(std::move(value));
+  return step;
 }
 
 RequestParser::Step RequestParser::TakeCount() {

@@ -14,7 +14,7 @@
 // the bytes of a connection.
 namespace ddprun::launcher {
 
-// Requests of c10d's TCPStore protocol plus one of our own, with their wire values. The tests run against the torch
+// Requests of c10d's TCPStore protocol plus two of our own, with their wire values. The tests run against the torch
 // that scripts/setup installs (2.11); clients of 2.6 to 2.15 were compared by hand.
 enum class Opcode : uint8_t {
   kValidate = 0,
@@ -35,8 +35,9 @@ enum class Opcode : uint8_t {
   kQueuePop = 15,
   kQueueLength = 16,
   kListKeys = 17,
-  kBarrier = 18,        // torch 2.13 and later
-  kRegisterNode = 0xD0  // a launcher registers its ranks; see registration.h
+  kBarrier = 18,         // torch 2.13 and later
+  kRegisterNode = 0xD0,  // a launcher registers its ranks; see registration.h
+  kEvidence = 0xD1       // a registered launcher sends evidence about a hang (proto/hang.proto); no reply
 };
 
 // Magic number in VALIDATE, the first request of every connection.
@@ -50,7 +51,8 @@ inline constexpr uint32_t kValidateMagic = 0x3C85F7CE;
 //   kCheck, kWait        keys                     kMultiGet           keys
 //   kMultiSet            keys[i], values[i]       kBarrier            keys[0], number = world size
 //   kQueuePush           keys[0], values[0]       kQueuePop, -Length  keys[0]
-//   kRegisterNode        values[0] = payload      others              nothing
+//   kRegisterNode        values[0] = payload      kEvidence           values[0] = payload
+//   others               nothing
 //
 // Keys and values are arbitrary bytes.
 struct Request {
@@ -89,6 +91,7 @@ struct RequestLimits {
   uint64_t value_bytes = 8 * 1024 * 1024;
   uint64_t list_items = 128 * 1024;
   uint64_t registration_bytes = 64 * 1024;  // a launcher's, before it has proved to belong to this round
+  uint64_t evidence_bytes = 4 * 1024 * 1024;
   uint64_t request_bytes = 64 * 1024 * 1024;
 };
 
@@ -123,6 +126,7 @@ class RequestParser {
   Step TakeField();
   Step TakeNumber(size_t width);
   Step TakeString(uint64_t limit, absl::string_view what, std::string* text);
+  Step TakeValue(uint64_t limit, absl::string_view what);
   Step TakeCount();
   Step Fail(std::string why);
   void DropConsumed();

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/secret.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/store/request_parser.h"
@@ -58,20 +59,19 @@ void SetOptions(int fd) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Open(StoreOptions options) {
-  auto listener = Listen(options.address, options.first_port, options.last_port);
-  if (!listener.ok()) return listener.status();
+  DDPRUN_ASSIGN_OR_RETURN(auto listener, Listen(options.address, options.first_port, options.last_port));
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   UniqueFd spare = OpenSpare();
   if (!epoll.valid() || !timer.valid() || !spare.valid()) return ErrnoStatus(errno, "can't set up the store");
-  for (const auto& [fd, id] : {std::pair(listener->fd.get(), kListenerId), std::pair(timer.get(), kTimerId)}) {
+  for (const auto& [fd, id] : {std::pair(listener.fd.get(), kListenerId), std::pair(timer.get(), kTimerId)}) {
     epoll_event event = {};
     event.events = EPOLLIN;
     event.data.u64 = id;
     if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "can't set up the store");
   }
   return std::unique_ptr<StoreServer>(
-      new StoreServer(std::move(options), *std::move(listener), std::move(epoll), std::move(timer), std::move(spare)));
+      new StoreServer(std::move(options), std::move(listener), std::move(epoll), std::move(timer), std::move(spare)));
 }
 
 StoreServer::StoreServer(StoreOptions options, Listener listener, UniqueFd epoll, UniqueFd timer, UniqueFd spare)
@@ -164,7 +164,7 @@ std::optional<StoreServer::Origin> StoreServer::OriginOf(int fd, const SocketAdd
   // Check even if a node has registered the address: a local process may use any address of this host.
   const absl::StatusOr<uid_t> user = options_.user_of ? options_.user_of(peer, own) : socket_owner_.UserOf(peer, own);
   if (user.ok()) {
-    if (*user == geteuid() || *user == 0) return Origin{std::string(kThisHost), false};
+    if (IsRootOrOwnUser(*user)) return Origin{std::string(kThisHost), false};
     Warn(absl::StrCat("store: refused a connection of user ", *user, " on this host; only user ", geteuid(),
                       " and root may connect"));
     return std::nullopt;
@@ -259,6 +259,11 @@ void StoreServer::HandleRequests(Connection& connection) {
       return;
     }
     if (connection.stage == ConnectionStage::kOpening && !MayHandleNext(connection)) return;
+    if (connection.registration != nullptr) {
+      // Nothing else is read from a launcher before it has registered.
+      if (connection.parser().next_opcode()) Reject(connection, "a request before the reply to the registration");
+      return;
+    }
     Request request;
     switch (connection.parser().Next(&request)) {
       case RequestParser::Outcome::kNeedMore: return;
@@ -296,12 +301,19 @@ size_t StoreServer::HandleRequest(Connection& connection, Request request) {
   connection.validated = true;
   if (is_validate) return 0;
   const bool registers = request.opcode == Opcode::kRegisterNode;
-  if (connection.stage != (registers ? ConnectionStage::kOpening : ConnectionStage::kClient)) {
+  const bool is_evidence = request.opcode == Opcode::kEvidence;
+  if (connection.stage != (registers     ? ConnectionStage::kOpening
+                           : is_evidence ? ConnectionStage::kLauncher
+                                         : ConnectionStage::kClient)) {
     Reject(connection, "a connection is either a worker's or a launcher's");
     return 0;
   }
   if (request.opcode == Opcode::kPing) return HandlePing(connection, static_cast<uint32_t>(request.number));
   if (registers) return HandleRegistration(connection, request.values[0]);
+  if (is_evidence) {
+    options_.on_evidence(request.values[0]);
+    return 0;
+  }
   if (request.opcode == Opcode::kSet) join_watch_.OnSet(connection.client, request.keys[0]);
 
   const size_t free_bytes = options_.max_bytes - std::min(used_bytes(), options_.max_bytes);

@@ -46,6 +46,8 @@ struct StoreOptions {
   // Like SocketOwner::UserOf, which is used if this is null.
   std::function<absl::StatusOr<uid_t>(const SocketAddress& peer, const SocketAddress& own)> user_of;
   std::function<void(LogLevel, absl::string_view)> log = Log;
+  // Receives the evidence that a registered launcher sends. Called from ProcessReady; must not call back.
+  std::function<void(const std::string& payload)> on_evidence = [](const std::string&) {};
 };
 
 // A client that waits for a key that is not set.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/report/wait_text.h"
 #include "worker_contract/worker_link.h"
@@ -37,9 +38,7 @@ LinkPeer::LinkPeer(int32_t rank, SteadyTime now) : rank_(rank), allowance_(kMost
 absl::Status LinkPeer::OnBytes(absl::string_view bytes, SteadyTime now) {
   std::vector<std::string> lines;
   const absl::Status cut = reader_.Read(bytes, &lines);
-  for (const std::string& line : lines) {
-    if (absl::Status status = OnLine(line, now); !status.ok()) return status;
-  }
+  for (const std::string& line : lines) DDPRUN_RETURN_IF_ERROR(OnLine(line, now));
   return cut;
 }
 
@@ -50,10 +49,15 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
   if (allowance_ < 0) {
     return absl::InvalidArgumentError(absl::StrCat("it sends more than ", kLinesPerSecond, " lines a second"));
   }
-  absl::StatusOr<std::optional<worker_contract::WorkerLinkMessage>> decoded =
-      worker_contract::DecodeWorkerMessage(line);
-  if (!decoded.ok()) return decoded.status();
-  const LinkHello* const hello = decoded->has_value() ? std::get_if<LinkHello>(&**decoded) : nullptr;
+  DDPRUN_ASSIGN_OR_RETURN(std::optional<worker_contract::WorkerLinkMessage> decoded,
+                          worker_contract::DecodeWorkerMessage(line));
+  const bool probe = decoded.has_value() && std::holds_alternative<worker_contract::LinkProbe>(*decoded);
+  if (is_probe_ || (probe && hello_)) return absl::InvalidArgumentError("a probe is not the only line");
+  if (probe) {
+    is_probe_ = true;
+    return absl::OkStatus();
+  }
+  const LinkHello* const hello = decoded.has_value() ? std::get_if<LinkHello>(&*decoded) : nullptr;
   if (!hello_ && hello == nullptr) return absl::InvalidArgumentError("its first line is not a hello");
   if (hello != nullptr) {
     if (hello->rank != rank_) {
@@ -63,15 +67,15 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
     lines_.push_back(*hello);
     return absl::OkStatus();
   }
-  if (!decoded->has_value()) return absl::OkStatus();
-  if (auto* progress = std::get_if<LinkProgress>(&**decoded)) {
+  if (!decoded.has_value()) return absl::OkStatus();
+  if (auto* progress = std::get_if<LinkProgress>(&*decoded)) {
     // A worker that exits with an error also reports "finished"; its earlier report of that step is more informative.
     const bool says_more =
         !worker_contract::IsAfterTraining(progress->phase) || !progress_ || progress_->progress.step != progress->step;
     reports_.push_back({std::move(*progress), now});
     if (says_more) progress_ = reports_.back();
   } else {
-    lines_.push_back(**std::move(decoded));
+    lines_.push_back(*std::move(decoded));
   }
   return absl::OkStatus();
 }

@@ -43,6 +43,8 @@ class LinkPeer {
 
   // The worker's hello; unset until it arrives.
   const std::optional<worker_contract::LinkHello>& hello() const { return hello_; }
+  // True if the connection began with a probe: it carries answers from now on (section 7), not messages.
+  bool is_probe() const { return is_probe_; }
   // The latest progress report. "finished" and "exiting" do not replace an earlier report of the same step, which is
   // more informative.
   const std::optional<ReportedProgress>& progress() const { return progress_; }
@@ -57,6 +59,7 @@ class LinkPeer {
   int32_t rank_;
   worker_contract::LineReader reader_;
   std::optional<worker_contract::LinkHello> hello_;
+  bool is_probe_ = false;
   std::optional<ReportedProgress> progress_;
   std::vector<ReportedProgress> reports_;
   std::vector<worker_contract::WorkerLinkMessage> lines_;

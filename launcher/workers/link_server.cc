@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/process/proc_files.h"
@@ -21,7 +22,8 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int kMostAcceptedAtOnce = 256;
-constexpr int kMostConnectionsOfAWorker = 4;
+// One that reports, and those of the worker and of a few children that are about to be handed over.
+constexpr int kMostConnectionsOfAWorker = 8;
 // Per connection, before other connections have their turn.
 constexpr size_t kMaxReadAtOnce = 16 * 1024;
 // Times kMaxReadAtOnce: more than a socket buffers.
@@ -40,7 +42,7 @@ absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(Events events, Ev
     return ErrnoStatus(errno, "listening for the worker link");
   }
   std::unique_ptr<LinkServer> server(new LinkServer(std::move(events), loop, name, std::move(listener)));
-  if (absl::Status status = server->Listen(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(server->Listen());
   return server;
 }
 
@@ -128,6 +130,10 @@ bool LinkServer::Read(int fd) {
   }
   const bool greeted = connection.peer->hello().has_value();
   absl::Status status = connection.peer->OnBytes(absl::string_view(bytes, got), SteadyNow());
+  if (status.ok() && connection.peer->is_probe()) {
+    HandOver(fd);
+    return false;
+  }
   // Connections that ended before this one began have been read completely by now.
   if (status.ok() && !greeted && connection.peer->hello() && HasOtherConnection(connection)) {
     status = absl::AlreadyExistsError("this worker already has a connection");
@@ -139,6 +145,17 @@ bool LinkServer::Read(int fd) {
   if (absl::IsAlreadyExists(status)) connection.peer.reset();
   Close(fd);
   return false;
+}
+
+void LinkServer::HandOver(int fd) {
+  loop_->RemoveFd(fd);
+  const auto connection = std::make_shared<Connection>(std::move(connections_.extract(fd).mapped()));
+  Listen().IgnoreError();
+  loop_->Post([this, alive = alive_, connection] {
+    // The worker may have been removed meanwhile.
+    if (!*alive || !events_.on_probe || workers_.count(connection->worker) == 0) return;
+    events_.on_probe(connection->worker, connection->pid, std::move(connection->fd));
+  });
 }
 
 bool LinkServer::ReadAll(int fd) {

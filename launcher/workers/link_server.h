@@ -33,6 +33,9 @@ class LinkServer {
     std::function<void(pid_t pid)> on_closed;
     // A worker's progress. Called immediately, also from within ReadReports and Remove, so it must not call those.
     std::function<void(pid_t pid, const ReportedProgress& progress)> on_progress;
+    // A connection on which `process`, worker `worker` or a descendant of it, answers questions (section 7). It is the
+    // receiver's from now on, which bounds how many it keeps. Called from the loop; unset: such connections are closed.
+    std::function<void(pid_t worker, pid_t process, UniqueFd fd)> on_probe;
   };
 
   // Errors: the system's, if it is out of descriptors.
@@ -99,6 +102,8 @@ class LinkServer {
   bool Send(int fd, const worker_contract::LauncherLinkMessage& message, bool must_arrive);
   // The worker's connection that has sent a hello; -1 if none.
   int ConnectionOf(pid_t pid) const;
+  // Gives a connection that answers questions to its receiver.
+  void HandOver(int fd);
   // Reports the peer's messages: progress immediately, others from the loop.
   void ReportMessages(Connection* connection);
   void Close(int fd);

@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "launcher/config/flag_value.h"
-#include "launcher/config/visible_devices.h"
 #include "worker_contract/environment.h"
 
 namespace ddprun::launcher {
@@ -96,7 +95,9 @@ Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank
       {contract::kErrorFile, error_file},
       {contract::kRound, absl::StrCat(assignment.round())},
   };
-  if (!config.devices.empty()) variables.emplace_back(kCudaVisibleDevices, config.devices[local_rank]);
+  for (const std::string& name : config.accelerators.variables) {
+    if (!config.devices.empty()) variables.emplace_back(name, config.devices[local_rank]);
+  }
   if (facts.job_end) {
     variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*facts.job_end)));
   }
@@ -138,12 +139,6 @@ std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignmen
                                          const std::string& error_file, absl::Span<const std::string> base) {
   assert(local_rank >= 0 && local_rank < config.slots);
   Variables set = RankVariables(assignment, local_rank, config, facts, error_file);
-  const auto selects = [](const std::string& entry) {
-    return NameOf(entry) == kHipVisibleDevices && entry.back() != '=';
-  };
-  if (!config.devices.empty() && std::any_of(base.begin(), base.end(), selects)) {
-    set.emplace_back(kHipVisibleDevices, config.devices[local_rank]);
-  }
   for (auto& variable : CommonVariables(config, facts, base)) set.push_back(std::move(variable));
   return Merge(base, set, CommonDefaults(config, facts));
 }

@@ -30,8 +30,7 @@ struct LauncherFacts {
 //     job of several nodes GLOO_SOCKET_IFNAME, because Gloo alone would choose the address to which the host's own name
 //     resolves, which other hosts often can't reach. NCCL is left to find its interfaces itself: it knows the fast
 //     ones, which may differ from the one that launchers use.
-//   - With `devices`, CUDA_VISIBLE_DEVICES is the worker's, and so is HIP_VISIBLE_DEVICES if it is inherited and not
-//     empty (as in torchrun).
+//   - With `devices`, the variables of `accelerators` name the worker's only.
 //   - `preloaded` precedes the inherited libraries of LD_PRELOAD, except sanitizers.
 //   - PET_ variables are removed: they are flags of this launcher, and a launcher started by the worker would read
 //     them.

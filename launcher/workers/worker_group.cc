@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/fork_server/fork_server.h"
 #include "launcher/io/file_descriptor.h"
@@ -64,15 +65,14 @@ WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                                  Events events) {
-  absl::StatusOr<WorkerOutput> output =
-      WorkerOutput::Create(*settings.config, settings.host, settings.launcher_id, loop, pump);
-  if (!output.ok()) return output.status();
-  std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), loop, std::move(events)));
-  absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
-      loop, [group = group.get()](const std::vector<ProcessEnd>& ends) { group->OnProcessesEnded(ends); });
-  if (!watch.ok()) return watch.status();
-  group->watch_ = *std::move(watch);
-  if (absl::Status status = group->FindPreloaded(); !status.ok()) return status;
+  DDPRUN_ASSIGN_OR_RETURN(WorkerOutput output,
+                          WorkerOutput::Create(*settings.config, settings.host, settings.launcher_id, loop, pump));
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), std::move(output), loop, std::move(events)));
+  DDPRUN_ASSIGN_OR_RETURN(group->watch_,
+                          ChildWatch::Create(loop, [group = group.get()](const std::vector<ProcessEnd>& ends) {
+                            group->OnProcessesEnded(ends);
+                          }));
+  DDPRUN_RETURN_IF_ERROR(group->FindPreloaded());
   group->OpenLink();
   (void)group->Program();  // now, before heartbeats begin, because the file system may stall; Start reports errors
   if (!group->settings_.config->preload.empty() || group->settings_.config->forked_server) group->StartForkServer();
@@ -109,6 +109,10 @@ void WorkerGroup::OpenLink() {
   LinkServer::Events events;
   events.on_line = [this](pid_t pid, worker_contract::WorkerLinkMessage line) { OnLinkLine(pid, std::move(line)); };
   events.on_closed = [this](pid_t pid) { OnLinkClosed(pid); };
+  events.on_probe = [this](pid_t pid, pid_t process, UniqueFd socket) {
+    const auto found = workers_.find(pid);
+    if (found != workers_.end()) events_.on_probe(found->second.local_rank, process, std::move(socket));
+  };
   events.on_progress = [this](pid_t pid, const ReportedProgress& progress) {
     const auto found = workers_.find(pid);
     if (found == workers_.end()) return;
@@ -159,6 +163,9 @@ void WorkerGroup::OnOpened(const LocalRanks& ranks, std::vector<absl::StatusOr<W
     absl::StatusOr<Launch> launch = Prepare(ranks[i], std::move(streams[i]), oom_before);
     absl::Status status = launch.status();
     if (status.ok()) launch->signals = std::move(opening.mapped());
+    if (status.ok() && events_.on_output) {
+      events_.on_output(ranks[i], launch->streams.out_source, launch->streams.err_source);
+    }
     if (status.ok() && fork_server_ != nullptr) {
       to_fork.push_back(*std::move(launch));
     } else if (status.ok()) {
@@ -197,7 +204,11 @@ absl::StatusOr<std::string> WorkerGroup::Program() {
     absl::StatusOr<std::string> program = ResolveProgram(name, SearchPath());
     if (program.ok()) {
       if (!command.script.empty() && access(command.script.c_str(), F_OK) != 0) {
-        return absl::NotFoundError(absl::StrCat("no such script: ", Visible(command.script, kMaxShownPath)));
+        // A program of PATH would have been run.
+        const bool is_python = absl::StartsWith(command.script, "python");
+        return absl::NotFoundError(
+            absl::StrCat("no such script: ", Visible(command.script, kMaxShownPath),
+                         is_python ? "; leave it out, because ddprun starts Python itself (PYTHON_EXEC)" : ""));
       }
       program_ = *program;
       return program_;
@@ -219,12 +230,11 @@ std::vector<int> WorkerGroup::IgnoredSignals() const {
 absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, absl::StatusOr<WorkerStreams> streams,
                                                          const OomSample& oom_before) {
   const LaunchConfig& config = *settings_.config;
-  absl::StatusOr<std::string> program = Program();
-  if (!program.ok()) return program.status();
+  DDPRUN_ASSIGN_OR_RETURN(std::string program, Program());
   if (!streams.ok()) return streams.status();
   Launch launch{local_rank, {}, *std::move(streams), oom_before, {}};
-  launch.request.program = *program;
-  launch.request.argv = config.command.Argv(*program);
+  launch.request.program = program;
+  launch.request.argv = config.command.Argv(program);
   const std::string rank = absl::StrCat(local_rank);
   for (std::string& word : launch.request.argv) absl::StrReplaceAll({{kLocalRankMacro, rank}}, &word);
   launch.request.environment =
@@ -245,9 +255,8 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
 }
 
 absl::Status WorkerGroup::Spawn(Launch launch) {
-  absl::StatusOr<Child> child = CreateChild(launch.request);
-  if (!child.ok()) return child.status();
-  return OnCreated(*std::move(child), std::move(launch));
+  DDPRUN_ASSIGN_OR_RETURN(Child child, CreateChild(launch.request));
+  return OnCreated(std::move(child), std::move(launch));
 }
 
 absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
@@ -452,6 +461,20 @@ void WorkerGroup::Kill(const LocalRanks& ranks) {
     watch_->SignalGroup(found->first, SIGKILL);
   }
   SignalStarting(SIGKILL, true, ranks);
+}
+
+std::optional<WorkerFailure> WorkerGroup::DescribeStuck(int32_t local_rank, absl::string_view why) const {
+  const auto found = workers_.find(pids_[local_rank]);
+  if (found == workers_.end()) return std::nullopt;
+  WorkerFailure failure = NewFailure(local_rank);
+  failure.set_pid(found->first);
+  failure.set_signal(SIGKILL);
+  failure.set_restartable(false);
+  *failure.mutable_ran_for() = FromDuration(SteadyNow() - found->second.started);
+  const std::string where = ReadSmallFile(absl::StrCat("/proc/", found->first, "/wchan"));
+  failure.set_message(absl::StrCat(why, "; state ", StatusField(StatusOf(found->first), "State"),
+                                   where.empty() || where == "0" ? "" : absl::StrCat(", in ", where)));
+  return failure;
 }
 
 void WorkerGroup::KillHung(int32_t local_rank, const std::string& message, const std::string& traceback) {

@@ -20,6 +20,7 @@
 #include "launcher/io/error_file.h"
 #include "launcher/io/event_loop.h"
 #include "launcher/io/file_descriptor.h"
+#include "launcher/io/output_source.h"
 #include "launcher/process/child_watch.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/process/spawn_process.h"
@@ -57,8 +58,12 @@ class WorkerGroup {
     // All workers passed to Start exist.
     std::function<void()> on_all_started;
     std::function<void(const StartError& error)> on_start_failed;
+    // A worker is about to be started, and its output will be found here. May be null. Must not call back.
+    std::function<void(int32_t local_rank, const OutputSource& out, const OutputSource& err)> on_output;
     // A message on a running worker's link.
     std::function<void(int32_t local_rank, const LinkEvent& event)> on_link;
+    // A process of a worker has a process group, and answers questions on this socket (launcher/hang).
+    std::function<void(int32_t local_rank, pid_t process, UniqueFd socket)> on_probe;
     // A worker's progress report. Must not call back.
     std::function<void(int32_t local_rank, const ReportedProgress& progress)> on_progress;
   };
@@ -93,6 +98,9 @@ class WorkerGroup {
   // Sends SIGKILL to the running workers among these and to their process groups.
   void Kill(const LocalRanks& ranks);
 
+  // Returns the failure of this worker, which is stuck in the kernel (rendezvous::IsStuckInKernel): `why`, and where it
+  // is. Nullopt if it has no process.
+  std::optional<rendezvous::WorkerFailure> DescribeStuck(int32_t local_rank, absl::string_view why) const;
   // Kills this worker with SIGKILL and reports it as failed with this message and traceback, unless it left an error
   // file.
   void KillHung(int32_t local_rank, const std::string& message, const std::string& traceback);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/output_settings.h"
 #include "launcher/io/error_file.h"
@@ -29,9 +30,8 @@ absl::Status MakeFolder(const std::string& path) {
 }
 
 absl::StatusOr<LogSink::File> OpenFile(const std::string& path) {
-  absl::StatusOr<UniqueFd> fd = OpenLogFile(path);
-  if (!fd.ok()) return fd.status();
-  return LogSink::File{*std::move(fd), path};
+  DDPRUN_ASSIGN_OR_RETURN(UniqueFd fd, OpenLogFile(path));
+  return LogSink::File{std::move(fd), path};
 }
 
 // True if files are written even without --log-dir.
@@ -136,24 +136,26 @@ absl::StatusOr<WorkerOutput::Stream> WorkerOutput::Files::OpenStream(const std::
     if (request.console_fd == STDERR_FILENO && !config_.options.keep_orphans) return Stream{UniqueFd(), LogSink()};
     return Stream{UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC)), std::nullopt};
   }
+  Stream stream;
   if (to_file) {
-    absl::StatusOr<LogSink::File> file = OpenFile(absl::StrCat(folder, "/", request.name, ".log"));
-    if (!file.ok()) return file.status();
-    sink.file = *std::move(file);
+    DDPRUN_ASSIGN_OR_RETURN(sink.file, OpenFile(absl::StrCat(folder, "/", request.name, ".log")));
+    stream.path = sink.file.name;
+    stream.from = SizeOf(sink.file.fd);
   }
   if (!to_console) {
-    const int64_t size = SizeOf(sink.file.fd);
-    return Stream{std::move(sink.file.fd), std::nullopt, std::move(sink.file.name), size};
+    stream.direct = std::move(sink.file.fd);
+    return stream;
   }
   sink.console_fd = request.console_fd;
   sink.prefix = prefix;
   if (!request.filters.empty() && !attempt_folder.empty()) {
-    absl::StatusOr<LogSink::File> file = OpenFile(absl::StrCat(attempt_folder, "/filtered_", request.name, ".log"));
-    if (!file.ok()) return file.status();
+    DDPRUN_ASSIGN_OR_RETURN(LogSink::File file,
+                            OpenFile(absl::StrCat(attempt_folder, "/filtered_", request.name, ".log")));
     sink.filters = request.filters;
-    sink.filtered = *std::move(file);
+    sink.filtered = std::move(file);
   }
-  return Stream{UniqueFd(), std::move(sink)};
+  stream.sink = std::move(sink);
+  return stream;
 }
 
 absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart_count, int32_t local_rank,
@@ -162,32 +164,31 @@ absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart
   if (!job_folder_.empty()) {
     attempt_folder = absl::StrCat(job_folder_, "/attempt_", restart_count);
     folder = absl::StrCat(attempt_folder, "/", local_rank);
-    if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(MakeFolder(folder));
   }
   const OutputSettings& output = config_.options.output;
   const StdStreams redirect = output.redirects.For(local_rank), tee = output.tee.For(local_rank);
   const bool shown = output.local_ranks_filter.Shows(local_rank, rank);
   const std::string prefix = ExpandLinePrefix(output.line_prefix, {config_.options.role, local_rank, rank, host_});
-  absl::StatusOr<Stream> out =
-      OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, output.stdout_filters}, prefix);
-  if (!out.ok()) return out.status();
-  absl::StatusOr<Stream> err =
-      OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, output.stderr_filters}, prefix);
-  if (!err.ok()) return err.status();
+  DDPRUN_ASSIGN_OR_RETURN(
+      Stream out,
+      OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, output.stdout_filters}, prefix));
+  DDPRUN_ASSIGN_OR_RETURN(
+      Stream err,
+      OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, output.stderr_filters}, prefix));
   const std::string error_folder = folder.empty() && !output.no_files ? error_folder_.For(local_rank) : folder;
-  absl::StatusOr<ErrorFile> error_file = error_folder.empty()
-                                             ? ErrorFile::CreateInMemory()
-                                             : ErrorFile::AtPath(absl::StrCat(error_folder, "/", kErrorFileName));
-  if (!error_file.ok()) return error_file.status();
-  const bool passed_on = err->sink && err->sink->passes_on;
+  DDPRUN_ASSIGN_OR_RETURN(ErrorFile error_file,
+                          error_folder.empty() ? ErrorFile::CreateInMemory()
+                                               : ErrorFile::AtPath(absl::StrCat(error_folder, "/", kErrorFileName)));
+  const bool passed_on = err.sink && err.sink->passes_on;
   const bool both_inherited = !redirect.out && !tee.out && shown;
-  return Opened{*std::move(out), *std::move(err), passed_on && both_inherited && one_stream_, *std::move(error_file)};
+  return Opened{std::move(out), std::move(err), passed_on && both_inherited && one_stream_, std::move(error_file)};
 }
 
 absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig& config, const std::string& host,
                                                   const std::string& launcher_id, EventLoop* loop, LogPump* pump) {
   auto files = std::make_shared<Files>(config, host, launcher_id);
-  if (absl::Status status = files->MakeJobFolder(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(files->MakeJobFolder());
   return WorkerOutput(std::move(files), loop, pump);
 }
 
@@ -205,19 +206,23 @@ void WorkerOutput::Close() { files_->Close(); }
 
 absl::StatusOr<WorkerStreams> WorkerOutput::Connect(absl::StatusOr<Opened> opened, LogPump* pump) {
   if (!opened.ok()) return opened.status();
-  std::shared_ptr<PipeTail> tail;
+  std::shared_ptr<PipeTail> out_tail, tail;
   for (Stream* const stream : {&opened->out, &opened->err}) {
     if (!stream->sink) continue;
     const bool passes_on = stream->sink->passes_on;
-    absl::StatusOr<UniqueFd> pipe = pump->Add(*std::move(stream->sink), stream == &opened->err ? &tail : nullptr);
+    absl::StatusOr<UniqueFd> pipe = pump->Add(*std::move(stream->sink), stream == &opened->err ? &tail : &out_tail);
     if (!pipe.ok() && passes_on) continue;  // out of descriptors: it gets the launcher's own stream
     if (!pipe.ok()) return pipe.status();
     stream->direct = *std::move(pipe);
   }
-  if (opened->shared && opened->err.direct.valid())
-    opened->out.direct.reset(fcntl(opened->err.direct.get(), F_DUPFD_CLOEXEC, 3));
-  WorkerStreams streams{std::move(opened->out.direct), std::move(opened->err.direct), std::move(opened->error_file),
-                        nullptr};
+  const bool joined = opened->shared && opened->err.direct.valid();
+  if (joined) opened->out.direct.reset(fcntl(opened->err.direct.get(), F_DUPFD_CLOEXEC, 3));
+  const auto source = [](const Stream& stream, std::shared_ptr<PipeTail> its_tail, bool is_joined = false) {
+    return OutputSource{stream.path, static_cast<uint64_t>(stream.from), std::move(its_tail), is_joined};
+  };
+  WorkerStreams streams{std::move(opened->out.direct),         std::move(opened->err.direct),
+                        std::move(opened->error_file),         nullptr,
+                        source(opened->out, out_tail, joined), source(opened->err, tail)};
   if (tail != nullptr) {
     streams.error_tail = [tail] { return tail->Text(); };
   } else if (!opened->err.path.empty()) {

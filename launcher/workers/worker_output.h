@@ -16,6 +16,7 @@
 #include "launcher/io/event_loop.h"
 #include "launcher/io/file_descriptor.h"
 #include "launcher/io/log_pump.h"
+#include "launcher/io/output_source.h"
 #include "launcher/workers/worker_set.h"
 
 namespace ddprun::launcher {
@@ -26,6 +27,7 @@ struct WorkerStreams {
   UniqueFd err;
   ErrorFile error_file;
   std::function<std::string()> error_tail;  // returns the last bytes written to stderr; null: they are not known
+  OutputSource out_source, err_source;      // where their output can be read
 };
 
 // Opens files and pipes for workers, according to --log-dir, --redirects and --tee. Files have the same paths as
@@ -62,7 +64,7 @@ class WorkerOutput {
   struct Stream {
     UniqueFd direct;
     std::optional<LogSink> sink;
-    std::string path;  // file that the worker writes itself
+    std::string path;  // file that receives all of it
     int64_t from = 0;  // size of that file before
   };
   struct Opened {

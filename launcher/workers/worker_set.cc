@@ -124,15 +124,24 @@ void WorkerSet::NotStarted(const LocalRanks& ranks) {
 
 bool WorkerSet::End(const WorkerEnd& end) {
   Worker* worker = Find(end.local_rank);
-  if (worker == nullptr || !IsAlive(*worker)) return false;
+  if (worker == nullptr) return false;
+  worker->stuck = false;
+  if (!IsAlive(*worker)) return false;
   Reset(worker, State::kEnded, end);
   return true;
 }
 
 void WorkerSet::Abandon(const LocalRanks& ranks) {
   for (int32_t rank : ranks) {
-    if (Worker* worker = Find(rank); worker != nullptr && IsAlive(*worker)) Reset(worker, State::kEnded, std::nullopt);
+    Worker* worker = Find(rank);
+    if (worker == nullptr || !IsAlive(*worker)) continue;
+    Reset(worker, State::kEnded, std::nullopt);
+    worker->stuck = true;
   }
+}
+
+bool WorkerSet::AnyStuck() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.stuck; });
 }
 
 bool WorkerSet::AnyAlive() const { return std::any_of(workers_.begin(), workers_.end(), IsAlive); }

@@ -73,8 +73,9 @@ class WorkerSet {
   void NotStarted(const LocalRanks& ranks);
   // Returns false if that worker was not alive because it had been abandoned.
   bool End(const WorkerEnd& end);
-  // Gives up waiting for workers that can't be killed.
+  // Gives up waiting for workers that can't be killed. They count as stuck until End or Start is called for them.
   void Abandon(const LocalRanks& ranks);
+  bool AnyStuck() const;
 
   // The worker's process has connected with these capabilities, or has lost its connection.
   void Connected(int32_t rank, const std::vector<std::string>& capabilities);
@@ -108,6 +109,7 @@ class WorkerSet {
     bool can_suspend = false;  // accepts requests to suspend: it advertised this and is connected
     bool checkpoints = false;  // likewise for checkpoint-now
     bool reforming = false;
+    bool stuck = false;
     std::optional<int64_t> step;  // last committed step, while suspended
   };
   static bool IsAlive(const Worker& worker) {

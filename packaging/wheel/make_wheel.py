@@ -86,7 +86,7 @@ def link_preloaded(parts, out, target):
         on_demand = [str(path) for path in [folder / "on_demand.a"] if path.exists()]
         zig(
             ["-shared", "-Wl,--whole-archive", str(folder / "whole.a"), "-Wl,--no-whole-archive", *on_demand]
-            + ["-ldl", "-o", str(library)],
+            + ["-lpthread", "-ldl", "-o", str(library)],
             target,
         )
         libraries.append(library)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "worker_contract/exit_codes.h"
 
@@ -41,6 +42,19 @@ struct UndrainHost {
 };
 
 using Command = std::variant<StopJob, ResizeJob, KickNode, DrainHost, UndrainHost>;
+
+// Nodes that an Inspect concerns (protocol 6.3).
+struct InspectedNodes {
+  struct Node {
+    std::string node_id;
+    uint64_t incarnation = 0;
+    std::string host;
+    bool asked = false;          // false: the node is not connected
+    std::vector<int32_t> ranks;  // asked ranks of this node, ascending
+  };
+  uint64_t round = 0;
+  std::vector<Node> nodes;
+};
 
 }  // namespace ddprun::rendezvous
 

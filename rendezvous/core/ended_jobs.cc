@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/goodput.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/membership.h"
 
 namespace ddprun::rendezvous {

@@ -12,7 +12,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
-#include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/fence.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/messages.h"
 

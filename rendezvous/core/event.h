@@ -22,7 +22,11 @@ inline constexpr char kJobCreated[] = "job.created";        // the job's first n
 inline constexpr char kJobWaiting[] = "job.waiting";        // fewer than min nodes again; not reported for a new job
 inline constexpr char kRoundAssigned[] = "round.assigned";  // round `round` has `nodes` nodes with `workers` workers
 inline constexpr char kRoundStopped[] = "round.stopped";  // before it succeeded; `failure`: first cause, if a worker's
-inline constexpr char kWorkerFailed[] = "worker.failed";  // first cause of a round; later failures are not reported
+inline constexpr char kRoundHung[] = "round.hung";        // `rank` of `host` keeps others waiting (protocol 6.2)
+inline constexpr char kRoundMismatch[] = "round.mismatch";    // `rank` has entered another collective than the others
+inline constexpr char kRoundStraggler[] = "round.straggler";  // `rank` enters collectives later than the others
+inline constexpr char kRoundContinued[] = "round.continued";  // a hang that was reported is over
+inline constexpr char kWorkerFailed[] = "worker.failed";      // first cause of a round; later failures are not reported
 inline constexpr char kNodeJoined[] = "node.joined";
 inline constexpr char kNodeLost[] = "node.lost";          // silent, or not reconnected within the reconnect grace
 inline constexpr char kNodeLeft[] = "node.left";          // the launcher sent Leave
@@ -36,10 +40,10 @@ inline constexpr char kNodeKicked[] = "node.kicked";  // a command removed the n
 inline constexpr char kHostDrained[] = "host.drained";
 inline constexpr char kHostUndrained[] = "host.undrained";
 
-inline constexpr const char* kAll[] = {kJobCreated,  kJobWaiting,   kRoundAssigned, kRoundStopped, kWorkerFailed,
-                                       kNodeJoined,  kNodeLost,     kNodeLeft,      kNodeReturned, kNodeCooldown,
-                                       kJobFinished, kJobFailed,    kJobStopped,    kJobResized,   kNodeKicked,
-                                       kHostDrained, kHostUndrained};
+inline constexpr const char* kAll[] = {
+    kJobCreated,     kJobWaiting,   kRoundAssigned, kRoundStopped, kRoundHung,  kRoundMismatch, kRoundStraggler,
+    kRoundContinued, kWorkerFailed, kNodeJoined,    kNodeLost,     kNodeLeft,   kNodeReturned,  kNodeCooldown,
+    kJobFinished,    kJobFailed,    kJobStopped,    kJobResized,   kNodeKicked, kHostDrained,   kHostUndrained};
 
 }  // namespace event_kind
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/secret.h"
 #include "base/text.h"
-#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/phrases.h"
@@ -139,6 +139,7 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
   if (const auto* m = std::get_if<GroupSucceeded>(&message)) return OnSucceeded(node, *m, turn);
   if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
   if (const auto* m = std::get_if<Leave>(&message)) return OnLeave(node, *m, turn);
+  if (const auto* m = std::get_if<Hang>(&message)) return OnHang(*node, *m, turn);
   const auto* progress = std::get_if<Progress>(&message);
   if (progress != nullptr && node->in_round() && progress->round() == round_.number()) {
     progress_.Add(*node, *progress, turn.now);
@@ -152,10 +153,18 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
 void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
   if (leave.has_workers() && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   const std::string& reason = leave.reason();
+  const std::string node_id = node->join.node_id();
+  const uint64_t incarnation = node->join.incarnation();
   OnGone(node,
          {absl::StrCat("node ", node->join.host(), " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
           leave.has_workers(), Going::How::kLeft},
          turn);
+  // The last node to leave is the only one that can still run the command for the job's end (protocol 5).
+  if (ended() && members_.size() == 0) {
+    Finish finish = NewFinish(*verdict_);
+    finish.set_runs_end_command(true);
+    turn.effects->emplace_back(rendezvous::Tell{job_id_, node_id, incarnation, std::move(finish)});
+  }
 }
 
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
@@ -221,6 +230,49 @@ void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& tur
   members_.SetState(node, NodeState::kSucceeded);
   round_.AddSuccess();
   if (state_ == JobState::kRunning && round_.all_succeeded()) End(Succeeded(round_.world_size()), turn);
+}
+
+void Job::OnHang(const Node& node, Hang hang, const Turn& turn) {
+  if (state_ != JobState::kRunning || node.group_rank != 0 || hang.round() != round_.number()) return;
+  const bool continues = hang.kind() == Hang::KIND_CONTINUED && hang_;
+  const bool replaces = hang.kind() == Hang::KIND_REPLACE;
+  // Replacing is once for each report, so that it needs no other limit.
+  if (replaces ? !hang_ || hang_->kind() == Hang::KIND_REPLACE : !continues && turn.now < next_hang_) return;
+  if (!replaces) next_hang_ = turn.now + kHangInterval;
+  *hang.mutable_at() = FromTime(turn.wall_time);
+  const bool known = hang_ && std::ranges::equal(hang_->ranks(), hang.ranks());
+  if (continues) {
+    Report(NewEvent(event_kind::kRoundContinued, FirstLine(hang)), turn);
+  } else if (hang.kind() == Hang::KIND_MISMATCH) {
+    Report(HangEvent(event_kind::kRoundMismatch, hang), turn);
+  } else if (hang.kind() == Hang::KIND_STRAGGLER) {
+    Report(HangEvent(event_kind::kRoundStraggler, hang), turn);
+  } else if (hang.kind() == Hang::KIND_HUNG && !known) {
+    Report(HangEvent(event_kind::kRoundHung, hang), turn);
+  }
+  for (const auto& other : members_.nodes()) {
+    if (other->in_round() && other.get() != &node) Send(*other, hang, turn);
+  }
+  switch (hang.kind()) {
+    case Hang::KIND_HUNG: hang_ = std::move(hang); return;
+    case Hang::KIND_CONTINUED: return hang_.reset();
+    case Hang::KIND_REPLACE: return hang_->set_kind(hang.kind());
+    case Hang::KIND_STRAGGLER: straggler_ = std::move(hang); return;
+    default: return;
+  }
+}
+
+Event Job::HangEvent(const char* kind, const Hang& hang) const {
+  if (hang.ranks().empty()) return NewEvent(kind, FirstLine(hang));
+  const int32_t rank = hang.ranks(0);
+  const auto has_rank = [rank](const auto& node) {
+    return node->in_round() && rank >= node->base_rank && rank - node->base_rank < node->join.slots();
+  };
+  const auto& nodes = members_.nodes();
+  const auto found = std::find_if(nodes.begin(), nodes.end(), has_rank);
+  Event event = found == nodes.end() ? NewEvent(kind, FirstLine(hang)) : EventOf(kind, **found, FirstLine(hang));
+  event.set_rank(rank);
+  return event;
 }
 
 SteadyTime Job::NextDeadline() const {
@@ -424,6 +476,11 @@ v1::Job Job::View(SteadyTime now, absl::Time start, bool with_nodes) const {
   if (auto training = progress_.Summarize(round_.number(), now, with_nodes)) {
     if (ended()) training->clear_ago();
     *view.mutable_training() = *std::move(training);
+  }
+  if (hang_ && (state_ == JobState::kRunning || ended())) {
+    *view.mutable_hang() = *hang_;
+  } else if (straggler_ && state_ == JobState::kRunning) {
+    *view.mutable_hang() = *straggler_;
   }
   if (!with_nodes) return view;
   for (const auto& node : members_.nodes()) {

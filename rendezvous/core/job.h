@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
-#include "rendezvous/core/departed_nodes.h"
+#include "rendezvous/core/command.h"
 #include "rendezvous/core/departure.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
@@ -29,8 +30,8 @@
 #include "rendezvous/core/participants.h"
 #include "rendezvous/core/previous_job.h"
 #include "rendezvous/core/recovery.h"
-#include "rendezvous/core/restart_budget.h"
 #include "rendezvous/core/round.h"
+#include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
 
@@ -56,7 +57,7 @@ class Job {
   struct Turn {
     SteadyTime now;
     Effects* effects;
-    absl::Time wall_time = {};  // for Event::time only
+    absl::Time wall_time = {};  // for Event::time and Hang::at only
   };
 
   // If workers do not stop within the join timeout plus this time, the job fails (protocol 3.3).
@@ -90,6 +91,7 @@ class Job {
   absl::Status Stop(const std::string& actor, const Turn& turn);
   absl::Status Kick(const std::string& name, const std::string& actor, const Turn& turn);
   absl::Status Resize(const JobSize& size, const std::string& actor, const Turn& turn);
+  absl::StatusOr<InspectedNodes> Inspect(const v1::Inspect& question, const Turn& turn) const;
   // Adapts the job to a change of its size or of the drained hosts, e.g. stops a round that has nodes of a drained
   // host. `what` describes the change.
   void ApplyChange(const std::string& what, const Turn& turn);
@@ -123,6 +125,10 @@ class Job {
   void NoteChange(SteadyTime now);
   void OnReady(Node* node, const Ready& ready, const Turn& turn);
   void OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn);
+  // Passes the report of a hang on to the other nodes of the round (protocol 6.2).
+  void OnHang(const Node& node, Hang hang, const Turn& turn);
+  // Event about the first of its ranks.
+  Event HangEvent(const char* kind, const Hang& hang) const;
   void OnStateDeadline(const Turn& turn);
   SteadyTime StateDeadline() const;
   void SendNotices(const Turn& turn);
@@ -258,6 +264,9 @@ class Job {
   HeldFailure held_;
   std::string held_node_;  // id of the node whose worker's failure held_ holds
   JobProgress progress_;
+  std::optional<Hang> hang_;       // last hang of the latest round, if it is not over; not in records
+  std::optional<Hang> straggler_;  // last report of stragglers in the latest round; not in records
+  SteadyTime next_hang_ = SteadyTime::InfinitePast();  // earlier reports are ignored
   Goodput goodput_;
   JobHistory history_;                                  // empty unless the server keeps records
   std::shared_ptr<JobRecord> kept_;                     // record that was emitted during the current event, if any

@@ -1,5 +1,7 @@
 // Part of Job: commands of operators (protocol 3.10).
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,7 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/secret.h"
+#include "base/status_macros.h"
+#include "proto/time.h"
 #include "rendezvous/core/command.h"
+#include "rendezvous/core/fields.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/verdicts.h"
@@ -49,9 +54,7 @@ absl::Status Job::Stop(const std::string& actor, const Turn& turn) {
 }
 
 absl::Status Job::Kick(const std::string& name, const std::string& actor, const Turn& turn) {
-  const absl::StatusOr<Node*> found = FindNamed(name, job_id_, members_);
-  if (!found.ok()) return found.status();
-  Node* const node = *found;
+  DDPRUN_ASSIGN_OR_RETURN(Node* const node, FindNamed(name, job_id_, members_));
   if (!node->connected) {
     return absl::UnavailableError(absl::StrCat("node ", node->join.host(), " of job ", job_id_,
                                                " has lost its connection; try again in a moment"));
@@ -91,6 +94,59 @@ absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Tu
   Report(std::move(event), turn);
   ApplyChange(what, turn);
   return absl::OkStatus();
+}
+
+absl::StatusOr<InspectedNodes> Job::Inspect(const v1::Inspect& question, const Turn& turn) const {
+  if (state_ != JobState::kRunning) {
+    const std::string reason = ReasonAt(turn.now);
+    return absl::FailedPreconditionError(absl::StrCat("job ", job_id_, " has no running round; it is ", Name(state_),
+                                                      reason.empty() ? "" : ": ", reason));
+  }
+  const std::set<int32_t> ranks(question.ranks().begin(), question.ranks().end());
+  for (const int32_t rank : ranks) {
+    if (rank >= 0 && rank < round_.world_size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", job_id_, " has no rank ", rank, ": its ranks are 0 to ", round_.world_size() - 1));
+  }
+  std::map<int32_t, std::map<bool, uint64_t>> after;
+  for (const v1::OutputPosition& position : question.after()) {
+    after[position.rank()][position.is_stderr()] = position.end();
+  }
+  v1::Inspect of_all = question;
+  of_all.clear_ranks();
+  of_all.clear_after();
+  const absl::Duration since = NearestDuration(question.since());
+  of_all.clear_since();
+  if (question.has_since() && since < absl::InfiniteDuration()) *of_all.mutable_since() = FromDuration(since);
+  InspectedNodes found;
+  found.round = round_.number();
+  for (const auto& node : members_.nodes()) {
+    if (!node->in_round()) continue;
+    InspectedNodes::Node inspected{node->join.node_id(), node->join.incarnation(), node->join.host(), node->connected};
+    const int32_t end = node->base_rank + node->join.slots();
+    if (ranks.empty()) {
+      for (int32_t rank = node->base_rank; rank < end; ++rank) inspected.ranks.push_back(rank);
+    } else {
+      inspected.ranks.assign(ranks.lower_bound(node->base_rank), ranks.lower_bound(end));
+    }
+    if (inspected.ranks.empty()) continue;
+    v1::Inspect inspect = of_all;
+    inspect.set_round(found.round);
+    inspect.mutable_ranks()->Assign(inspected.ranks.begin(), inspected.ranks.end());
+    for (const int32_t rank : inspected.ranks) {
+      const auto positions = after.find(rank);
+      if (positions == after.end()) continue;
+      for (const auto& [is_stderr, position] : positions->second) {
+        v1::OutputPosition* const of_node = inspect.add_after();
+        of_node->set_rank(rank);
+        of_node->set_is_stderr(is_stderr);
+        of_node->set_end(position);
+      }
+    }
+    Send(*node, std::move(inspect), turn);
+    found.nodes.push_back(std::move(inspected));
+  }
+  return found;
 }
 
 void Job::ApplyChange(const std::string& what, const Turn& turn) {

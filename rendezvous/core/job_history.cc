@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 #include "base/text.h"
-#include "rendezvous/core/failure_text.h"
+#include "rendezvous/core/phrases.h"
 
 namespace ddprun::rendezvous {
 namespace {

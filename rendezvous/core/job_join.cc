@@ -207,6 +207,9 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     switch (join.phase()) {
       case Join::PHASE_RUNNING:
         if (node->state == NodeState::kStopping) members_.SetState(node, NodeState::kRunning);
+        for (const auto& report : {hang_, straggler_}) {
+          if (report && node->group_rank != 0) Send(*node, *report, turn);
+        }
         return;
       case Join::PHASE_SUCCEEDED: return OnSucceeded(node, NewGroupSucceeded(reported), turn);
       case Join::PHASE_STOPPING:

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "proto/time.h"
-#include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job_history.h"
 #include "rendezvous/core/limits.h"
+#include "rendezvous/core/phrases.h"
 #include "rendezvous/core/validate.h"
 
 namespace ddprun::rendezvous {

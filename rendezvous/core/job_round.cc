@@ -6,13 +6,28 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/core/event.h"
-#include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/phrases.h"
 #include "rendezvous/core/rank_assignment.h"
 #include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+// The node that runs the command for the job's end (protocol 5): the connected node of the round with the lowest group
+// rank, else the one that joined first. nullptr: no node is connected.
+const Node* EndCommandNode(const Membership& members) {
+  const Node* best = nullptr;
+  for (const auto& node : members.nodes()) {
+    if (!node->connected) continue;
+    if (best == nullptr || (node->in_round() && (!best->in_round() || node->group_rank < best->group_rank))) {
+      best = node.get();
+    }
+  }
+  return best;
+}
+
+}  // namespace
 
 void Job::Enter(JobState to, std::string reason) {
   if (!IsTransition(state_, to))
@@ -113,7 +128,10 @@ std::string Job::DescribeLeftOut(const Node& node) const {
   }
   return absl::StrCat(
       "node ", node.join.host(), " is left out for ", absl::FormatDuration(cooldowns_.Length(node.join.node_id())),
-      " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow, " rounds in a row");
+      " (node_cooldown): ",
+      cooldowns_.IsForStuckWorker(node.join.node_id())
+          ? "one of its workers is stuck in the kernel"
+          : absl::StrCat("its workers failed first in ", NodeCooldowns::kRoundsInARow, " rounds in a row"));
 }
 
 void Job::NotifyLeftOut(const Turn& turn) {
@@ -195,6 +213,8 @@ void Job::Assign(const Turn& turn) {
   held_.Drop();
   departures_ = {};
   departed_.OnAssign();
+  hang_.reset();
+  straggler_.reset();
   Enter(JobState::kRunning, round_.reason());
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node* node = nodes[i];
@@ -230,6 +250,16 @@ void Job::Assign(const Turn& turn) {
 }
 
 void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn) {
+  const bool is_stuck = IsStuckInKernel(message.failure());
+  if (is_stuck && !ended()) {
+    cooldowns_.OnStuckWorker(node->join.node_id(), turn.now);
+    if (size_.max_nodes == 1) {
+      return End(
+          Failed(absl::StrCat(DescribeFailure(message.failure()), "; the job has no other node"), message.failure()),
+          turn);
+    }
+    if (state_ != JobState::kRunning) return;
+  }
   if (!node->in_round() || node->round != round_.number() || message.round() != round_.number()) return;
   if (node->state != NodeState::kRunning && node->state != NodeState::kStopping) return;
   switch (state_) {
@@ -252,7 +282,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   Event event = EventOf(event_kind::kWorkerFailed, *node, DescribeFailure(failure));
   *event.mutable_failure() = failure;
   Report(std::move(event), turn);
-  if (failure.restartable() && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
+  if ((failure.restartable() || is_stuck) && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
     held_node_ = node->join.node_id();
     return LeaveRound(DescribeFailure(failure), failure, turn);
   }
@@ -345,6 +375,7 @@ void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
     if (!node->connected && !node->join.origin().in_process()) departed_.ExpectForVerdict(*node, settings_);
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
+  if (verdict.succeeded()) hang_.reset();
   verdict_ = std::move(verdict);
   Persist(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
   const absl::string_view failed = actor.empty() ? event_kind::kJobFailed : event_kind::kJobStopped;
@@ -353,7 +384,12 @@ void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
   event.set_exit_code(verdict_->exit_code());
   if (verdict_->has_first_cause()) *event.mutable_failure() = verdict_->first_cause();
   Report(std::move(event), turn);
-  for (const auto& node : members_.nodes()) Send(*node, NewFinish(*verdict_), turn);
+  const Node* const runner = EndCommandNode(members_);
+  for (const auto& node : members_.nodes()) {
+    Finish finish = NewFinish(*verdict_);
+    finish.set_runs_end_command(node.get() == runner);
+    Send(*node, std::move(finish), turn);
+  }
 }
 
 }  // namespace ddprun::rendezvous

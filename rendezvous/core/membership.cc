@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/secret.h"
-#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/heartbeats.h"
 
 namespace ddprun::rendezvous {
 

@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "base/steady_time.h"
-#include "rendezvous/core/lateness.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {

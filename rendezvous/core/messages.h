@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_MESSAGES_H_
 #define DDPRUN_RENDEZVOUS_CORE_MESSAGES_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "proto/equal.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/time.h"
@@ -26,13 +28,17 @@ using v1::Assignment;
 using v1::ExcludedFromRound;
 using v1::Finish;
 using v1::GroupSucceeded;
+using v1::Hang;
 using v1::Heartbeat;
 using v1::HeartbeatAck;
+using v1::Inspect;
+using v1::Inspection;
 using v1::JobSettings;
 using v1::Join;
 using v1::Leave;
 using v1::Progress;
 using v1::RankProgress;
+using v1::RankStacks;
 using v1::Ready;
 using v1::Rejected;
 using v1::StopRound;
@@ -155,7 +161,38 @@ inline constexpr size_t kMaxPhaseBytes = 64;
 inline constexpr int kMaxRanksInProgress = 256;                        // further ranks follow in the next Progress
 inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);  // shortest time between two Progress messages
 
-using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceeded, Ready, Leave, Progress>;
+inline constexpr int kMaxHangBytes = 16 * 1024;
+inline constexpr int kMaxRanksInHang = 256;
+inline constexpr absl::Duration kHangInterval = absl::Seconds(1);  // shortest time between two reports that count
+
+// Only the first kMaxRanksInHang ranks are named.
+inline Hang NewHang(Hang::Kind kind, uint64_t round, std::string text, absl::Span<const int32_t> ranks = {}) {
+  Hang hang;
+  hang.set_kind(kind);
+  hang.set_round(round);
+  hang.set_text(std::move(text));
+  ranks = ranks.subspan(0, kMaxRanksInHang);
+  hang.mutable_ranks()->Assign(ranks.begin(), ranks.end());
+  return hang;
+}
+
+// Returns the line that names who waits for whom.
+inline std::string FirstLine(const Hang& hang) { return hang.text().substr(0, hang.text().find('\n')); }
+
+inline constexpr size_t kMaxStackBytes = 48 * 1024;        // Python stacks of one rank
+inline constexpr size_t kMaxNativeStackBytes = 16 * 1024;  // native stacks of one rank
+inline constexpr int kMaxRanksInInspection = 256;
+
+inline Inspection NewInspection(uint64_t id, uint64_t round, bool last) {
+  Inspection inspection;
+  inspection.set_id(id);
+  inspection.set_round(round);
+  inspection.set_last(last);
+  return inspection;
+}
+
+using LauncherMessage =
+    std::variant<Join, Heartbeat, WorkerFailed, GroupSucceeded, Ready, Leave, Progress, Hang, Inspection>;
 
 // ---- server -> launcher ----
 
@@ -210,7 +247,7 @@ inline Rejected NewRejected(std::string reason) {
 }
 
 using ServerMessage =
-    std::variant<Welcome, HeartbeatAck, Waiting, Assign, StopRound, Finish, Rejected, ExcludedFromRound>;
+    std::variant<Welcome, HeartbeatAck, Waiting, Assign, StopRound, Finish, Rejected, ExcludedFromRound, Hang, Inspect>;
 
 }  // namespace ddprun::rendezvous
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace ddprun::rendezvous {
 
@@ -15,18 +16,44 @@ NodeCooldowns::NodeCooldowns(absl::Duration first, const JobRecord& record, Stea
   }
 }
 
+namespace {
+
+// A record may contain any number.
+int32_t OneMore(int32_t count) { return std::min(count, INT32_MAX - 1) + 1; }
+
+}  // namespace
+
 void NodeCooldowns::OnFirstCause(absl::string_view node_id, SteadyTime now) {
   if (first_ <= absl::ZeroDuration()) return;
-  const auto one_more = [](int32_t count) {
-    return std::min(count, INT32_MAX - 1) + 1;
-  };  // a record may contain any number
-  in_a_row_ = node_id == failing_node_ ? one_more(in_a_row_) : 1;
+  in_a_row_ = node_id == failing_node_ ? OneMore(in_a_row_) : 1;
   failing_node_ = std::string(node_id);
   if (in_a_row_ < kRoundsInARow) return;
   Entry* entry = FindOrAdd(node_id);
-  entry->times = one_more(entry->times);
+  entry->stuck = false;
+  Begin(entry, now);
+}
+
+void NodeCooldowns::OnStuckWorker(absl::string_view node_id, SteadyTime now) {
+  if (first_ <= absl::ZeroDuration()) return;
+  Entry* entry = FindOrAdd(node_id);
+  // The worker may be reported as in uninterruptible sleep, then as alive after SIGKILL.
+  if (std::exchange(entry->stuck, true) && entry->until) {
+    entry->until = now + LengthAfter(entry->times);
+  } else {
+    Begin(entry, now);
+  }
+}
+
+void NodeCooldowns::Begin(Entry* entry, SteadyTime now) {
+  entry->times = OneMore(entry->times);
   if (!entry->until) ++active_;
   entry->until = now + LengthAfter(entry->times);
+}
+
+const NodeCooldowns::Entry* NodeCooldowns::Find(absl::string_view node_id) const {
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.node_id == node_id; });
+  return found == entries_.end() ? nullptr : &*found;
 }
 
 NodeCooldowns::Entry* NodeCooldowns::FindOrAdd(absl::string_view node_id) {
@@ -41,15 +68,18 @@ NodeCooldowns::Entry* NodeCooldowns::FindOrAdd(absl::string_view node_id) {
 }
 
 bool NodeCooldowns::IsActive(absl::string_view node_id) const {
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [&](const Entry& entry) { return entry.node_id == node_id && entry.until.has_value(); });
+  const Entry* entry = Find(node_id);
+  return entry != nullptr && entry->until.has_value();
+}
+
+bool NodeCooldowns::IsForStuckWorker(absl::string_view node_id) const {
+  const Entry* entry = Find(node_id);
+  return entry != nullptr && entry->stuck;
 }
 
 absl::Duration NodeCooldowns::Length(absl::string_view node_id) const {
-  for (const Entry& entry : entries_) {
-    if (entry.node_id == node_id) return LengthAfter(entry.times);
-  }
-  return absl::ZeroDuration();
+  const Entry* entry = Find(node_id);
+  return entry == nullptr ? absl::ZeroDuration() : LengthAfter(entry->times);
 }
 
 absl::Duration NodeCooldowns::LengthAfter(int32_t times) const {

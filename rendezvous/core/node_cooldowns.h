@@ -14,8 +14,8 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: the cooldowns of one job (protocol 3.9): nodes whose workers fail repeatedly are left out of rounds for a
-// while. A cooldown is active until Expire is called at its end or later. Thread-compatible.
+// PURE: the cooldowns of one job (protocol 3.9): nodes whose workers fail repeatedly, or are stuck in the kernel, are
+// left out of rounds for a while. A cooldown is active until Expire is called at its end or later. Thread-compatible.
 class NodeCooldowns {
  public:
   // Number of consecutive first causes on one node after which its cooldown begins.
@@ -33,6 +33,9 @@ class NodeCooldowns {
   // from the kRoundsInARow-th consecutive first cause on.
   void OnFirstCause(absl::string_view node_id, SteadyTime now);
 
+  // Reports that a worker of this node is stuck in the kernel. Begins, or restarts, the node's cooldown at once.
+  void OnStuckWorker(absl::string_view node_id, SteadyTime now);
+
   // Ends the cooldowns that are over at `now`. Returns true if there were any.
   bool Expire(SteadyTime now);
   // Returns the end of the earliest cooldown, or infinite.
@@ -42,6 +45,8 @@ class NodeCooldowns {
   bool IsActive(absl::string_view node_id) const;
   // Returns the ids of nodes with an active cooldown, earliest end first.
   std::vector<std::string> Nodes() const;
+  // True if the node's latest cooldown began because a worker is stuck in the kernel. Not recorded.
+  bool IsForStuckWorker(absl::string_view node_id) const;
   // Returns the total length of this node's latest cooldown; zero if it had none.
   absl::Duration Length(absl::string_view node_id) const;
 
@@ -53,9 +58,12 @@ class NodeCooldowns {
     std::string node_id;
     int32_t times = 0;
     std::optional<SteadyTime> until;
+    bool stuck = false;
   };
 
+  const Entry* Find(absl::string_view node_id) const;
   Entry* FindOrAdd(absl::string_view node_id);
+  void Begin(Entry* entry, SteadyTime now);
   absl::Duration LengthAfter(int32_t times) const;
 
   absl::Duration first_;

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_PHRASES_H_
 #define DDPRUN_RENDEZVOUS_CORE_PHRASES_H_
 
+#include <signal.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,9 +11,36 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "rendezvous/core/messages.h"
+#include "worker_contract/exit_codes.h"
 
-// Texts for users and logs: reasons of verdicts and of waiting. Pure functions; each returns one line.
+// Texts for users and logs: what a WorkerFailure says, and the reasons of verdicts and of waiting. Pure functions;
+// those that return a text return one line.
 namespace ddprun::rendezvous {
+
+using worker_contract::kExitCannotExecute;
+using worker_contract::kExitNotFound;
+
+// True for a worker that is stuck in the kernel: still alive long after SIGKILL, or in uninterruptible sleep for too
+// long. On the wire it is killed by SIGKILL and non-restartable. The process may hold its device, so the node can't
+// start another worker there.
+inline bool IsStuckInKernel(const WorkerFailure& failure) {
+  return failure.signal() == SIGKILL && !failure.restartable();
+}
+
+// Returns how the worker ended: "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such
+// program", "exited with 78 (non-restartable)", "reported a failure" (the worker is alive), "is stuck in the
+// kernel", "was lost" (the failure is a node's).
+std::string DescribeEnd(const WorkerFailure& failure);
+
+// Returns which worker failed: "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if the failure is a node's.
+std::string DescribeWho(const WorkerFailure& failure);
+
+// Returns one sentence without a period: DescribeWho, DescribeEnd, the failure's message unless the sentence already
+// contains it, and the worker's last progress.
+std::string DescribeFailure(const WorkerFailure& failure);
+
+// Truncates each text of the failure to `max_bytes`. REQUIRES: max_bytes >= 256.
+void ShortenTexts(size_t max_bytes, WorkerFailure* failure);
 
 // Returns a list such as "a, b and c". `hosts`: the first of `all` hosts; if there are more: "a, b, c and 5 more".
 std::string HostList(const std::vector<std::string>& hosts, size_t all);

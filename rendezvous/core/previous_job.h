@@ -7,9 +7,8 @@
 #include "base/steady_time.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/fence.h"
-#include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/lateness.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/participants.h"
 

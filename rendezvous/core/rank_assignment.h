@@ -11,6 +11,11 @@
 
 namespace ddprun::rendezvous {
 
+// Compares names with runs of decimal digits as numbers: node7 < node66 < node066b. Returns a negative value, 0 or a
+// positive value if `a` is less than, equal to or greater than `b`. A total order: names that differ only in leading
+// zeros are ordered by their bytes.
+int NaturalCompare(absl::string_view a, absl::string_view b);
+
 // One participant of a round: the input of AssignRanks. The strings must outlive the call.
 struct RankRequest {
   int32_t previous_rank = -1;        // group rank in the last round; -1: newcomer

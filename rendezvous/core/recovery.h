@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "base/steady_time.h"
-#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {

@@ -151,25 +151,27 @@ void Registry::OnStreamClosed(const std::string& job_id, const std::string& node
   Settle(it, now);
 }
 
-absl::StatusOr<Registry::Live::iterator> Registry::FindLive(const std::string& job_id) {
+absl::StatusOr<Registry::Live::iterator> Registry::FindLive(const std::string& job_id, const Caller& caller) {
   const auto it = live_.find(job_id);
-  if (it != live_.end()) return it;
-  const EndedJob* ended = ended_.Find(job_id);
-  if (ended == nullptr) return absl::NotFoundError(absl::StrCat("no such job: ", job_id));
-  return absl::FailedPreconditionError(absl::StrCat("job ", job_id, " has ended: ", ended->view.reason()));
+  if (it == live_.end()) {
+    const EndedJob* ended = ended_.Find(job_id);
+    if (ended == nullptr) return absl::NotFoundError(absl::StrCat("no such job: ", job_id));
+    return absl::FailedPreconditionError(absl::StrCat("job ", job_id, " has ended: ", ended->view.reason()));
+  }
+  const std::string& owner = it->second.job->owner();
+  if (caller.role != Role::kAdmin && (caller.name.empty() || caller.name != owner)) {
+    return absl::PermissionDeniedError(absl::StrCat("the token of ", caller.name, " has role ", Name(caller.role),
+                                                    "; job ", job_id, owner.empty() ? " has no owner" : " is owned by ",
+                                                    owner, ", so this call requires role admin"));
+  }
+  return it;
 }
 
 absl::Status Registry::OnCommand(const Command& command, const Caller& caller, SteadyTime now, Effects* effects) {
   const std::string& actor = caller.actor();
   const auto of_job = [&](const std::string& job_id, auto call) {
-    const absl::StatusOr<Live::iterator> it = FindLive(job_id);
+    const absl::StatusOr<Live::iterator> it = FindLive(job_id, caller);
     if (!it.ok()) return it.status();
-    const std::string& owner = (*it)->second.job->owner();
-    if (caller.role != Role::kAdmin && (caller.name.empty() || caller.name != owner)) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("the token of ", caller.name, " has role ", Name(caller.role), "; job ", job_id,
-                       owner.empty() ? " has no owner" : " is owned by ", owner, ", so this call requires role admin"));
-    }
     const absl::Status status = call((*it)->second.job.get(), MakeTurn(now, effects));
     Settle(*it, now);
     return status;
@@ -186,6 +188,13 @@ absl::Status Registry::OnCommand(const Command& command, const Caller& caller, S
   return of_job(resize.job_id, [&](Job* job, const Job::Turn& turn) {
     return job->Resize(JobSize{resize.min_nodes, resize.max_nodes}, actor, turn);
   });
+}
+
+absl::StatusOr<InspectedNodes> Registry::Inspect(const v1::InspectRequest& question, const Caller& caller,
+                                                 SteadyTime now, Effects* effects) {
+  const absl::StatusOr<Live::iterator> it = FindLive(question.job_id(), caller);
+  if (!it.ok()) return it.status();
+  return (*it)->second.job->Inspect(question.inspect(), MakeTurn(now, effects));
 }
 
 absl::Status Registry::Drain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects) {

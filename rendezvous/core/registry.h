@@ -21,10 +21,10 @@
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/job_history.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/lateness.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/messages.h"
 
@@ -74,6 +74,13 @@ class Registry {
   //   UNAVAILABLE          impossible at the moment; the message says what to wait for.
   absl::Status OnCommand(const Command& command, const Caller& caller, SteadyTime now, Effects* effects);
 
+  // Sends an Inspect to the connected nodes of the job's running round that have these ranks. Returns
+  // PERMISSION_DENIED, NOT_FOUND and FAILED_PRECONDITION as OnCommand does, and:
+  //   INVALID_ARGUMENT     the round has no such rank.
+  //   FAILED_PRECONDITION  no round of the job is running.
+  absl::StatusOr<InspectedNodes> Inspect(const v1::InspectRequest& question, const Caller& caller, SteadyTime now,
+                                         Effects* effects);
+
   // Handles all deadlines up to `now`. Call at NextDeadline().
   void OnDeadline(SteadyTime now, Effects* effects);
 
@@ -118,8 +125,8 @@ class Registry {
   absl::Status Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
   // Persists and publishes that a host was drained or undrained, and adapts the jobs with nodes on it.
   void ReportDrained(bool drained, const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
-  // Finds the job of a command. NOT_FOUND, or FAILED_PRECONDITION if the job has ended.
-  absl::StatusOr<Live::iterator> FindLive(const std::string& job_id);
+  // Finds the job of a command. NOT_FOUND, FAILED_PRECONDITION if the job has ended, or PERMISSION_DENIED.
+  absl::StatusOr<Live::iterator> FindLive(const std::string& job_id, const Caller& caller);
   // Adds a hint at a mistyped job id to a new job and to each other job that waits for nodes, if one job could have all
   // these nodes.
   void CompareWithOthers(Live::iterator created, SteadyTime now, Effects* effects);

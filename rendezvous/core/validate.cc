@@ -1,12 +1,14 @@
 #include "rendezvous/core/validate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "proto/time.h"
+#include "rendezvous/core/inspection.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 
@@ -156,10 +158,78 @@ void Check(ExcludedFromRound* excluded, Fields fields) {
   fields.Line("reason", kMaxTextBytes, excluded->mutable_reason());
 }
 
-constexpr const char* kLauncherMessageNames[] = {"join",  "heartbeat", "worker_failed", "group_succeeded",
-                                                 "ready", "leave",     "progress"};
+void Check(Hang* hang, Fields fields) {
+  fields.Lines("text", kMaxHangBytes, hang->mutable_text());
+  if (hang->ranks_size() > kMaxRanksInHang) {
+    return fields.Fail("ranks", absl::StrCat("names ", hang->ranks_size(), ", more than ", kMaxRanksInHang));
+  }
+  for (int32_t& rank : *hang->mutable_ranks()) rank = fields.Number("ranks", rank, 0, kMaxInt);
+  if (hang->has_at()) fields.Time("at", hang->mutable_at());
+  if (hang->kind() == Hang::KIND_UNSPECIFIED) fields.Fail("kind", "is missing");
+}
+
+// Fails if a list has more than `most` entries.
+template <typename List>
+bool HasAtMost(int most, const List& list, const char* name, Fields* fields) {
+  if (list.size() <= most) return true;
+  fields->Fail(name, absl::StrCat("has ", list.size(), " entries, more than ", most));
+  return false;
+}
+
+// Returns an amount that can be shown and written as JSON.
+double Amount(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
+
+void Check(RankUsage* usage, Fields fields) {
+  usage->set_rank(fields.Number("rank", usage->rank(), 0, kMaxInt));
+  usage->set_pid(fields.Number("pid", usage->pid(), 0, kMaxInt));
+  usage->clear_host();
+  usage->set_cpu(Amount(usage->cpu()));
+  usage->set_memory_bytes(std::max<int64_t>(0, usage->memory_bytes()));
+  usage->set_io(Amount(usage->io()));
+  usage->set_net(Amount(usage->net()));
+  if (usage->has_collectives()) usage->set_collectives(Amount(usage->collectives()));
+  if (usage->has_gpu()) usage->set_gpu(Amount(usage->gpu()));
+  if (usage->has_gpu_memory_bytes()) usage->set_gpu_memory_bytes(std::max<int64_t>(0, usage->gpu_memory_bytes()));
+}
+
+void Check(Inspection* inspection, Fields fields) {
+  if (!HasAtMost(kMaxRanksInInspection, inspection->ranks(), "ranks", &fields) ||
+      !HasAtMost(kMaxOutputsInInspection, inspection->outputs(), "outputs", &fields) ||
+      !HasAtMost(kMaxUsagesInInspection, inspection->usages(), "usages", &fields)) {
+    return;
+  }
+  for (RankOutput& output : *inspection->mutable_outputs()) {
+    output.set_rank(fields.Number("rank", output.rank(), 0, kMaxInt));
+    output.clear_host();
+    if (output.text().size() > kMaxOutputBytes) {
+      fields.Fail("text", absl::StrCat("has ", output.text().size(), " bytes, more than ", kMaxOutputBytes));
+    }
+  }
+  for (RankUsage& usage : *inspection->mutable_usages()) Check(&usage, fields);
+  for (RankStacks& rank : *inspection->mutable_ranks()) {
+    rank.set_rank(fields.Number("rank", rank.rank(), 0, kMaxInt));
+    rank.set_pid(fields.Number("pid", rank.pid(), 0, kMaxInt));
+    rank.clear_host();
+    fields.Line("state", kMaxTextBytes, rank.mutable_state());
+    fields.Lines("text", kMaxStackBytes, rank.mutable_text());
+    fields.Lines("native", kMaxNativeStackBytes, rank.mutable_native());
+  }
+}
+
+void Check(Inspect* inspect, Fields fields) {
+  if (inspect->ranks_size() > kMaxSlots) {
+    return fields.Fail("ranks", absl::StrCat("names ", inspect->ranks_size(), ", more than ", kMaxSlots));
+  }
+  for (int32_t& rank : *inspect->mutable_ranks()) rank = fields.Number("ranks", rank, 0, kMaxInt);
+  if (!HasAtMost(2 * kMaxSlots, inspect->after(), "after", &fields)) return;
+  if (inspect->has_since()) fields.FiniteDuration("since", inspect);
+}
+
+constexpr const char* kLauncherMessageNames[] = {"join",  "heartbeat", "worker_failed", "group_succeeded", "ready",
+                                                 "leave", "progress",  "hang",          "inspection"};
 constexpr const char* kServerMessageNames[] = {"welcome",    "heartbeat_ack", "waiting",  "assign",
-                                               "stop_round", "finish",        "rejected", "excluded_from_round"};
+                                               "stop_round", "finish",        "rejected", "excluded_from_round",
+                                               "hang",       "inspect"};
 
 template <typename Message, size_t kCount>
 absl::Status ValidateAny(Message* message, const char* const (&names)[kCount]) {

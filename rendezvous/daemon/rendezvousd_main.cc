@@ -135,7 +135,7 @@ class HttpView {
  public:
   // `ha`: this server as one of several. Call before the HTTP server starts.
   void Follow(const HaServer* ha) { ha_ = ha; }
-  void Show(const Driver* driver) { driver_ = driver; }
+  void Show(Driver* driver) { driver_ = driver; }
 
   http::Sources Sources() {
     http::Sources sources;
@@ -152,12 +152,18 @@ class HttpView {
       if (driver == nullptr) return http::ServerView{.leads = false, .leader = ha_ == nullptr ? "" : ha_->leader()};
       return http::ServerView{.trouble = driver->StoreTrouble(), .launchers = static_cast<size_t>(driver->Launchers())};
     };
+    sources.inspect = [this](v1::InspectRequest question, const Caller& caller, v1::InspectResponse* response,
+                             std::function<void(absl::Status)> answer) {
+      Driver* const driver = driver_;
+      if (driver == nullptr) return answer(absl::UnavailableError("this server does not lead"));
+      driver->Inspect(std::move(question), caller, response, std::move(answer));
+    };
     return sources;
   }
 
  private:
   const HaServer* ha_ = nullptr;
-  std::atomic<const Driver*> driver_ = nullptr;
+  std::atomic<Driver*> driver_ = nullptr;
 };
 
 // Starts the HTTP server if one is configured. The view and the events outlive the result.

@@ -17,6 +17,7 @@
 #include "base/command_line.h"
 #include "base/endpoint.h"
 #include "base/secret.h"
+#include "base/status_macros.h"
 #include "base/version.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/wire/credential_files.h"
@@ -106,13 +107,13 @@ void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
 // The advertised address must be reachable for launchers.
 absl::Status CheckAdvertised(const RendezvousdOptions& options) {
   const bool given = !options.etcd.advertise.empty();
-  const absl::StatusOr<Endpoint> address = ParseEndpoint(given ? options.etcd.advertise : options.listen.front());
-  if (!address.ok()) return address.status();
-  if (address->host == "0.0.0.0" || address->host == "::") {
-    return absl::InvalidArgumentError(absl::StrCat("launchers can't reach ", address->ToString(),
+  DDPRUN_ASSIGN_OR_RETURN(const Endpoint address,
+                          ParseEndpoint(given ? options.etcd.advertise : options.listen.front()));
+  if (address.host == "0.0.0.0" || address.host == "::") {
+    return absl::InvalidArgumentError(absl::StrCat("launchers can't reach ", address.ToString(),
                                                    ": give --advertise=HOST:PORT with this host's name or address"));
   }
-  if (given && address->port == 0) {
+  if (given && address.port == 0) {
     return absl::InvalidArgumentError("--advertise needs the port at which launchers reach this server");
   }
   return absl::OkStatus();
@@ -168,9 +169,8 @@ absl::Status ApplyEntry(const ConfigEntry& entry, CLI::App& app) {
 }
 
 absl::Status ApplyConfig(const std::string& path, CLI::App& app) {
-  const absl::StatusOr<std::string> text = ReadConfig(path);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<std::vector<ConfigEntry>> entries = ParseConfigText(*text);
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text, ReadConfig(path));
+  const absl::StatusOr<std::vector<ConfigEntry>> entries = ParseConfigText(text);
   if (!entries.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ":", entries.status().message()));
   for (const ConfigEntry& entry : *entries) {
     if (absl::Status status = ApplyEntry(entry, app); !status.ok()) {
@@ -232,13 +232,12 @@ class Parser {
   absl::StatusOr<std::vector<ConfigEntry>> Run() {
     std::vector<ConfigEntry> entries;
     while (SkipToText()) {
-      absl::StatusOr<ConfigEntry> entry = ReadEntry();
-      if (!entry.ok()) return entry.status();
+      DDPRUN_ASSIGN_OR_RETURN(ConfigEntry entry, ReadEntry());
       for (const ConfigEntry& earlier : entries) {
-        if (earlier.key != entry->key) continue;
-        return Error(entry->line, absl::StrCat("'", entry->key, "' is already set in line ", earlier.line));
+        if (earlier.key != entry.key) continue;
+        return Error(entry.line, absl::StrCat("'", entry.key, "' is already set in line ", earlier.line));
       }
-      entries.push_back(*std::move(entry));
+      entries.push_back(std::move(entry));
     }
     return entries;
   }
@@ -281,9 +280,7 @@ class Parser {
     if (entry.key.empty() || Next() != '=') return Error("expected KEY = VALUE");
     Skip();
     SkipBlanks();
-    if (absl::Status status = Next() == '[' ? ReadList(&entry.values) : ReadValue(&entry.values); !status.ok()) {
-      return status;
-    }
+    DDPRUN_RETURN_IF_ERROR(Next() == '[' ? ReadList(&entry.values) : ReadValue(&entry.values));
     SkipBlanks();
     if (!rest_.empty() && Next() != '\n') {
       return Error(absl::StrCat("unexpected text after the value of '", entry.key,
@@ -297,7 +294,7 @@ class Parser {
     const absl::Status open = Error(begin, "the list has no closing ']'");
     Skip();
     while (SkipToText() && Next() != ']') {
-      if (absl::Status status = ReadValue(values); !status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(ReadValue(values));
       if (!SkipToText()) return open;
       if (Next() == ',') {
         Skip();
@@ -352,26 +349,21 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
   AddConfigOptions(app, &line.options);
   RepairValues(app);
   app.set_version_flag("--version", absl::StrCat("rendezvousd ", kVersion));
-  absl::StatusOr<std::string> answer = ParseWords(app, arguments, [](const CLI::Error& error) {
+  const auto error_text = [](const CLI::Error& error) {
     return absl::StrCat(CliErrorText(error), " (see rendezvousd --help)");
-  });
-  if (!answer.ok()) return answer.status();
-  line.answer = *std::move(answer);
+  };
+  DDPRUN_ASSIGN_OR_RETURN(line.answer, ParseWords(app, arguments, error_text));
   if (!line.answer.empty()) return line;
-  if (!line.options.config_file.empty()) {
-    if (absl::Status status = ApplyConfig(line.options.config_file, app); !status.ok()) return status;
-  }
+  if (!line.options.config_file.empty()) DDPRUN_RETURN_IF_ERROR(ApplyConfig(line.options.config_file, app));
   return line;
 }
 
 void TakeEtcdUserFromEnvironment(EtcdFlags* etcd) { etcd->user = TakeVariable("DDPRUN_ETCD_USER").value_or(""); }
 
 absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vector<std::string>* warnings) {
-  if (absl::Status status = CheckCredentials(options.credentials, CredentialSide::kServer, warnings); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = CheckHttp(options); !status.ok()) return status;
-  if (absl::Status status = CheckEtcd(options); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckCredentials(options.credentials, CredentialSide::kServer, warnings));
+  DDPRUN_RETURN_IF_ERROR(CheckHttp(options));
+  DDPRUN_RETURN_IF_ERROR(CheckEtcd(options));
   return CheckStateDir(options.state_dir);
 }
 

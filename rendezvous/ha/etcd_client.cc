@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/wire/byte_buffer.h"
 
@@ -197,16 +198,15 @@ EtcdClient::EtcdClient(const EtcdOptions& options) : options_(options) {}
 EtcdClient::~EtcdClient() = default;
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Create(const EtcdOptions& options) {
-  if (absl::Status status = PrepareGrpc(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(PrepareGrpc());
   std::unique_ptr<EtcdClient> client(new EtcdClient(options));
-  if (absl::Status status = client->Connect(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(client->Connect());
   return client;
 }
 
 absl::Status EtcdClient::Connect() {
   if (options_.endpoints.empty()) return absl::InvalidArgumentError("--etcd names no endpoint");
-  const absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = ChannelCredentials(options_);
-  if (!credentials.ok()) return credentials.status();
+  DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, ChannelCredentials(options_));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(options_.patience)));
@@ -216,7 +216,7 @@ absl::Status EtcdClient::Connect() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(-1);  // unlimited: etcd decides how many records it sends at once
   for (const std::string& endpoint : options_.endpoints) {
-    const auto channel = grpc::CreateCustomChannel(endpoint, *credentials, arguments);
+    const auto channel = grpc::CreateCustomChannel(endpoint, credentials, arguments);
     members_.push_back(Member{endpoint, etcdserverpb::KV::NewStub(channel), etcdserverpb::Lease::NewStub(channel),
                               etcdserverpb::Watch::NewStub(channel), etcdserverpb::Auth::NewStub(channel)});
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "proto/state.pb.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/job_record.h"
@@ -31,7 +32,7 @@ bool IsTooLarge(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* client, EtcdKeys keys, Leader leader) {
   std::unique_ptr<EtcdStore> store(new EtcdStore(client, std::move(keys), std::move(leader)));
-  if (absl::Status status = store->Load(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(store->Load());
   store->queue_.Start(
       [raw = store.get()](Batch batch, SteadyTime taken) { return raw->Write(std::move(batch), taken); });
   return store;
@@ -54,9 +55,8 @@ absl::Status EtcdStore::Load() {
   AddRead(keys_.Life(), &txn);
   AddRead(keys_.Epoch(), &txn);
   etcdserverpb::TxnResponse answer;
-  const absl::Status asked =
-      RetryWhileUnavailable([&] { return client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); });
-  if (!asked.ok()) return asked;
+  DDPRUN_RETURN_IF_ERROR(
+      RetryWhileUnavailable([&] { return client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); }));
   if (!answer.succeeded() || answer.responses_size() != 3) {
     return absl::FailedPreconditionError("another server has become the leader");
   }
@@ -89,9 +89,8 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
   request.set_revision(revision);
   for (bool more = true; more;) {
     etcdserverpb::RangeResponse page;
-    const absl::Status asked =
-        RetryWhileUnavailable([&] { return client_->Range(request, SteadyNow() + kLoadPatience, &page); });
-    if (!asked.ok()) return asked;
+    DDPRUN_RETURN_IF_ERROR(
+        RetryWhileUnavailable([&] { return client_->Range(request, SteadyNow() + kLoadPatience, &page); }));
     for (const etcdserverpb::KeyValue& kv : page.kvs()) {
       request.set_key(absl::StrCat(kv.key(), absl::string_view("\0", 1)));  // start of the next page
       v1::StoredRecord stored;
@@ -118,9 +117,7 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
   if (!ended_.empty()) last_ended_ = ended_.rbegin()->first;
   for (auto& [order, record] : ended) saved_.jobs.push_back(std::move(record));
   for (JobRecord& record : live) saved_.jobs.push_back(std::move(record));
-  for (const auto& [kv, problem] : damaged) {
-    if (absl::Status status = SetAside(kv, problem); !status.ok()) return status;
-  }
+  for (const auto& [kv, problem] : damaged) DDPRUN_RETURN_IF_ERROR(SetAside(kv, problem));
   return absl::OkStatus();
 }
 
@@ -264,8 +261,7 @@ void EtcdStore::ForgetOldest(etcdserverpb::TxnRequest* txn) {
 
 absl::Status EtcdStore::Commit(const etcdserverpb::TxnRequest& txn) {
   etcdserverpb::TxnResponse answer;
-  const absl::Status status = client_->Txn(txn, SteadyNow() + kWritePatience, &answer);
-  if (!status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(client_->Txn(txn, SteadyNow() + kWritePatience, &answer));
   if (answer.succeeded() || WasApplied(answer)) {
     ++writes_;
     return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "rendezvous/ha/leadership.h"
 #include "rendezvous/server/client_limits.h"
@@ -155,7 +156,7 @@ class FollowerServer::Impl {
   ~Impl() { Shutdown(); }
 
   absl::Status Start(const std::vector<std::string>& listen) {
-    if (absl::Status status = grpc_.Listen(listen); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(grpc_.Listen(listen));
     return grpc_.Start([this](grpc::ServerBuilder* builder) { builder->RegisterAsyncGenericService(&service_); },
                        [this] { new FollowerCall(&grpc_, &service_, &lookup_); });
   }
@@ -176,7 +177,7 @@ absl::StatusOr<std::unique_ptr<FollowerServer>> FollowerServer::Start(EtcdClient
                                                                       const std::vector<std::string>& listen_addresses,
                                                                       const ServerOptions& options) {
   auto impl = std::make_unique<Impl>(client, keys, options);
-  if (absl::Status status = impl->Start(listen_addresses); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl->Start(listen_addresses));
   return std::unique_ptr<FollowerServer>(new FollowerServer(std::move(impl)));
 }
 

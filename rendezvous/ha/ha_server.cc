@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -20,18 +21,15 @@ HaServer::~HaServer() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<HaServer>> HaServer::Start(HaOptions options, Events events) {
   std::unique_ptr<HaServer> server(new HaServer(std::move(options), std::move(events)));
-  absl::StatusOr<std::unique_ptr<EtcdClient>> client = EtcdClient::Create(server->options_.etcd);
-  if (!client.ok()) return client.status();
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<EtcdClient> client, EtcdClient::Create(server->options_.etcd));
   EtcdOptions impatient = server->options_.etcd;
   impatient.patience = server->options_.lease_ttl / kTriesInALease;
-  absl::StatusOr<std::unique_ptr<EtcdClient>> lease_client = EtcdClient::Create(impatient);
-  if (!lease_client.ok()) return lease_client.status();
-  server->client_ = *std::move(client);
-  server->lease_client_ = *std::move(lease_client);
-  absl::StatusOr<std::unique_ptr<FollowerServer>> follower = FollowerServer::Start(
-      server->client_.get(), server->keys_, server->options_.listen, {.credentials = server->options_.credentials});
-  if (!follower.ok()) return follower.status();
-  server->follower_ = *std::move(follower);
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<EtcdClient> lease_client, EtcdClient::Create(impatient));
+  server->client_ = std::move(client);
+  server->lease_client_ = std::move(lease_client);
+  DDPRUN_ASSIGN_OR_RETURN(server->follower_,
+                          FollowerServer::Start(server->client_.get(), server->keys_, server->options_.listen,
+                                                {.credentials = server->options_.credentials}));
   server->addresses_ = server->follower_->addresses();
   std::string advertise = server->options_.advertise;
   if (advertise.empty()) advertise = server->addresses_.front();
@@ -64,13 +62,10 @@ void HaServer::OnLead(int64_t epoch) {
 }
 
 absl::Status HaServer::ReadRecords() {
-  absl::StatusOr<std::unique_ptr<EtcdStore>> store =
-      EtcdStore::Open(client_.get(), keys_,
-                      EtcdStore::Leader{.epoch = epoch_,
-                                        .owns = [this] { return leadership_->MayAct(); },
-                                        .on_fenced = [this] { leadership_->OnFenced(); }});
-  if (!store.ok()) return store.status();
-  store_ = *std::move(store);
+  DDPRUN_ASSIGN_OR_RETURN(store_, EtcdStore::Open(client_.get(), keys_,
+                                                  EtcdStore::Leader{.epoch = epoch_,
+                                                                    .owns = [this] { return leadership_->MayAct(); },
+                                                                    .on_fenced = [this] { leadership_->OnFenced(); }}));
   follower_->Shutdown();
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -23,7 +24,7 @@ absl::StatusOr<LeaderView> AskForLeader(EtcdClient* client, const EtcdKeys& keys
   AddRead(keys.Leader(), &txn);
   AddRead(keys.Epoch(), &txn);
   etcdserverpb::TxnResponse answer;
-  if (absl::Status status = client->Txn(txn, deadline, &answer); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(client->Txn(txn, deadline, &answer));
   if (answer.responses_size() != 2) return absl::InternalError("etcd answered a transaction in part");
   LeaderView view{.revision = answer.header().revision()};
   for (const etcdserverpb::KeyValue& kv : answer.responses(0).response_range().kvs()) view.address = kv.value();

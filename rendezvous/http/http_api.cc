@@ -14,17 +14,23 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/endpoint.h"
 #include "base/secret.h"
+#include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "rendezvous/core/inspection.h"
 #include "rendezvous/http/metrics.h"
 #include "rendezvous/http/page_files.inc"
 #include "rendezvous/wire/message_json.h"
@@ -117,6 +123,53 @@ Response Error(int status, absl::string_view text) { return Json({{"error", std:
 
 Response NotFound() { return Error(404, "no such path"); }
 
+int HttpStatus(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound: return 404;
+    case absl::StatusCode::kPermissionDenied: return 403;
+    case absl::StatusCode::kInvalidArgument: return 400;
+    case absl::StatusCode::kFailedPrecondition: return 409;
+    default: return 503;
+  }
+}
+
+// The last lines of a part of a stream, as clean text.
+std::string LastLines(absl::string_view text) {
+  constexpr size_t kMostLines = 100;
+  std::vector<std::string> lines;
+  absl::ConsumeSuffix(&text, "\n");
+  while (lines.size() < kMostLines && !text.empty()) {
+    const size_t begin = text.rfind('\n') + 1;  // 0 without one
+    lines.push_back(rendezvous::PlainLine(text.substr(begin)));
+    text = text.substr(0, begin == 0 ? 0 : begin - 1);
+  }
+  std::reverse(lines.begin(), lines.end());
+  return absl::StrJoin(lines, "\n");
+}
+
+// Output becomes text, and only its last lines.
+json InspectionToJson(v1::InspectResponse response) {
+  json outputs = json::array();
+  std::string text;  // parts of one stream
+  for (int i = 0; i < response.outputs_size(); ++i) {
+    const v1::RankOutput& output = response.outputs(i);
+    text += output.text();
+    if (i + 1 < response.outputs_size() && response.outputs(i + 1).rank() == output.rank() &&
+        response.outputs(i + 1).is_stderr() == output.is_stderr()) {
+      continue;
+    }
+    outputs.push_back({{"rank", output.rank()},
+                       {"host", output.host()},
+                       {"stream", output.is_stderr() ? "stderr" : "stdout"},
+                       {"seen", output.end() != 0},
+                       {"text", LastLines(std::exchange(text, ""))}});
+  }
+  response.clear_outputs();
+  json object = rendezvous::ToJson(response);
+  object["outputs"] = std::move(outputs);
+  return object;
+}
+
 // A browser shares cookies of one name among all ports of a host, and "localhost" can be several servers (`ssh -L`), so
 // the name includes the port that the browser uses.
 std::string CookieName(const Request& request) {
@@ -176,6 +229,7 @@ Response HttpApi::Route(const Request& request, const Target& target) {
   }
   if (path == "/api/v1/jobs") return Jobs(target);
   if (path == "/api/v1/events") return Events(request, target);
+  if (path == "/api/v1/inspect") return Inspect(request, target);
   if (absl::StartsWith(path, kJobPath)) return Job(path.substr(sizeof(kJobPath) - 1));
   return NotFound();
 }
@@ -242,6 +296,67 @@ Response HttpApi::Events(const Request& request, const Target& target) const {
   return Response{.type = "text/event-stream", .body = "retry: 1000\n\n", .more = [stream] { return stream->Next(); }};
 }
 
+Response HttpApi::Inspect(const Request& request, const Target& target) {
+  if (sources_.inspect == nullptr) return NotFound();
+  rendezvous::Caller caller;
+  if (login_.required()) {
+    std::optional<rendezvous::Caller> holder = login_.CallerOf(request, SteadyNow());
+    if (!holder || holder->role == rendezvous::Role::kRead) return Error(403, "the token's role does not allow it");
+    caller = *std::move(holder);
+  } else {
+    // ControlService::CheckUser does the same for gRPC.
+    const auto peer = NumericAddress(request.peer, request.peer_port),
+               own = NumericAddress(request.own, request.own_port);
+    const absl::StatusOr<uid_t> user = peer.ok() && own.ok() ? socket_owner_.UserOf(*peer, *own) : peer.status();
+    if (!user.ok() || !IsRootOrOwnUser(*user)) {
+      return Error(403,
+                   "this server does not check who calls it, so it shows stacks, output and usage only to root and its "
+                   "own user on its own host; give it a token (--token-file)");
+    }
+  }
+  v1::InspectRequest question;
+  question.set_job_id(target.Query("job"));
+  const std::string what = target.Query("what");
+  v1::Inspect::What kind;
+  if (!v1::Inspect::What_Parse(absl::StrCat("WHAT_", absl::AsciiStrToUpper(what)), &kind)) {
+    return Error(400, "what must be stacks, output or usage");
+  }
+  question.mutable_inspect()->set_what(kind);
+  for (const absl::string_view word : absl::StrSplit(target.Query("rank"), ',', absl::SkipEmpty())) {
+    int32_t rank = 0;
+    if (!absl::SimpleAtoi(word, &rank)) return Error(400, "rank must be numbers, separated by commas");
+    question.mutable_inspect()->add_ranks(rank);
+  }
+  struct Answer {
+    Mutex mutex;
+    std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
+    v1::InspectResponse response;
+  };
+  const auto answer = std::make_shared<Answer>();
+  sources_.inspect(std::move(question), caller, &answer->response, [answer, wake = sources_.wake](absl::Status status) {
+    {
+      MutexLock lock(&answer->mutex);
+      answer->status = std::move(status);
+    }
+    if (wake) wake();
+  });
+  const auto take = [answer]() -> std::optional<Response> {
+    MutexLock lock(&answer->mutex);
+    if (!answer->status) return std::nullopt;
+    if (!answer->status->ok()) return Error(HttpStatus(*answer->status), answer->status->message());
+    return Json(InspectionToJson(std::move(answer->response)));
+  };
+  if (std::optional<Response> now = take()) return *std::move(now);
+  return Response{.type = "application/json",
+                  .body = "",
+                  .more =
+                      [take] {
+                        const std::optional<Response> later = take();
+                        return later ? later->body : "";
+                      },
+                  .ends = true};
+}
+
 void HttpApi::LogRefusal(const Request& request) {
   refusals_.Warn(absl::StrCat("refused an HTTP request from ", request.peer, ": invalid token"));
 }
@@ -260,19 +375,18 @@ Response HttpApi::LogIn(const Request& request) {
 
 Login::Login(const rendezvous::Credentials& credentials) : required_(credentials.has_token()), tokens_(credentials) {}
 
-bool Login::Allows(const Request& request, SteadyTime now) {
-  if (!required_) return true;
+std::optional<rendezvous::Caller> Login::CallerOf(const Request& request, SteadyTime now) {
   const std::string authorization(request.Header("authorization"));
-  if (const auto token = rendezvous::BearerToken(authorization)) return tokens_.Accept(*token).has_value();
+  if (const auto token = rendezvous::BearerToken(authorization)) return tokens_.Accept(*token);
   const std::string cookie = request.Cookie(CookieName(request));
-  if (cookie.empty()) return false;
+  if (cookie.empty()) return std::nullopt;
   while (!sessions_.empty() && sessions_.front().until <= now) sessions_.pop_front();
   const std::string digest = SecretDigest(cookie);
   for (const Session& session : sessions_) {
     // A client cannot guess the cookie's digest, so an early exit of the comparison reveals nothing.
-    if (session.digest == digest) return tokens_.Accept(session.token).has_value();
+    if (session.digest == digest) return tokens_.Accept(session.token);
   }
-  return false;
+  return std::nullopt;
 }
 
 std::optional<std::string> Login::Begin(const Request& request, const std::string& token, bool secure, SteadyTime now) {
@@ -332,12 +446,14 @@ std::string EventStream::Next() {
 
 absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOptions& options, Sources sources,
                                                                 rendezvous::EventLog* events) {
-  const absl::StatusOr<Endpoint> address = ParseEndpoint(options.address);
-  if (!address.ok()) return address.status();
+  DDPRUN_ASSIGN_OR_RETURN(const Endpoint address, ParseEndpoint(options.address));
   std::unique_ptr<HttpService> service(new HttpService(events));
   HttpService* const raw = service.get();
   sources.events = events;
   sources.counts = [raw] { return raw->CountEvents(); };
+  sources.wake = [raw] {
+    if (Server* const server = raw->running_) server->Wake();
+  };
   sources.server = [raw, inner = std::move(sources.server), began = SteadyNow()] {
     ServerView view = inner();
     const Server* const server = raw->running_;
@@ -349,11 +465,10 @@ absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOpt
     return view;
   };
   service->api_ = std::make_unique<HttpApi>(std::move(sources), options.credentials, options.open);
-  absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(*address, options.credentials,
-                    [api = service->api_.get()](const Request& request) { return api->Handle(request); });
-  if (!server.ok()) return server.status();
-  service->server_ = *std::move(server);
+  DDPRUN_ASSIGN_OR_RETURN(service->server_, Server::Start(address, options.credentials,
+                                                          [api = service->api_.get()](const Request& request) {
+                                                            return api->Handle(request);
+                                                          }));
   service->running_ = service->server_.get();
   service->watch_ = events->AddWatch([raw] { raw->OnEvents(); });
   return service;

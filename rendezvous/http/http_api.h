@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/socket_owner.h"
 #include "base/steady_time.h"
+#include "proto/control.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/http/http_message.h"
@@ -37,6 +40,12 @@ struct Sources {
   std::function<ServerView()> server;
   std::function<EventCounts()> counts;
   const rendezvous::EventLog* events = nullptr;  // outlives the users of the sources
+  // Asks launchers, as Driver::Inspect. Null: not possible.
+  std::function<void(v1::InspectRequest question, const rendezvous::Caller& caller, v1::InspectResponse* response,
+                     std::function<void(absl::Status)> answer)>
+      inspect = nullptr;
+  // Makes the server send the answer, from any thread.
+  std::function<void()> wake = nullptr;
 };
 
 // Authenticates clients by a token of any role, sent with each request or exchanged once for a cookie. Cookies are
@@ -51,8 +60,11 @@ class Login {
   // True if a token is required at all.
   bool required() const { return required_; }
 
-  // True if the request has a valid token (Authorization: Bearer) or a cookie from Begin.
-  bool Allows(const Request& request, SteadyTime now);
+  // Returns who sends the request: the holder of its token (Authorization: Bearer) or of the one for which it got its
+  // cookie from Begin. nullopt: neither is valid.
+  std::optional<rendezvous::Caller> CallerOf(const Request& request, SteadyTime now);
+  // True if no token is required, or the request has a valid one.
+  bool Allows(const Request& request, SteadyTime now) { return !required_ || CallerOf(request, now).has_value(); }
 
   // Returns the value of a Set-Cookie header for a request that sent `token`; nullopt if the token is invalid.
   // `secure`: the connection is encrypted.
@@ -122,6 +134,8 @@ class HttpApi {
   Response Jobs(const Target& target) const;
   Response Events(const Request& request, const Target& target) const;
   Response Job(const std::string& job_id) const;
+  // Stacks, output and usage of ranks, for those who may command the job.
+  Response Inspect(const Request& request, const Target& target);
   Response LogIn(const Request& request);
   void LogRefusal(const Request& request);
 
@@ -131,6 +145,7 @@ class HttpApi {
   const std::string server_id_;  // see EventStream
   Login login_;
   rendezvous::RefusalLog refusals_;
+  SocketOwner socket_owner_;
 };
 
 struct ServiceOptions {

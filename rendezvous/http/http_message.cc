@@ -84,9 +84,11 @@ absl::string_view ReasonPhrase(int status) {
     case 303: return "See Other";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
+    case 403: return "Forbidden";
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
+    case 409: return "Conflict";
     case 413: return "Content Too Large";
     case 421: return "Misdirected Request";
     case 431: return "Request Header Fields Too Large";

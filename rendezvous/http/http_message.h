@@ -18,6 +18,9 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
   std::string peer;  // the client's address without its port
+  int peer_port = 0;
+  std::string own;  // this end of the connection
+  int own_port = 0;
 
   // Returns the value of the first header of that name (lower case); empty if there is none.
   absl::string_view Header(absl::string_view name) const;
@@ -34,6 +37,7 @@ struct Response {
   // thread, whenever the client has taken the previous part and the server was woken (Server::Wake). Empty: nothing for
   // now.
   std::function<std::string()> more = nullptr;
+  bool ends = false;  // the body is not endless: it ends after the first result of `more` that is not empty
 };
 
 // The components of a target, percent-decoded.

@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "rendezvous/server/listen.h"
 #include "rendezvous/wire/credential_files.h"
@@ -78,11 +79,8 @@ class Socket {
   std::optional<asio::ssl::stream<tcp::socket&>> tls_;
 };
 
-std::string AddressOf(const tcp::socket& socket) {
-  error_code error;
-  const tcp::endpoint peer = socket.remote_endpoint(error);
-  if (error) return "";
-  const std::string text = peer.address().to_string();
+std::string AddressOf(const tcp::endpoint& end) {
+  const std::string text = end.address().to_string();
   return std::string(absl::StripPrefix(text, "::ffff:"));
 }
 
@@ -147,6 +145,7 @@ class Server::Impl {
 };
 
 //   kWaiting ---request---> kWriting ---written---> kWaiting, kLingering (after an error), kStreaming
+//   kStreaming ---end of the body---> kLingering
 //   Every state can end in kClosed: the client disconnects, a timeout expires or the server stops.
 class Server::Impl::Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -154,8 +153,9 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
       : server_(server), socket_(std::move(socket), std::move(tls)), timer_(server->io_) {}
 
   void Start() {
-    peer_ = AddressOf(socket_.plain());
     error_code ignored;
+    peer_ = socket_.plain().remote_endpoint(ignored);
+    own_ = socket_.plain().local_endpoint(ignored);
     socket_.plain().set_option(tcp::no_delay(true), ignored);
     Wait();
     Arm(server_->limits_.request, &Connection::Close);
@@ -240,7 +240,10 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
       request.headers.emplace_back(absl::AsciiStrToLower(std::string(field.name_string())), std::string(field.value()));
     }
     request.body = message.body();
-    request.peer = peer_;
+    request.peer = AddressOf(peer_);
+    request.peer_port = peer_.port();
+    request.own = AddressOf(own_);
+    request.own_port = own_.port();
     const bool head = request.method == "HEAD";
     if (head) request.method = "GET";
     const bool keep_alive = message.keep_alive();
@@ -257,6 +260,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
     out_ = FormatHead(response, keep_alive);
     if (!head) out_ += response.body;
     more_ = std::move(response.more);
+    ends_ = response.ends;
     if (more_ != nullptr) server_->streams_.insert(this);
     server_->Count();
     state_ = State::kWriting;
@@ -298,6 +302,14 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
     Pull();
   }
 
+  // Ends the body, and waits until the client has taken it and closes the connection (Stream reads).
+  void AwaitClose() {
+    state_ = State::kLingering;
+    error_code ignored;
+    socket_.plain().shutdown(tcp::socket::shutdown_send, ignored);
+    Arm(kLinger, &Connection::Close);
+  }
+
   void Comment() { Send(kStreamComment); }
 
   void Send(std::string text) {
@@ -310,6 +322,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
       if (self->state_ == State::kClosed) return;
       self->writing_ = false;
       self->sent_ = SteadyNow();
+      if (!error && self->ends_) return self->AwaitClose();
       error ? self->Close() : self->Pull();
     });
   }
@@ -318,13 +331,14 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
   Socket socket_;
   asio::steady_timer timer_;
   State state_ = State::kClosed;
-  std::string peer_;
+  tcp::endpoint peer_, own_;
   std::list<Connection*>::iterator place_;  // position in waiting_; valid in kWaiting
   std::optional<Parser> parser_;
   std::array<char, 4096> in_;
   std::string input_;  // read but not parsed
   std::string out_;    // being written
   std::function<std::string()> more_;
+  bool ends_ = false;     // see Response
   bool writing_ = false;  // a part of an endless response is being written
   SteadyTime sent_;       // when the last such part was taken
 };
@@ -336,14 +350,11 @@ Server::Impl::~Impl() {
 }
 
 absl::Status Server::Impl::Start(const Endpoint& address) {
-  if (!credentials_.tls_cert.empty()) {
-    if (absl::Status status = RefreshCertificate(); !status.ok()) return status;
-  }
-  absl::StatusOr<rendezvous::Listeners> listeners = rendezvous::Listen(address, kUserTimeout);
-  if (!listeners.ok()) return listeners.status();
-  port_ = listeners->port;
-  while (!listeners->fds.empty()) {
-    const int fd = listeners->fds.back();
+  if (!credentials_.tls_cert.empty()) DDPRUN_RETURN_IF_ERROR(RefreshCertificate());
+  DDPRUN_ASSIGN_OR_RETURN(rendezvous::Listeners listeners, rendezvous::Listen(address, kUserTimeout));
+  port_ = listeners.port;
+  while (!listeners.fds.empty()) {
+    const int fd = listeners.fds.back();
     sockaddr_storage bound{};
     socklen_t size = sizeof(bound);
     getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
@@ -351,7 +362,7 @@ absl::Status Server::Impl::Start(const Endpoint& address) {
     acceptors_.emplace_back(io_);
     acceptors_.back().assign(bound.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd, error);
     if (error) return absl::InternalError(absl::StrCat("can't wait for HTTP connections: ", error.message()));
-    listeners->fds.pop_back();  // now owned by the acceptor
+    listeners.fds.pop_back();  // now owned by the acceptor
   }
   for (tcp::acceptor& acceptor : acceptors_) Accept(&acceptor);
   thread_ = std::thread([this] { Run(); });
@@ -409,17 +420,16 @@ absl::Status Server::Impl::RefreshCertificate() {
   const SteadyTime now = SteadyNow();
   if (now - tls_checked_ < kCertificateAge) return absl::OkStatus();
   tls_checked_ = now;
-  absl::StatusOr<rendezvous::TlsTexts> texts = tls_files_.Read();
-  if (!texts.ok()) return texts.status();
-  if (tls_context_ != nullptr && *texts == tls_texts_) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(rendezvous::TlsTexts texts, tls_files_.Read());
+  if (tls_context_ != nullptr && texts == tls_texts_) return absl::OkStatus();
   auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
   SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
   error_code error;
-  context->use_certificate_chain(asio::buffer(texts->cert), error);
-  if (!error) context->use_private_key(asio::buffer(texts->key), asio::ssl::context::pem, error);
+  context->use_certificate_chain(asio::buffer(texts.cert), error);
+  if (!error) context->use_private_key(asio::buffer(texts.key), asio::ssl::context::pem, error);
   if (error)
     return absl::InvalidArgumentError(absl::StrCat("can't use ", credentials_.tls_cert, ": ", error.message()));
-  tls_texts_ = *std::move(texts);
+  tls_texts_ = std::move(texts);
   tls_context_ = std::move(context);
   return absl::OkStatus();
 }
@@ -456,7 +466,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Endpoint& address,
                                                       const rendezvous::Credentials& credentials, Handler handler,
                                                       const ServerLimits& limits) {
   auto impl = std::make_unique<Impl>(credentials, std::move(handler), limits);
-  if (absl::Status status = impl->Start(address); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl->Start(address));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

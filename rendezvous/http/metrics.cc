@@ -140,6 +140,9 @@ void AddJobs(const std::vector<v1::Job>& jobs, const std::vector<const v1::Job*>
   const auto plain = [](auto get) { return [get](const v1::Job& job) { return std::optional<double>(get(job)); }; };
   PerJob("ddprun_job_running", "1 while a round of the job runs.", shown,
          plain([](const v1::Job& job) { return StateOf(job) == JobState::kRunning; }), text);
+  PerJob("ddprun_job_hung", "1 while a hang of the job is reported.", shown,
+         plain([](const v1::Job& job) { return job.has_hang() && job.hang().kind() != v1::Hang::KIND_STRAGGLER; }),
+         text);
   PerJob("ddprun_job_nodes", "Nodes of the job.", shown, plain([](const v1::Job& job) { return job.node_count(); }),
          text);
   PerJob("ddprun_job_workers", "World size of the newest round.", shown,

@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "base/limits.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -108,9 +109,8 @@ absl::StatusOr<int> Acceptor::Listen(const Endpoint& address) {
       if (open.everywhere && open.port == address.port) return open.port;
     }
   }
-  absl::StatusOr<Listeners> listeners = rendezvous::Listen(address, kUserTimeout);
-  if (!listeners.ok()) return listeners.status();
-  listeners_.push_back(*std::move(listeners));
+  DDPRUN_ASSIGN_OR_RETURN(Listeners listeners, rendezvous::Listen(address, kUserTimeout));
+  listeners_.push_back(std::move(listeners));
   return listeners_.back().port;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
@@ -92,16 +93,15 @@ absl::Status CallGuard::CheckNames(const std::vector<std::string>& names) const 
 absl::Status CallGuard::CheckToken(const std::string& authorization, Role needed, Caller* caller) {
   if (authorization.empty()) return absl::UnauthenticatedError("no token given; this server requires one");
   const std::optional<absl::string_view> token = BearerToken(authorization);
-  const absl::StatusOr<Caller> holder =
-      token.has_value() ? tokens_.Check(*token) : absl::UnauthenticatedError("invalid token");
-  if (!holder.ok()) return holder.status();
-  if (holder->role < needed) {
-    return absl::PermissionDeniedError(absl::StrCat("the token of ", holder->name, " has role ", Name(holder->role),
+  DDPRUN_ASSIGN_OR_RETURN(const Caller holder,
+                          token.has_value() ? tokens_.Check(*token) : absl::UnauthenticatedError("invalid token"));
+  if (holder.role < needed) {
+    return absl::PermissionDeniedError(absl::StrCat("the token of ", holder.name, " has role ", Name(holder.role),
                                                     "; this call requires role ", Name(needed),
                                                     needed == Role::kAdmin ? "" : " or admin"));
   }
-  caller->role = holder->role;
-  caller->name = holder->name;
+  caller->role = holder.role;
+  caller->name = holder.name;
   return absl::OkStatus();
 }
 

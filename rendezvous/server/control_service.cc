@@ -164,17 +164,13 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
     const absl::StatusOr<SocketAddress> own = NumericAddress(end.host, end.port);
     if (!own.ok()) return refused;
     const absl::StatusOr<uid_t> user = socket_owner_.UserOf(*far, *own);
-    if (!user.ok() || (*user != geteuid() && *user != 0)) return refused;
+    if (!user.ok() || !IsRootOrOwnUser(*user)) return refused;
   }
   return ends.empty() ? refused : absl::OkStatus();
 }
 
-void ControlService::Do(const std::string& peer, const Caller& caller, const Command& command,
-                        std::function<void(absl::Status)> answer) {
-  if (!server_->guard()->AuthenticatesCallers()) {
-    if (absl::Status status = CheckUser(peer); !status.ok()) return answer(status);
-  }
-  driver_->OnCommand(command, caller, std::move(answer));
+absl::Status ControlService::CheckCommander(const std::string& peer) {
+  return server_->guard()->AuthenticatesCallers() ? absl::OkStatus() : CheckUser(peer);
 }
 
 template <typename Request>
@@ -189,8 +185,24 @@ void ControlService::Serve(RequestMethod<Request> method, Role needed,
       [this, command_of = std::move(command_of)](const grpc::ServerContextBase& context, const Caller& caller,
                                                  const Request& request, v1::CommandResponse*,
                                                  std::function<void(const grpc::Status&)> answer) {
-        Do(context.peer(), caller, command_of(request),
-           [answer = std::move(answer)](const absl::Status& status) { answer(ToGrpcStatus(status)); });
+        if (absl::Status status = CheckCommander(context.peer()); !status.ok()) return answer(ToGrpcStatus(status));
+        driver_->OnCommand(command_of(request), caller,
+                           [answer = std::move(answer)](const absl::Status& status) { answer(ToGrpcStatus(status)); });
+      });
+}
+
+void ControlService::ServeInspect() {
+  UnaryCall<v1::InspectRequest, v1::InspectResponse>::ServeLater(
+      server_, Role::kLauncher,
+      [this](grpc::ServerContext* context, v1::InspectRequest* request,
+             grpc::ServerAsyncResponseWriter<v1::InspectResponse>* responder, void* tag) {
+        service_.RequestInspect(context, request, responder, server_->queue(), server_->queue(), tag);
+      },
+      [this](const grpc::ServerContextBase& context, const Caller& caller, const v1::InspectRequest& request,
+             v1::InspectResponse* response, std::function<void(const grpc::Status&)> answer) {
+        if (absl::Status status = CheckCommander(context.peer()); !status.ok()) return answer(ToGrpcStatus(status));
+        driver_->Inspect(request, caller, response,
+                         [answer = std::move(answer)](const absl::Status& status) { answer(ToGrpcStatus(status)); });
       });
 }
 
@@ -220,6 +232,7 @@ void ControlService::Start(GrpcServer* server) {
         *response = HostsOf(*driver_);
         return grpc::Status::OK;
       });
+  ServeInspect();
   new EventStream(this);
 }
 

@@ -49,8 +49,9 @@ class ControlService {
                                                             void*);
   template <typename Request>
   void Serve(RequestMethod<Request> method, Role needed, std::function<Command(const Request&)> command_of);
-  void Do(const std::string& peer, const Caller& caller, const Command& command,
-          std::function<void(absl::Status)> answer);
+  void ServeInspect();
+  // Checks that the caller may give commands, as far as that depends on the connection (CheckUser).
+  absl::Status CheckCommander(const std::string& peer);
   // Checks that the caller of a call without credentials is this server's user or root.
   //   PERMISSION_DENIED  the caller is another user, or the kernel does not tell which.
   absl::Status CheckUser(const std::string& peer);

@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/effect.h"
-#include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/fence.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/job_history.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/limits.h"
@@ -47,17 +47,21 @@ struct Describer {
   std::string operator()(const Welcome&) const { return ""; }  // the driver logs joins, with the host's name
   std::string operator()(const HeartbeatAck&) const { return ""; }
   std::string operator()(const Waiting&) const { return ""; }
+  std::string operator()(const Hang&) const { return ""; }  // its event is logged instead
+  std::string operator()(const v1::Inspect&) const { return ""; }
 };
 
-// Returns the log line for the end of a job or for a command; empty for other events, whose messages are logged.
+// Returns the log line for the end of a job, a hang or a command; empty for other events, whose messages are logged.
 std::string Describe(const Event& event) {
   const std::string job = absl::StrCat("job ", event.job_id());
   const std::string& kind = event.kind();
   if (kind == event_kind::kJobFinished) return absl::StrCat(job, " finished: ", event.detail());
   if (kind == event_kind::kJobFailed) return absl::StrCat(job, " failed: ", event.detail());
   if (kind == event_kind::kJobStopped) return absl::StrCat(job, " ", event.detail());
-  if (kind == event_kind::kJobResized || kind == event_kind::kNodeKicked)
-    return absl::StrCat(job, ": ", event.detail());
+  for (const char* plain :
+       {event_kind::kJobResized, event_kind::kNodeKicked, event_kind::kRoundHung, event_kind::kRoundContinued}) {
+    if (kind == plain) return absl::StrCat(job, ": ", event.detail());
+  }
   if (kind == event_kind::kHostDrained || kind == event_kind::kHostUndrained) return event.detail();
   return "";
 }
@@ -91,6 +95,9 @@ void AppendLocalCause(Effects* effects) {
     absl::StrAppend(finish->mutable_verdict()->mutable_reason(), "; the rendezvous server is ", OutOfFilesText());
   }
 }
+
+constexpr char kNotLeader[] = "this server is no longer the leader; try again";
+constexpr char kShuttingDown[] = "this server is shutting down";
 
 absl::Status StatusOf(const Close& close) {
   switch (close.why) {
@@ -158,13 +165,16 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
       const auto& [job, node, incarnation] = peer.key;
       Effects effects;
       registry_.OnMessage(job, node, incarnation, message, NowLocked(), &effects);
+      if (const auto* inspection = std::get_if<Inspection>(&message)) {
+        AnswerLocked(inspections_.OnInspection(peer.key, *inspection));
+      }
       const Leave* leave = std::get_if<Leave>(&message);
       if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " is leaving: ", leave->reason()));
       QueueEffectsLocked(std::move(effects));
       if (leave != nullptr && !std::exchange(peer.left, true) && !peer.in_process) ++leavers_;
       // A launcher with workers left stays until they are gone; it then ends its stream.
       if (leave != nullptr && !leave->has_workers() && peer.state == Peer::State::kJoined) {
-        joined_.erase(peer.key);
+        RemoveKeyLocked(peer.key);
         EndLocked(session, &peer, absl::OkStatus());
       }
     }
@@ -205,7 +215,7 @@ void Driver::EndLocked(const std::shared_ptr<Session>& session, Peer* peer, absl
 
 void Driver::ForgetKeyLocked(Peer* peer) {
   const auto& [job, node, incarnation] = peer->key;
-  joined_.erase(peer->key);
+  RemoveKeyLocked(peer->key);
   Effects effects;
   registry_.OnStreamClosed(job, node, incarnation, NowLocked(), &effects);
   if (!peer->finished && !peer->left) LogLocked(absl::StrCat("job ", job, ": lost connection to ", peer->name));
@@ -291,10 +301,11 @@ void Driver::QueueLocked(Tell tell) {
 }
 
 void Driver::QueueLocked(Close close) {
-  const auto it = joined_.find(NodeKey(close.job_id, close.node_id, close.incarnation));
+  const NodeKey key(close.job_id, close.node_id, close.incarnation);
+  const auto it = joined_.find(key);
   if (it == joined_.end()) return;
   const std::shared_ptr<Session> session = it->second;
-  joined_.erase(it);
+  RemoveKeyLocked(key);
   peers_[session.get()].state = Peer::State::kEnded;
   QueueAfterRecordsLocked(close.job_id, Action{.session = session, .end = StatusOf(close)});
 }
@@ -405,6 +416,17 @@ Waiting Driver::DescribeStoreErrorLocked(const std::string& job_id) const {
   return waiting;
 }
 
+void Driver::RemoveKeyLocked(const NodeKey& key) {
+  joined_.erase(key);
+  AnswerLocked(inspections_.OnGone(key));
+}
+
+void Driver::AnswerLocked(Inspections::Answers answers, const absl::Status& status) {
+  for (Inspections::Answer& answer : answers) {
+    actions_.push_back(Action{.answer = std::move(answer), .answered = status});
+  }
+}
+
 void Driver::LogLocked(std::string line) { actions_.push_back(Action{.log = std::move(line)}); }
 
 void Driver::Drain() {
@@ -474,8 +496,7 @@ void Driver::OnCommand(const Command& command, const Caller& caller, std::functi
     MutexLock lock(&mutex_);
     Action action{.answer = std::move(answer)};
     if (!OwnedLocked() || !takes_commands_) {
-      action.answered = absl::UnavailableError(takes_commands_ ? "this server is no longer the leader; try again"
-                                                               : "this server is shutting down");
+      action.answered = absl::UnavailableError(takes_commands_ ? kNotLeader : kShuttingDown);
       actions_.push_back(std::move(action));
     } else if (!store_trouble_.empty()) {  // not for the trouble of one job, whose next record may be smaller
       action.answered = absl::UnavailableError(
@@ -493,10 +514,35 @@ void Driver::OnCommand(const Command& command, const Caller& caller, std::functi
   Drain();
 }
 
+void Driver::Inspect(v1::InspectRequest question, const Caller& caller, v1::InspectResponse* response,
+                     std::function<void(absl::Status)> answer) {
+  {
+    MutexLock lock(&mutex_);
+    const auto begin = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+      if (!OwnedLocked()) return absl::UnavailableError(kNotLeader);
+      if (!takes_commands_) return absl::UnavailableError(kShuttingDown);
+      const absl::StatusOr<uint64_t> id = inspections_.NewId(question.job_id());
+      if (!id.ok()) return id.status();
+      question.mutable_inspect()->set_id(*id);
+      Effects effects;
+      const SteadyTime now = NowLocked();
+      const absl::StatusOr<InspectedNodes> nodes = registry_.Inspect(question, caller, now, &effects);
+      if (!nodes.ok()) return nodes.status();
+      QueueEffectsLocked(std::move(effects));
+      AnswerLocked(inspections_.Begin(question.inspect(), question.job_id(), *nodes, now, response, answer));
+      WakeTimerIfEarlierLocked();
+      return absl::OkStatus();
+    };
+    if (absl::Status refused = begin(); !refused.ok()) AnswerLocked({std::move(answer)}, refused);
+  }
+  Drain();
+}
+
 void Driver::StopCommands() {
   {
     MutexLock lock(&mutex_);
     takes_commands_ = false;
+    AnswerLocked(inspections_.TakeAll(), absl::UnavailableError(kShuttingDown));
     for (const auto& [job_id, actions] : held_) AnswerOutcomeUnknownLocked(job_id, "is shutting down");
   }
   Drain();
@@ -531,22 +577,35 @@ std::string Driver::StoreTrouble() const {
   return store_trouble_;
 }
 
+SteadyTime Driver::NextDeadlineLocked() const {
+  return std::min(registry_.NextDeadline(), inspections_.NextDeadline());
+}
+
 void Driver::WakeTimerIfEarlierLocked() {
-  if (registry_.NextDeadline() < armed_) timer_.NotifyAll();
+  if (NextDeadlineLocked() < armed_) timer_.NotifyAll();
 }
 
 void Driver::RunTimer() {
-  while (true) {
+  for (bool owned = true; owned;) {
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && SteadyNow() < registry_.NextDeadline()) {
-        armed_ = registry_.NextDeadline();
+      while (!stopping_ && SteadyNow() < NextDeadlineLocked()) {
+        armed_ = NextDeadlineLocked();
         timer_.WaitUntil(&mutex_, armed_);
       }
-      if (stopping_ || !OwnedLocked()) return;
-      Effects effects;
-      registry_.OnDeadline(NowLocked(), &effects);
-      QueueEffectsLocked(std::move(effects));
+      if (stopping_) return;
+      owned = OwnedLocked();
+      const SteadyTime now = NowLocked();
+      if (!owned) {
+        AnswerLocked(inspections_.TakeAll(), absl::UnavailableError(kNotLeader));
+      } else {
+        AnswerLocked(inspections_.OnDeadline(now));
+      }
+      if (owned && registry_.NextDeadline() <= now) {
+        Effects effects;
+        registry_.OnDeadline(now, &effects);
+        QueueEffectsLocked(std::move(effects));
+      }
     }
     Drain();
   }

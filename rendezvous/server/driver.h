@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -18,9 +17,12 @@
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
+#include "proto/control.pb.h"
+#include "rendezvous/core/command.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/registry.h"
 #include "rendezvous/server/event_log.h"
+#include "rendezvous/server/inspections.h"
 #include "rendezvous/state/state_store.h"
 
 namespace ddprun::rendezvous {
@@ -92,7 +94,14 @@ class Driver {
   //   DEADLINE_EXCEEDED  it is unknown whether the command takes effect, because its record cannot be persisted.
   void OnCommand(const Command& command, const Caller& caller, std::function<void(absl::Status)> answer);
 
-  // Answers commands that wait for a record with DEADLINE_EXCEEDED, and refuses later ones.
+  // Collects what the question asks for (Registry::Inspect, Inspections) in `response`, which must exist until `answer`
+  // is called, once and from any thread. Refuses calls as Registry::Inspect and Inspections do, and with:
+  //   UNAVAILABLE  this server is shutting down or is no longer the leader.
+  void Inspect(v1::InspectRequest question, const Caller& caller, v1::InspectResponse* response,
+               std::function<void(absl::Status)> answer);
+
+  // Answers commands that wait for a record with DEADLINE_EXCEEDED, ends Inspect with UNAVAILABLE, and refuses later
+  // ones.
   void StopCommands();
 
   // Return what Registry does. If a job cannot continue because its record cannot be persisted, its reason says so.
@@ -111,8 +120,6 @@ class Driver {
   EventLog* events() const { return events_; }
 
  private:
-  using NodeKey = std::tuple<std::string, std::string, uint64_t>;  // job, node, incarnation
-
   // A session between its first message and OnClosed.
   struct Peer {
     enum class State {
@@ -176,6 +183,11 @@ class Driver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ShowStoreErrorLocked(v1::Job* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Waiting DescribeStoreErrorLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The stream with this key is over, for the registry or for the launcher.
+  void RemoveKeyLocked(const NodeKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerLocked(Inspections::Answers answers, const absl::Status& status = absl::OkStatus())
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SteadyTime NextDeadlineLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if this server may act; once false, it stays false (StateStore::Owned).
@@ -192,6 +204,7 @@ class Driver {
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<const Session*, Peer> peers_ ABSL_GUARDED_BY(mutex_);
   std::map<NodeKey, std::shared_ptr<Session>> joined_ ABSL_GUARDED_BY(mutex_);
+  Inspections inspections_ ABSL_GUARDED_BY(mutex_);
   int remote_launchers_ ABSL_GUARDED_BY(mutex_) = 0;  // peers of other processes that joined
   int leavers_ ABSL_GUARDED_BY(mutex_) = 0;           // how many of them sent Leave
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;

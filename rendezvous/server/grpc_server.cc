@@ -1,6 +1,7 @@
 #include "rendezvous/server/grpc_server.h"
 
 #include "base/endpoint.h"
+#include "base/status_macros.h"
 #include "rendezvous/wire/channel_security.h"
 
 namespace ddprun::rendezvous {
@@ -21,23 +22,21 @@ absl::Status GrpcServer::Listen(const std::vector<std::string>& addresses, int l
   if (addresses.empty()) return absl::InvalidArgumentError("no address to listen on");
   std::vector<Endpoint> endpoints;
   for (const std::string& text : addresses) {
-    absl::StatusOr<Endpoint> address = ParseEndpoint(text);
-    if (!address.ok()) return address.status();
-    endpoints.push_back(*std::move(address));
+    DDPRUN_ASSIGN_OR_RETURN(Endpoint address, ParseEndpoint(text));
+    endpoints.push_back(std::move(address));
   }
   for (const Endpoint& address : endpoints) {
-    const absl::StatusOr<int> port =
-        listener >= 0 ? acceptor_.Adopt(listener, address.port) : acceptor_.Listen(address);
-    if (!port.ok()) return port.status();
-    addresses_.push_back(Endpoint{address.host, *port}.ToString());
-    if (port_ == 0) port_ = *port;
+    DDPRUN_ASSIGN_OR_RETURN(const int port,
+                            listener >= 0 ? acceptor_.Adopt(listener, address.port) : acceptor_.Listen(address));
+    addresses_.push_back(Endpoint{address.host, port}.ToString());
+    if (port_ == 0) port_ = port;
   }
   return absl::OkStatus();
 }
 
 absl::Status GrpcServer::Start(const std::function<void(grpc::ServerBuilder*)>& configure,
                                const std::function<void()>& await_calls) {
-  if (absl::Status status = PrepareGrpc(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(PrepareGrpc());
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);

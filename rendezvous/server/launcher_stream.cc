@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/leader_hint.h"
@@ -37,7 +38,7 @@ absl::Status LauncherStreams::Add(const std::shared_ptr<LauncherStream>& stream,
   {
     MutexLock lock(&mutex_);
     if (shut_down_) return ShuttingDown();
-    if (absl::Status status = limits_.Open(stream.get(), peer, SteadyNow()); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(limits_.Open(stream.get(), peer, SteadyNow()));
     open_[stream.get()] = stream;
     if (const void* key = limits_.TakeSurplus()) surplus = open_[static_cast<const LauncherStream*>(key)];
     SetTimerLocked();

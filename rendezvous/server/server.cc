@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "proto/health.grpc.pb.h"
 #include "rendezvous/server/control_service.h"
 #include "rendezvous/server/grpc_server.h"
@@ -154,7 +155,7 @@ class Server::Impl {
   ~Impl() { Shutdown(); }
 
   absl::Status Start(const std::vector<std::string>& listen) {
-    if (absl::Status status = grpc_.Listen(listen, options_.listener); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(grpc_.Listen(listen, options_.listener));
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for servers built afterwards
     return grpc_.Start(
         [this](grpc::ServerBuilder* builder) {
@@ -216,7 +217,7 @@ class Server::Impl {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver, const std::vector<std::string>& listen_addresses,
                                                       const ServerOptions& options) {
   auto impl = std::make_unique<Impl>(driver, options);
-  if (absl::Status status = impl->Start(listen_addresses); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl->Start(listen_addresses));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

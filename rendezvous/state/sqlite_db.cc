@@ -1,6 +1,7 @@
 #include "rendezvous/state/sqlite_db.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<SqliteDb>> SqliteDb::Open(const std::string& path
   // Operators may read the file with the sqlite3 program meanwhile.
   sqlite3_busy_timeout(db->db_, 5000);
   for (const char* sql : {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL"}) {
-    if (absl::Status status = db->Execute(sql); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(db->Execute(sql));
   }
   return db;
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "rendezvous/core/ended_jobs.h"
 
 namespace ddprun::rendezvous {
@@ -45,7 +46,7 @@ SqliteStore::SqliteStore(std::string dir)
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& dir) {
   std::unique_ptr<SqliteStore> store(new SqliteStore(dir));
-  if (absl::Status status = store->Lock(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(store->Lock());
   absl::Status status = store->Load();
   if (absl::IsDataLoss(status)) {
     status = store->SetAside(status);
@@ -99,7 +100,7 @@ absl::Status SqliteStore::ReadSaved() {
     return absl::FailedPreconditionError(
         absl::StrCat("the state directory ", dir_, " was written by a newer rendezvousd; upgrade, or use another one"));
   }
-  if (absl::Status status = db_->Execute(kSchema); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(db_->Execute(kSchema));
   std::map<std::string, absl::Status> damaged;  // key: job
   for (const char* sql : {"SELECT record, saved_at, job_id FROM ended_jobs ORDER BY id",
                           "SELECT record, saved_at, job_id FROM jobs ORDER BY job_id"}) {
@@ -116,9 +117,7 @@ absl::Status SqliteStore::ReadSaved() {
     }
     if (!rows.status().ok()) return rows.status();
   }
-  if (!damaged.empty()) {
-    if (absl::Status status = SetRecordsAside(damaged); !status.ok()) return status;
-  }
+  if (!damaged.empty()) DDPRUN_RETURN_IF_ERROR(SetRecordsAside(damaged));
   SqliteStatement forgotten(db_->get(), "SELECT highest_round FROM forgotten");
   if (forgotten.Step()) saved_.forgotten_round = static_cast<uint64_t>(forgotten.Number(0));
   if (!forgotten.status().ok()) return forgotten.status();
@@ -144,19 +143,18 @@ absl::Status SqliteStore::CountServer() {
 }
 
 absl::Status SqliteStore::SetRecordsAside(const std::map<std::string, absl::Status>& damaged) {
-  if (absl::Status status = db_->Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(db_->Execute("BEGIN IMMEDIATE"));
   for (const auto& [job_id, problem] : damaged) {
     for (const char* sql : {"INSERT INTO damaged(job_id, saved_at, record) "
                             "SELECT job_id, saved_at, record FROM jobs WHERE job_id = ?1 UNION ALL "
                             "SELECT job_id, saved_at, record FROM ended_jobs WHERE job_id = ?1",
                             "DELETE FROM jobs WHERE job_id = ?", "DELETE FROM ended_jobs WHERE job_id = ?"}) {
-      absl::Status status = SqliteStatement(db_->get(), sql).BindText(job_id).Run();
-      if (!status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(SqliteStatement(db_->get(), sql).BindText(job_id).Run());
     }
   }
   // The records found no longer prove that no others were persisted.
-  if (absl::Status status = db_->Execute("DELETE FROM lives"); !status.ok()) return status;
-  if (absl::Status status = db_->Execute("COMMIT"); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(db_->Execute("DELETE FROM lives"));
+  DDPRUN_RETURN_IF_ERROR(db_->Execute("COMMIT"));
   for (const auto& [job_id, problem] : damaged) {
     Log(LogLevel::kError,
         DescribeSetAside(job_id, problem, absl::StrCat("the table \"damaged\" of ", dir_, "/state.db")));
@@ -191,7 +189,7 @@ bool SqliteStore::Write(const Batch& batch, SteadyTime taken) {
 }
 
 absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
-  if (absl::Status status = db_->Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(db_->Execute("BEGIN IMMEDIATE"));
   const int64_t now = absl::ToUnixMillis(absl::Now());
   std::map<std::string, const JobRecord*> newest;
   SqliteStatement event(db_->get(), "INSERT INTO events(at, job_id, event) VALUES(?, ?, ?)");
@@ -199,7 +197,7 @@ absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
     newest[item.record->job_id()] = item.record.get();
     if (item.event.empty()) continue;
     event.Bind(now).BindText(item.record->job_id()).BindText(item.event);
-    if (absl::Status status = event.Run(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(event.Run());
   }
   SqliteStatement forget(db_->get(), "DELETE FROM ended_jobs WHERE job_id = ?");
   SqliteStatement forget_live(db_->get(), "DELETE FROM jobs WHERE job_id = ?");
@@ -209,7 +207,7 @@ absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
   bool any_ended = false;
   for (const auto& [job_id, record] : newest) {
     for (SqliteStatement* statement : {&forget, &forget_live}) {
-      if (absl::Status status = statement->BindText(job_id).Run(); !status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(statement->BindText(job_id).Run());
     }
     const std::string bytes = ToBytes(*record);
     absl::Status status;
@@ -226,18 +224,14 @@ absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
     }
     if (!status.ok()) return status;
   }
-  if (any_ended) {
-    if (absl::Status status = ForgetOldest(); !status.ok()) return status;
-  }
+  if (any_ended) DDPRUN_RETURN_IF_ERROR(ForgetOldest());
   SqliteStatement life(db_->get(),
                        "INSERT INTO lives(id, longest_ms) VALUES(1, ?) "
                        "ON CONFLICT(id) DO UPDATE SET longest_ms = max(longest_ms, excluded.longest_ms)");
-  if (absl::Status status = life.Bind(absl::ToInt64Milliseconds(taken - opened_)).Run(); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = CountServer(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(life.Bind(absl::ToInt64Milliseconds(taken - opened_)).Run());
+  DDPRUN_RETURN_IF_ERROR(CountServer());
   SqliteStatement bound(db_->get(), "DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - ?");
-  if (absl::Status status = bound.Bind(kMaxEvents).Run(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(bound.Bind(kMaxEvents).Run());
   return db_->Execute("COMMIT");
 }
 
@@ -251,11 +245,8 @@ absl::Status SqliteStore::ForgetOldest() {
                           "INSERT INTO forgotten(id, highest_round) SELECT 1, highest_round FROM ended_jobs "
                           "WHERE id = (SELECT MIN(id) FROM ended_jobs) "
                           "ON CONFLICT(id) DO UPDATE SET highest_round = max(highest_round, excluded.highest_round)");
-    if (absl::Status status = round.Run(); !status.ok()) return status;
-    if (absl::Status status = db_->Execute("DELETE FROM ended_jobs WHERE id = (SELECT MIN(id) FROM ended_jobs)");
-        !status.ok()) {
-      return status;
-    }
+    DDPRUN_RETURN_IF_ERROR(round.Run());
+    DDPRUN_RETURN_IF_ERROR(db_->Execute("DELETE FROM ended_jobs WHERE id = (SELECT MIN(id) FROM ended_jobs)"));
   }
 }
 

@@ -25,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/core/limits.h"
 
@@ -88,26 +89,24 @@ absl::StatusOr<Token> ParseToken(absl::string_view line, const std::string& wher
     }
     token.holder.role = *role;
   }
-  if (absl::Status status = CheckToken(token.secret, where); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckToken(token.secret, where));
   return token;
 }
 
 absl::StatusOr<std::vector<Token>> ReadTokens(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return text.status();
+  DDPRUN_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
   std::vector<Token> tokens;
   std::set<std::string> secrets;
   int number = 0;
-  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::string where = absl::StrCat(path, ":", ++number);
     line = absl::StripAsciiWhitespace(line);
     if (line.empty()) continue;
-    absl::StatusOr<Token> token = ParseToken(line, where);
-    if (!token.ok()) return token.status();
-    if (!secrets.insert(token->secret).second) {
+    DDPRUN_ASSIGN_OR_RETURN(Token token, ParseToken(line, where));
+    if (!secrets.insert(token.secret).second) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": the token is in a line before; remove one of the two"));
     }
-    tokens.push_back(*std::move(token));
+    tokens.push_back(std::move(token));
   }
   if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("no token in ", path));
   return tokens;
@@ -188,9 +187,7 @@ absl::StatusOr<TlsTexts> ReadTlsFiles(const Credentials& credentials) {
        {std::pair(&credentials.tls_cert, &texts.cert), std::pair(&credentials.tls_key, &texts.key),
         std::pair(&credentials.tls_ca, &texts.ca)}) {
     if (path->empty()) continue;
-    absl::StatusOr<std::string> read = ReadFile(*path);
-    if (!read.ok()) return read.status();
-    *text = *std::move(read);
+    DDPRUN_ASSIGN_OR_RETURN(*text, ReadFile(*path));
   }
   return texts;
 }
@@ -243,18 +240,17 @@ void TakeTokenFromEnvironment(Credentials* credentials) {
 }
 
 absl::Status CheckCredentials(const Credentials& credentials, CredentialSide side, std::vector<std::string>* warnings) {
-  if (absl::Status status = CheckParts(credentials, side); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckParts(credentials, side));
   if (!credentials.token_file.empty()) {
-    if (absl::Status status = ReadTokens(credentials.token_file).status(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(ReadTokens(credentials.token_file).status());
     WarnIfReadable(credentials.token_file, warnings);
   } else if (!credentials.token.empty()) {
-    if (absl::Status status = CheckToken(credentials.token, "DDPRUN_TOKEN"); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(CheckToken(credentials.token, "DDPRUN_TOKEN"));
   }
   if (!credentials.tls_key.empty()) WarnIfReadable(credentials.tls_key, warnings);
-  const absl::StatusOr<TlsTexts> tls = ReadTlsFiles(credentials);
-  if (!tls.ok()) return tls.status();
+  DDPRUN_ASSIGN_OR_RETURN(const TlsTexts tls, ReadTlsFiles(credentials));
   bool expired = false;
-  if (absl::Status status = CheckTls(*tls, credentials, &expired); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckTls(tls, credentials, &expired));
   if (expired) {
     return absl::InvalidArgumentError(absl::StrCat("the certificate in ", credentials.tls_cert, " has expired"));
   }

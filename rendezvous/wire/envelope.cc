@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "rendezvous/core/validate.h"
 
@@ -30,6 +31,8 @@ struct Put {
   void operator()(Ready& m) const { *launcher->mutable_ready() = std::move(m); }
   void operator()(Leave& m) const { *launcher->mutable_leave() = std::move(m); }
   void operator()(Progress& m) const { *launcher->mutable_progress() = std::move(m); }
+  void operator()(Inspection& m) const { *launcher->mutable_inspection() = std::move(m); }
+  void operator()(Hang& m) const { *(launcher ? launcher->mutable_hang() : server->mutable_hang()) = std::move(m); }
 
   void operator()(Welcome& m) const { *server->mutable_welcome() = std::move(m); }
   void operator()(HeartbeatAck& m) const { *server->mutable_heartbeat_ack() = std::move(m); }
@@ -39,12 +42,12 @@ struct Put {
   void operator()(Finish& m) const { *server->mutable_finish() = std::move(m); }
   void operator()(Rejected& m) const { *server->mutable_rejected() = std::move(m); }
   void operator()(ExcludedFromRound& m) const { *server->mutable_excluded_from_round() = std::move(m); }
+  void operator()(Inspect& m) const { *server->mutable_inspect() = std::move(m); }
 };
 
 template <typename Message>
 absl::StatusOr<Message> Validated(Message message) {
-  absl::Status status = Validate(&message);
-  if (!status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(Validate(&message));
   return message;
 }
 
@@ -76,6 +79,8 @@ absl::StatusOr<LauncherMessage> FromProto(v1::LauncherMessage proto) {
     case Wire::kReady: return Validated<LauncherMessage>(std::move(*proto.mutable_ready()));
     case Wire::kLeave: return Validated<LauncherMessage>(std::move(*proto.mutable_leave()));
     case Wire::kProgress: return Validated<LauncherMessage>(std::move(*proto.mutable_progress()));
+    case Wire::kHang: return Validated<LauncherMessage>(std::move(*proto.mutable_hang()));
+    case Wire::kInspection: return Validated<LauncherMessage>(std::move(*proto.mutable_inspection()));
     case Wire::MESSAGE_NOT_SET: break;
   }
   return UnknownKind(proto);
@@ -92,6 +97,8 @@ absl::StatusOr<ServerMessage> FromProto(v1::ServerMessage proto) {
     case Wire::kFinish: return Validated<ServerMessage>(std::move(*proto.mutable_finish()));
     case Wire::kRejected: return Validated<ServerMessage>(std::move(*proto.mutable_rejected()));
     case Wire::kExcludedFromRound: return Validated<ServerMessage>(std::move(*proto.mutable_excluded_from_round()));
+    case Wire::kHang: return Validated<ServerMessage>(std::move(*proto.mutable_hang()));
+    case Wire::kInspect: return Validated<ServerMessage>(std::move(*proto.mutable_inspect()));
     case Wire::MESSAGE_NOT_SET: break;
   }
   return UnknownKind(proto);

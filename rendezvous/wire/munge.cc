@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun::rendezvous {
@@ -120,12 +121,12 @@ class Munged {
   explicit Munged(const std::string& socket) : socket_(socket) {}
 
   absl::StatusOr<std::string> Encode() {
-    if (absl::Status status = LearnUser(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(LearnUser());
     return Conversation(*library_, socket_).Encode(user_);
   }
 
   absl::Status Verify(const std::string& credential) {
-    if (absl::Status status = LearnUser(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(LearnUser());
     if (credential.size() > kMaxCredentialBytes) return absl::UnauthenticatedError("the MUNGE credential is too long");
     const absl::StatusOr<Decoded> decoded = Conversation(*library_, socket_).Decode(credential);
     if (absl::IsUnavailable(decoded.status())) return decoded.status();
@@ -254,7 +255,7 @@ void Munge::Encode(EncodeDone done) {
 
 void Munge::Verify(const std::string& credential, VerifyDone done) {
   thread_->Add({[credential](Munged* munged) -> absl::StatusOr<std::string> {
-                  if (absl::Status status = munged->Verify(credential); !status.ok()) return status;
+                  DDPRUN_RETURN_IF_ERROR(munged->Verify(credential));
                   return "";
                 },
                 [done = std::move(done)](absl::StatusOr<std::string> answer) { done(std::move(answer).status()); }});

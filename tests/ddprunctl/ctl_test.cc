@@ -1,7 +1,10 @@
 // ddprunctl against a real rendezvousd and real launchers.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -112,6 +115,134 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
     kinds += nlohmann::json::parse(line)["kind"].get<std::string>() + " ";
   }
   EXPECT_TRUE(absl::StartsWith(kinds, "job.created node.joined node.joined round.assigned job.stopped ")) << kinds;
+}
+
+TEST_F(CtlTest, NoServerNamed_JobsOfLaunchersOnThisHostAreFound) {
+  const auto say_rank = absl::StrCat(kSayRank, "exec sleep 1000");
+  const std::string id = absl::StrCat("alone-", getpid()), hosted = absl::StrCat("hosted-", getpid());
+  Launcher alone({"--standalone", "--rdzv-id", id, "--no-python", "sh", "-c", say_rank});
+  Launcher host({"--nnodes=1", "--rdzv-id", hosted, absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), "--no-python",
+                 "sh", "-c", say_rank});
+  for (Launcher* launcher : {&alone, &host}) ASSERT_TRUE(launcher->WaitForOut("/1 local=")) << launcher->Err();
+  const auto ctl = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), kCtl);
+    Process process(std::move(arguments), {{"DDPRUN_SERVER", ""}, {"PET_RDZV_ENDPOINT", ""}});
+    return Answer{process.Wait(), process.Out(), process.Err()};
+  };
+  const Answer jobs = ctl({"jobs"});
+  EXPECT_EQ(jobs.exit, 0) << jobs.err;
+  EXPECT_THAT(jobs.out, HasSubstr(id));
+  EXPECT_THAT(jobs.out, HasSubstr(hosted));
+  EXPECT_THAT(ctl({"show", hosted}).out, HasSubstr("running"));
+  const Answer by_process = ctl({"show", absl::StrCat(alone.pid())});
+  EXPECT_THAT(by_process.out, HasSubstr(id)) << by_process.err;
+  EXPECT_EQ(ctl({"stop", id}).exit, 0);
+  ExpectEnd({&alone}, 143);
+  EXPECT_THAT(ctl({"jobs"}).out, Not(HasSubstr(id)));
+  EXPECT_EQ(ctl({"stop", hosted}).exit, 0);
+  ExpectEnd({&host}, 143);
+}
+
+TEST_F(CtlTest, Stacks_PythonWorkersOfTwoNodes_EqualOnesAreFolded) {
+  StartServer();
+  const TempDir dir;
+  std::ofstream(dir.File("train.py")) << R"(import os, threading, time
+def work():
+    print("ready", flush=True)
+    time.sleep(1000)
+def load():
+    lock = threading.Lock()
+    lock.acquire()
+    print("ready", flush=True)
+    lock.acquire()
+load() if os.environ["RANK"] == "3" else work()
+)";
+  const std::vector<std::string> flags = {"--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job",
+                                          absl::StrCat("--rdzv-endpoint=127.0.0.1:", port_), dir.File("train.py")};
+  Launcher a(flags, {{"PYTHON_EXEC", "python3"}}), b(flags, {{"PYTHON_EXEC", "python3"}});
+  ASSERT_TRUE(AllSay({&a, &b}, "ready", 4));
+
+  Answer all;
+  EXPECT_TRUE(Eventually([&] {
+    all = Ctl({"stacks", "job", "--native"});
+    return absl::StrContains(all.out, "): sleeps; state S\n") &&
+           absl::StrContains(all.out, "waits for a lock; state S\n");
+  })) << all.out
+      << all.err;
+  EXPECT_TRUE(absl::StartsWith(all.out, "ranks 0-2 (")) << all.out;
+  EXPECT_THAT(all.out, AllOf(HasSubstr("\nrank 3 ("), HasSubstr("train.py\", line 4 in work\n"),
+                             HasSubstr("train.py\", line 9 in load\n"), HasSubstr("main thread, native (")));
+  EXPECT_EQ(Count(all.out, " in work\n"), 1) << all.out;
+
+  nlohmann::json ranks = Json({"stacks", "job", "--rank=3"})["ranks"];
+  ASSERT_EQ(ranks.size(), 1u);
+  EXPECT_EQ(ranks[0]["rank"], 3);
+  const pid_t pid = ranks[0]["pid"].get<pid_t>();
+  kill(pid, SIGSTOP);
+  EXPECT_TRUE(Eventually([&] {
+    all = Ctl({"stacks", "job", "--rank=3"});
+    return absl::StrContains(all.out, absl::StrCat(", pid ", pid, "): is stopped (SIGSTOP); state T\n"));
+  })) << all.out
+      << all.err;
+
+  ExpectRefused(Ctl({"stacks", "job", "--rank=1,4"}), "job job has no rank 4: its ranks are 0 to 3");
+  EXPECT_EQ(Ctl({"stacks", "other"}).exit, 3);
+  Do({"stop", "job"});
+  ExpectEnd({&a, &b}, 143);
+  ExpectRefused(Ctl({"stacks", "job"}), "has ended");
+}
+
+// Workers print through their launchers: node a's stderr to its log files, node b's stdout and stderr to the launcher's
+// own, which is a pipe. Rank 1 fails once.
+TEST_F(CtlTest, LogsAndTop_FollowedOverARestart_NothingIsMissing) {
+  StartServer();
+  const TempDir dir;
+  // Rank 1 fails when rank 0 has printed its last line.
+  const std::string script = absl::StrCat(
+      "R=$TORCHELASTIC_RESTART_COUNT; i=0; "
+      "while [ ! -e ",
+      dir.File("step"),
+      "$R ]; do i=$((i+1)); echo \"rank $RANK attempt $R line $i\" >&2; sleep 0.01; done; "
+      "printf \"rank $RANK attempt $R ends after $i\" >&2; "
+      "[ $R = 1 ] && exec sleep 2; [ $RANK = 0 ] && echo >",
+      dir.File("ended"), " && exec sleep 1000; while [ ! -e ", dir.File("ended"), " ]; do sleep 0.01; done; exit 3");
+  const auto flags = [&](const std::vector<std::string>& more) { return NodeFlags(port_, "2", 1, more, script); };
+  Launcher a(flags({"--max-restarts=1", absl::StrCat("--log-dir=", dir.File("logs")), "--redirects=2"}));
+  Launcher b(flags({"--max-restarts=1"}));
+  ASSERT_TRUE(Eventually([&] { return Ctl({"logs", "job", "--lines=1"}).exit == 0; })) << a.Err() << b.Err();
+
+  Process follow(CtlCommand({"logs", "job", "--follow", "--lines=1000000"}));
+  ASSERT_TRUE(follow.WaitForOut("]: rank 0 attempt 0 line 30\n")) << follow.Err();
+  ASSERT_TRUE(follow.WaitForOut("]: rank 1 attempt 0 line 30\n")) << follow.Err();
+  Touch(dir.File("step0"));
+  ASSERT_TRUE(follow.WaitForOut("]: rank 0 attempt 1 line 30\n")) << follow.Err();
+  ASSERT_TRUE(follow.WaitForOut("]: rank 1 attempt 1 line 30\n")) << follow.Err();
+
+  const Answer last = Ctl({"logs", "job", "--rank=1", "--lines=3"});
+  EXPECT_EQ(Count(last.out, "rank 1 attempt 1 line "), 3) << last.out;
+  EXPECT_EQ(Count(last.out, "\n"), 3) << last.out;
+  EXPECT_THAT(last.err, HasSubstr("the stdout of rank 1 can't be shown"));
+  EXPECT_THAT(Ctl({"logs", "job", "--since=1h"}).out, HasSubstr(" line 1\n"));
+  const Answer top = Ctl({"top", "job"});
+  EXPECT_EQ(top.exit, 0) << top.err;
+  EXPECT_EQ(Lines(top.out), 3) << top.out;
+  EXPECT_THAT(top.out, AllOf(HasSubstr("COLLECTIVES/s"), HasSubstr("MiB")));
+  EXPECT_GT(Json({"top", "job", "--rank=1"})["usages"][0]["memory_bytes"], 0);
+
+  Touch(dir.File("step1"));
+  ExpectEnd({&a, &b, &follow});
+  const std::string out = follow.Out();
+  for (const int rank : {0, 1}) {
+    for (const int attempt : {0, 1}) {
+      const std::string prefix = absl::StrCat("]: rank ", rank, " attempt ", attempt, " ");
+      const size_t end = out.find(absl::StrCat(prefix, "ends after "));
+      ASSERT_NE(end, out.npos) << prefix << out << follow.Err();
+      const int lines = atoi(out.c_str() + end + prefix.size() + strlen("ends after "));
+      EXPECT_EQ(Count(out, absl::StrCat(prefix, "line ")), lines) << prefix;
+    }
+  }
+  EXPECT_THAT(out, Not(HasSubstr("missing"))) << out;
+  ExpectRefused(Ctl({"logs", "job", "--follow"}), "has ended");
 }
 
 TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {

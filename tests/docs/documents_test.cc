@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "launcher/config/flag_table.h"
+#include "launcher/config/rdzv_conf.h"
 #include "launcher/machine/server_line.h"
 #include "tests/testing/process.h"
 
@@ -112,7 +113,8 @@ TEST(ApiTest, PublicHeaders_All_AreListed) {
   int headers = 0;
   for (const char* umbrella : {"worker_runtime/worker_runtime.h", "worker_runtime/extras/extras.h"}) {
     for (absl::string_view line : Lines(ReadFile(umbrella))) {
-      if (!absl::ConsumePrefix(&line, "#include \"worker_runtime/") || !absl::ConsumeSuffix(&line, "\"")) continue;
+      if (!absl::ConsumePrefix(&line, "#include \"") || !absl::ConsumeSuffix(&line, "\"")) continue;
+      absl::ConsumePrefix(&line, "worker_runtime/");
       if (line == "extras/extras.h") continue;
       EXPECT_TRUE(absl::StrContains(page, absl::StrCat("| `", line, "` |"))) << line;
       ++headers;
@@ -142,6 +144,43 @@ TEST(FromTorchrunTest, Document_EveryFlag_IsNamed) {
   };
   for (const absl::string_view flag : absl::StrSplit(kTorchrunsFlags, ' ')) expect(std::string(flag));
   for (const launcher::Flag& flag : launcher::Flags()) expect(flag.name);
+}
+
+// The words of torchrun_settings.py's line `name`.
+std::set<std::string> Settings(const std::string& out, const std::string& name) {
+  for (const absl::string_view line : absl::StrSplit(out, '\n')) {
+    if (absl::StartsWith(line, name + " ")) return absl::StrSplit(line.substr(name.size() + 1), ' ');
+  }
+  ADD_FAILURE() << "no " << name << " in " << out;
+  return {};
+}
+
+TEST(FromTorchrunTest, Newest_EveryFlagVariableAndKey_IsTakenOrNamed) {
+  std::string site;
+  std::error_code error;
+  for (const auto& version : std::filesystem::directory_iterator(SourceRoot() + "/.venv-newest/lib", error)) {
+    site = version.path() / "site-packages";
+  }
+  if (site.empty()) GTEST_SKIP() << "there is no .venv-newest: scripts/torch_versions --keep makes it";
+  Process program({"/usr/bin/python3", "tests/docs/torchrun_settings.py", site});
+  ASSERT_EQ(program.Wait(), 0) << program.Err();
+  const std::string out = program.Out();
+
+  std::set<std::string> flags = absl::StrSplit(kTorchrunsFlags, ' ');
+  std::set<std::string> taken = {"help", "print-completion"};
+  for (const launcher::Flag& flag : launcher::Flags()) taken.insert(flag.name);
+  for (const std::string& flag : flags) EXPECT_TRUE(taken.contains(flag)) << "ddprun does not take --" << flag;
+  flags.erase("help");
+  EXPECT_EQ(Settings(out, "flags"), flags) << "kTorchrunsFlags are those of another version";
+
+  const std::string document = ReadFile("docs/from_torchrun.md");
+  for (const std::string& variable : Settings(out, "variables")) {
+    EXPECT_TRUE(absl::StrContains(document, absl::StrCat("`", variable, "`"))) << variable;
+  }
+  for (const std::string& key : Settings(out, "keys")) {
+    const auto conf = launcher::ParseRdzvConf(absl::StrCat(key, key == "store_type" ? "=tcp" : "=1"));
+    EXPECT_TRUE(conf.ok()) << conf.status();
+  }
 }
 
 // The indented lines of all documents: commands and their output.

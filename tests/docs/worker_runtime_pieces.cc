@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/data/distributed_sampler.h"
@@ -53,9 +53,8 @@ absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps
 
 absl::Status GoOnInsideAnEpoch(ddprun::Worker& worker, ddprun::Checkpointer& checkpoints,
                                ddprun::DistributedSampler& sampler) {
-  const absl::StatusOr<ddprun::CheckpointInfo> saved = checkpoints.Resume();
-  if (!saved.ok()) return saved.status();
-  ddprun::Progress progress = saved->progress;
+  DDPRUN_ASSIGN_OR_RETURN(const ddprun::CheckpointInfo saved, checkpoints.Resume());
+  ddprun::Progress progress = saved.progress;
   sampler.set_epoch(progress.epoch, progress.sampler_position / worker.group()->size());
   // ... after some batches:
   progress.sampler_position = sampler.position() * worker.group()->size();
@@ -66,10 +65,10 @@ absl::Status ResumeEverything(ddprun::Worker& worker, const std::shared_ptr<torc
                               ddprun::AdamW& optimizer, torch::optim::LRScheduler& scheduler,
                               const ddprun::DistributedSampler& sampler, const at::Tensor& ema, double best_loss) {
   ddprun::TrainingState state(*net, &optimizer);
-  for (const absl::Status& added : {state.AddScheduler(scheduler), state.AddSampler(sampler),
-                                    state.AddTensor("ema", ema), state.AddValue("best_loss", &best_loss)}) {
-    if (!added.ok()) return added;
-  }
+  DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
+  DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
+  DDPRUN_RETURN_IF_ERROR(state.AddTensor("ema", ema));
+  DDPRUN_RETURN_IF_ERROR(state.AddValue("best_loss", &best_loss));
   auto checkpointer = ddprun::Checkpointer::Create(worker.group(), state, {.folder = "checkpoints"});
   return checkpointer.ok() ? (*checkpointer)->Resume().status() : checkpointer.status();
 }

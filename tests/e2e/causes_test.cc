@@ -269,6 +269,33 @@ with socket.socket(socket.AF_UNIX) as listener:
   EXPECT_THAT(b.Err(), Not(HasSubstr("Other Failures")));
 }
 
+// The watchdog of PyTorch's NCCL group prints this and ends the process by SIGABRT.
+TEST_F(TwoNodesTest, Summary_NcclsWatchdogAbortsFirst_IsConsequence) {
+  constexpr char kScript[] = R"(
+import os, resource, select, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+os.chdir(os.environ["FOLDER"])
+if os.environ["RANK"] == "0":
+    with open("pid.part", "w") as file: file.write(str(os.getpid()))
+    os.rename("pid.part", "pid")
+    os.mkfifo("fifo")
+    open("fifo").read()
+    sys.stderr.write("[rank0] Aborting process on rank 0 due to timeout - collective operation timed out\n")
+    os.abort()
+while not os.path.exists("fifo"): pass
+process = os.pidfd_open(int(open("pid").read()))
+open("fifo", "w").close()
+select.select([process], [], [])
+raise ValueError("the real cause")
+)";
+  Launcher a(Flags(0, kScript), environment_), b(Flags(1, kScript), environment_);
+  ExpectEnd({&a, &b}, 1);
+  for (Launcher* node : {&a, &b}) EXPECT_THAT(node->Err(), HasSubstr("message   : ValueError: the real cause"));
+  EXPECT_THAT(Unwrapped(a.Err()), HasSubstr("ended by NCCL's watchdog: [rank0] Aborting process on rank 0 due to "
+                                            "timeout - collective operation timed out"));
+  EXPECT_THAT(a.Err(), HasSubstr("cause     : consequence: lost its peers\n"));
+}
+
 TEST_F(TwoNodesTest, Summary_WorkerKilledFromOutside_NamesSignal) {
   constexpr char kScript[] = "import os, signal\nprint('pid', os.getpid(), '.')\nsignal.pause()\n";
   Launcher a(Flags(0, kScript), environment_), b(Flags(1, kScript), environment_);

@@ -357,6 +357,19 @@ TEST_F(NodesTest, ServerKilled_Restarted_WorkersKeepRunning) {
   EXPECT_EQ(Count(a.Out() + b.Out(), "rank="), 2) << "no worker was restarted";
 }
 
+// The error of the rendezvous does not hide the worker's.
+TEST_F(NodesTest, ServerKilled_WorkerFailsThen_LauncherExitsWithItsCode) {
+  Rendezvousd server(port_);
+  Launcher a(NodeFlags(port_, "1:2", 1, {"--rdzv-conf=last_call_timeout=0,reconnect_timeout=1"}, waits_ + "exit 7"));
+  ASSERT_TRUE(AllSay({&a}, "/1 local", 1));
+  server.Signal(SIGKILL);
+  ASSERT_TRUE(a.WaitForErr("lost the rendezvous server")) << a.Err();
+  gate_.Open();
+  EXPECT_EQ(a.Wait(), 7) << a.Err();
+  EXPECT_THAT(a.Err(),
+              AllOf(HasSubstr("Root Cause"), HasSubstr("exitcode  : 7 "), HasSubstr("code 7; the rendezvous server")));
+}
+
 TEST_F(NodesTest, Join_SettingsDiffer_IsRefusedWithBothValues) {
   Rendezvousd server(port_);
   auto flags = [&](const char* restarts) {

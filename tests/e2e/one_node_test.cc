@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -27,6 +28,29 @@ TEST(OneNodeTest, Run_Flags_ReachWorkersEnvironment) {
   EXPECT_EQ(launcher.Out(), "trainer 3 abc 127.0.0.1\n");
 }
 
+TEST(OneNodeTest, Run_SignalsToHandle_AreInWorkersEnvironment) {
+  const char* const show = "echo $TORCHELASTIC_SIGNALS_TO_HANDLE";
+  EXPECT_EQ(Finished(0, Standalone(1, {}, show)).Out(), "SIGTERM,SIGINT,SIGHUP,SIGQUIT\n");
+  EXPECT_EQ(Finished(0, Standalone(1, {"--signals-to-handle=SIGTERM,SIGUSR1"}, show)).Out(), "SIGTERM,SIGUSR1\n");
+}
+
+// Flags without effect, and quotes that no shell has removed.
+TEST(OneNodeTest, Run_EveryOldSpelling_RunsAllWorkers) {
+  const int port = FreePort();
+  const std::vector<std::vector<std::string>> all_flags = {
+      {"--run-path", "--monitor-interval=1", "--start-method=spawn", "--logs_specs=default"},
+      {"--master-addr=localhost", absl::StrCat("--master-port=", port), "--node-rank=0", "--rdzv-backend=static"},
+      {"--nnodes=1:2", "--rdzv-backend=c10d", absl::StrCat("--rdzv-endpoint=localhost:", FreePort()), "--rdzv-id=x",
+       "--rdzv-conf='join_timeout=5,last_call_timeout=0.1,timeout=5'"}};
+  for (std::vector<std::string> flags : all_flags) {
+    flags.push_back("--nproc-per-node=4");
+    Finished launcher(0, WithShell(flags, kSayRank));
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(Count(launcher.Out(), absl::StrCat("rank=", rank, "/4 ")), 1) << launcher.Out() << launcher.Err();
+    }
+  }
+}
+
 TEST(OneNodeTest, WorkerFailure_NoRestarts_ExitsWithItsCodeAndNamesRank) {
   Finished launcher(7, Standalone(2, {}, "if [ $RANK = 1 ]; then exit 7; fi; exec sleep 1000"));
   const std::string err = launcher.Err();
@@ -44,9 +68,11 @@ TEST(OneNodeTest, Start_ProgramMissing_FailsOnceWithoutRestarts) {
     std::vector<std::string> command;
     int exit_code;
     const char* reason;
-  } kCases[] = {{{"--no-python", "/no/such/program"}, 127, "/no/such/program"},
-                {{"--no-python", "/etc/passwd"}, 126, "/etc/passwd"},
-                {{"no_such_script.py"}, 127, "was not started: no such script: no_such_script.py\n"}};
+  } kCases[] = {
+      {{"--no-python", "/no/such/program"}, 127, "/no/such/program"},
+      {{"--no-python", "/etc/passwd"}, 126, "/etc/passwd"},
+      {{"no_such_script.py"}, 127, "was not started: no such script: no_such_script.py\n"},
+      {{"python9", "x.py"}, 127, "no such script: python9; leave it out, because ddprun starts Python itself"}};
   for (const auto& [command, exit_code, reason] : kCases) {
     std::vector<std::string> flags = {"--standalone", "--nproc-per-node=2", "--max-restarts=5"};
     flags.insert(flags.end(), command.begin(), command.end());
@@ -259,6 +285,15 @@ TEST(OneNodeTest, Tee_WithoutLogDir_PrefixesLinesAndLeavesNoFile) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
+TEST(OneNodeTest, LogLinePrefix_FromVariable_WithRedirectsAndTee_IsShown) {
+  Finished launcher(0, Standalone(2, {"--redirects=3", "--tee=3"}, "echo out; echo err >&2"),
+                    {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]: "}});
+  for (const char* prefix : {"[rank0]: ", "[rank1]: "}) {
+    EXPECT_THAT(launcher.Out(), HasSubstr(absl::StrCat(prefix, "out\n")));
+    EXPECT_THAT(launcher.Err(), HasSubstr(absl::StrCat(prefix, "err\n")));
+  }
+}
+
 TEST(OneNodeTest, LogLinePrefix_TemplateAndFilters_AreApplied) {
   TempDir dir;
   Finished launcher(0, Standalone(2,
@@ -333,9 +368,18 @@ TEST(OneNodeTest, NumaBinding_StartedAndForkedWorkers_AreBound) {
   }
 }
 
+// HIP's list takes precedence, so a worker must not inherit it whole.
+TEST(OneNodeTest, VirtualLocalRank_HipDevices_EachWorkerSeesItsOwn) {
+  if (access("/dev/nvidia0", F_OK) == 0) GTEST_SKIP() << "HIP's variable has no effect on this host's devices";
+  const std::string command = "echo \"$LOCAL_RANK $HIP_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES.\"";
+  Finished launcher(0, Standalone(2, {"--virtual-local-rank"}, command), {{"HIP_VISIBLE_DEVICES", "4,6"}});
+  EXPECT_THAT(launcher.Out(), HasSubstr("0 4 4.\n"));
+  EXPECT_THAT(launcher.Out(), HasSubstr("0 6 6.\n"));
+}
+
 TEST(OneNodeTest, NumaBinding_Unavailable_FailsBeforeStart) {
-  Finished launcher(2, Standalone(1, {"--numa-binding=node"}, "echo ran"), {{"CUDA_VISIBLE_DEVICES", "MIG-1"}});
-  EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES=MIG-1 names MIG-1"));
+  Finished launcher(2, Standalone(1, {"--numa-binding=node"}, "echo ran"), {{"CUDA_VISIBLE_DEVICES", "all"}});
+  EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES=all is not a list"));
 }
 
 TEST(OneNodeTest, Start_PythonScript_RunsUnbufferedWithArguments) {

@@ -1,7 +1,7 @@
 // The digest of a world: a number made from all that decides its future. Times count from now; rounds from the newest
 // one, and incarnations from the launcher's own, so that worlds that differ only in the length of their past are equal.
-// Left out: texts, events, goodput, progress, and what the worlds never use (node ranks, commands, cooldowns, backoff,
-// time to finish a step).
+// Left out: texts, events, goodput, progress, hangs, and what the worlds never use (node ranks, commands, cooldowns,
+// backoff, time to finish a step).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -273,7 +273,7 @@ class WorldDigest {
     Add(line.state_, line.incarnation_ > 1, line.ever_up_, line.has_workers_, line.ending_, line.leaving_,
         line.heartbeat_interval_ == absl::InfiniteDuration());
     for (const Timer* timer : {&line.heartbeat_, &line.silent_, &line.give_up_, &m.leave_, &m.suspend_now_,
-                               &m.broken_due_, &m.stopping_.kill_, &m.stopping_.abandon_}) {
+                               &m.broken_due_, &m.stuck_due_, &m.stopping_.kill_, &m.stopping_.abandon_}) {
       Time(timer->at());
     }
     Time(m.failures_.NextDeadline());
@@ -282,7 +282,8 @@ class WorldDigest {
     for (const SteadyTime asked : line.lease_.asked_) Time(asked, 12);
     Add(line.lease_.asked_.size(), line.lease_.refusals_count_, line.lease_.InTouch(now_));
     const WorkerSet::Worker& worker = m.workers_.workers_[0];
-    Add(worker.state, worker.end && worker.end->failure, worker.aware, worker.can_suspend, worker.reforming);
+    Add(worker.state, worker.end && worker.end->failure, worker.aware, worker.can_suspend, worker.reforming,
+        worker.stuck);
     if (worker.state == WorkerSet::State::kSuspending) Add(m.suspend_.at_step_end);
     Round(m.suspend_.round);
   }

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "examples/cpp/gpt/model.h"
 #include "tests/e2e/launch.h"
 #include "tests/gpu/halves.h"
@@ -50,16 +51,13 @@ std::vector<double> TrainGpt(std::shared_ptr<ProcessGroup> group, c10::Device de
     torch::manual_seed(3);
     gpt::Model model(gpt::Config{.vocab_size = 64, .block_size = 32, .n_layer = 2, .n_head = 2, .n_embd = 64});
     model->to(device);
-    auto ddp = MakeDistributedDataParallel(model, group, mode.options);
-    if (!ddp.ok()) return ddp.status();
-    if (mode.compress) {
-      if (absl::Status registered = (*ddp)->RegisterCommHook(Bf16CompressHook()); !registered.ok()) return registered;
-    }
+    DDPRUN_ASSIGN_OR_RETURN(auto ddp, MakeDistributedDataParallel(model, group, mode.options));
+    if (mode.compress) DDPRUN_RETURN_IF_ERROR(ddp->RegisterCommHook(Bf16CompressHook()));
     AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3), mode.kernel);
     const at::Tensor text = (at::arange(8 * 33) * 7919 % 64).view({8, 33}).to(device);
     for (int step = 0; step < kSteps; ++step) {
-      at::Tensor loss = gpt::Loss((*ddp)->forward(text.narrow(1, 0, 32)), text.narrow(1, 1, 32));
-      (*ddp)->zero_grad();
+      at::Tensor loss = gpt::Loss(ddp->forward(text.narrow(1, 0, 32)), text.narrow(1, 1, 32));
+      ddp->zero_grad();
       loss.backward();
       optimizer.step();
       losses.push_back(LossOfThisRank(loss));
@@ -112,13 +110,12 @@ std::vector<double> TrainHalves(std::shared_ptr<ProcessGroup> group, c10::Device
   const absl::Status status = group->Try("training", [&]() -> absl::Status {
     torch::manual_seed(4);
     auto module = std::make_shared<testing::Halves>(first, second);
-    auto ddp = MakeDistributedDataParallel(module, group);
-    if (!ddp.ok()) return ddp.status();
+    DDPRUN_ASSIGN_OR_RETURN(auto ddp, MakeDistributedDataParallel(module, group));
     AdamW optimizer(module->parameters(), torch::optim::AdamWOptions(1e-2));
     const at::Tensor x = (at::arange(8 * 16).view({8, 16}) % 11).to(at::kFloat) / 11;
     for (int step = 0; step < kSteps; ++step) {
-      at::Tensor loss = (*ddp)->forward(x).square().mean();
-      (*ddp)->zero_grad();
+      at::Tensor loss = ddp->forward(x).square().mean();
+      ddp->zero_grad();
       loss.backward();
       optimizer.step();
       losses.push_back(LossOfThisRank(loss));

@@ -11,9 +11,9 @@
 
 #include <memory>
 
+#include "base/status_macros.h"
 #include "tests/gpu/halves.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/extras/optim.h"
 #include "worker_runtime/worker.h"

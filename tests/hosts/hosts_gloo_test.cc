@@ -1,4 +1,5 @@
-// Real Gloo workers on separate hosts: their interface, and the ports at which they listen.
+// Real Gloo workers on separate hosts: their interface, the ports at which they listen, and what is said when their
+// network fails.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -100,6 +101,24 @@ TEST_F(GlooHostsTest, PortRange_TooNarrow_IsNamed) {
   EXPECT_EQ(b.Wait(), 1);
   // The node whose worker fails first says it; the other's may be stopped before it needs a port.
   EXPECT_THAT(a.Err() + b.Err(), HasSubstr("no free port in 29400-29401; widen --port-range"));
+}
+
+TEST_F(GlooHostsTest, NetworkOfTheWorkersFails_BothNodesNameTheConnection) {
+  Hosts hosts(2, Addresses::kIpv4);
+  hosts.AddNetwork(Addresses::kIpv4);
+  std::map<std::string, std::string> environment = Environment();
+  environment.merge(std::map<std::string, std::string>{{"GLOO_SOCKET_IFNAME", "eth1"}, {"OMP_NUM_THREADS", "1"}});
+  const auto node = [&](int host) {
+    return hosts.On(host, {"launcher/ddprun", "--nnodes=2", "--rdzv-endpoint=node1",
+                           absl::StrCat("--node-rank=", host - 1), "--on-hang=report:4", "tests/hang/train.py"});
+  };
+  Process a(node(1), environment), b(node(2), environment);
+  ASSERT_TRUE(a.WaitForOut("step 10")) << a.Out() << a.Err() << b.Err();
+  hosts.Firewall(2, "table inet cut { chain in { type filter hook input priority 0; iifname \"eth1\" drop; }; }");
+  for (Process* launcher : {&a, &b}) {
+    EXPECT_TRUE(launcher->WaitForErr("but data does not arrive from rank ")) << a.Err() << b.Err();
+    EXPECT_THAT(launcher->Err(), AllOf(HasSubstr("rank 0 (node1)"), HasSubstr("rank 1 (node2)")));
+  }
 }
 
 }  // namespace

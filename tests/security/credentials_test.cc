@@ -170,6 +170,10 @@ TEST_F(RolesTest, Calls_EachRole_FollowTable) {
               code(owns));
     EXPECT_EQ(Command(token, "job_id: 'job' node: 'no such'", &v1::Control::Stub::KickNode).error_code(),
               code(owns, grpc::StatusCode::NOT_FOUND));
+    EXPECT_EQ(Call(token, control_, &v1::Control::Stub::Inspect,
+                   TextProto<v1::InspectRequest>("job_id: 'job' inspect { ranks: 99 }"))
+                  .error_code(),
+              code(owns, grpc::StatusCode::INVALID_ARGUMENT));
     EXPECT_EQ(Command(token, "host: 'node7'", &v1::Control::Stub::DrainHost).error_code(), code(drains));
     EXPECT_EQ(Command(token, "host: 'node7'", &v1::Control::Stub::UndrainHost).error_code(), code(drains));
     if (owns) continue;

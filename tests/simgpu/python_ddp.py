@@ -13,6 +13,10 @@ import torch.distributed as dist
 STEPS = 8
 
 
+def say(line):
+    os.write(1, f"{line}\n".encode())  # one write, so that lines do not mix
+
+
 def main():
     checkpoint, dies_at = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else STEPS
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
@@ -29,7 +33,7 @@ def main():
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["step"]
-        print(f"rank {rank} resumes after step {first}", flush=True)
+        say(f"rank {rank} resumes after step {first}")
     for step in range(first, STEPS):
         generator = torch.Generator().manual_seed(100 * step + rank)
         x, y = torch.randn(32, 16, generator=generator).to(device), torch.randn(32, 4, generator=generator).to(device)
@@ -43,7 +47,7 @@ def main():
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1},
                        checkpoint + ".new")
             os.rename(checkpoint + ".new", checkpoint)
-    print(f"rank {rank} ends with loss {loss.item():.9g}", flush=True)
+    say(f"rank {rank} ends with loss {loss.item():.9g}")
     dist.destroy_process_group()
 
 

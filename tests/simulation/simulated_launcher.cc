@@ -218,6 +218,8 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
     if (sent->signal == SIGTERM) workers_.Terminate(sent->ranks);
   } else if (const auto* kill = std::get_if<effect::KillWorkers>(&e)) {
     workers_.Kill(kill->ranks);
+  } else if (const auto* stuck = std::get_if<effect::DescribeStuck>(&e)) {
+    Step([&](Machine* m, Machine::Effects* effects) { m->OnStuck(stuck->ranks, {}, timeline_->now(), effects); });
   } else if (const auto* print = std::get_if<effect::Print>(&e)) {
     Note(print->text);
     if (absl::StartsWith(print->text, "cut off")) ++fenced_;

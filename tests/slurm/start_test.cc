@@ -34,8 +34,9 @@ TEST_F(StartTest, Srun_TwoNodes_OneWorld) {
       // The ranks follow the step's list.
       {"srun -N2 -m arbitrary -w node3,node1 ddprun WORKER",
        {"rank 0 of 2 on node1, node 0 of 2", "rank 1 of 2 on node3, node 1 of 2"}},
-      {"salloc -N2 srun ddprun WORKER", {"rank 1 of 2 on node2"}},
-      {"srun -N1 -c1 ddprun WORKER : -N1 -c2 ddprun WORKER",
+      // The nodes of the step before may not be free yet.
+      {"salloc -w node1,node2 srun ddprun WORKER", {"rank 1 of 2 on node2"}},
+      {"srun -w node1 -c1 ddprun WORKER : -w node2 -c2 ddprun WORKER",
        {"rank 0 of 2 on node1, node 0 of 2", "rank 1 of 2 on node2, node 1 of 2"}},
   };
   for (const auto& [command, words] : kCases) {

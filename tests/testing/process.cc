@@ -218,7 +218,8 @@ std::string SourceRoot() {
 }
 
 std::string VenvPython() {
-  const std::string python = SourceRoot() + "/.venv/bin/python";
+  const char* const chosen = getenv("DDPRUN_PYTHON");
+  const std::string python = chosen != nullptr ? chosen : SourceRoot() + "/.venv/bin/python";
   return access(python.c_str(), X_OK) == 0 ? python : "";
 }
 

@@ -89,7 +89,7 @@ std::string ReadFile(const std::string& path);
 // Path of the source tree, found through one of the test's data files.
 std::string SourceRoot();
 
-// Path of Python in the project's virtual environment; empty if there is none.
+// Path of the Python that has the LibTorch of this build, in DDPRUN_PYTHON or .venv; empty if there is none.
 std::string VenvPython();
 
 bool WaitUntil(bool (*condition)(void*), void* argument);

@@ -68,7 +68,8 @@ TEST(WorkerLink, Decode_OwnLine_RoundTrips) {
         WorkerLinkMessage(LinkProgress{1, {}, "", -std::numeric_limits<double>::infinity()}),
         WorkerLinkMessage(LinkSuspended{5, 120}), WorkerLinkMessage(LinkSuspended{5, {}}),
         WorkerLinkMessage(LinkReFormed{6, 120, 3}), WorkerLinkMessage(LinkReFormed{6, 0, {}}),
-        WorkerLinkMessage(LinkCheckpointed{7}), WorkerLinkMessage(LinkFailed{5, "lost rank 3"})}) {
+        WorkerLinkMessage(LinkCheckpointed{7}), WorkerLinkMessage(LinkFailed{5, "lost rank 3"}),
+        WorkerLinkMessage(LinkProbe{3, 4711})}) {
     EXPECT_EQ(Decoded(Encode(line)), line);
   }
   const WorkerLinkMessage nan = Decoded(Encode(WorkerLinkMessage(LinkProgress{1, {}, "", std::nan("")})));

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/base/status_macros.h"
+#include "base/status_macros.h"
 #include "worker_runtime/c_api/ddprun_worker.h"
 #include "worker_runtime/c_api/worker_handle.h"
 #include "worker_runtime/ddp/distributed_model.h"

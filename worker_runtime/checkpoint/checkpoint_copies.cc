@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/agreement.h"
@@ -43,10 +44,9 @@ struct SentPart {
     for (const SafetensorsTensor& tensor : part.layout.tensors) {
       if (may_differ(tensor.name)) chosen.push_back(tensor);
     }
-    absl::StatusOr<SafetensorsHeader> header = LayOutSafetensors(std::move(chosen), part.layout.metadata);
-    if (!header.ok()) return header.status();
+    DDPRUN_ASSIGN_OR_RETURN(SafetensorsHeader header, LayOutSafetensors(std::move(chosen), part.layout.metadata));
     sent.path = "rank 0's state";
-    sent.header = *std::move(header);
+    sent.header = std::move(header);
     sent.read = [this](size_t index, char* to) {
       TensorOnBytes(sent.header.tensors[index], to).copy_(part.tensors[places[index]].detach());
     };
@@ -76,18 +76,17 @@ struct SentPart {
 }  // namespace
 
 absl::StatusOr<CheckpointPlace> PlaceOf(CheckpointFolder& folder) {
-  const absl::StatusOr<int64_t> id = folder.Identify();
-  if (!id.ok()) return id.status();
-  return CheckpointPlace{*id, static_cast<int64_t>(Checksum(ThisProcess().host))};
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t id, folder.Identify());
+  return CheckpointPlace{id, static_cast<int64_t>(Checksum(ThisProcess().host))};
 }
 
 absl::StatusOr<std::vector<int>> ChooseCopyRanks(ProcessGroup* group, const CheckpointPlace& mine, int copies) {
   std::vector<CheckpointPlace> places = {mine};
   if (SizeOf(group) > 1) {
-    const auto all = group->AllGather(at::tensor({mine.folder, mine.host}, at::kLong).to(group->device()));
-    if (!all.ok()) return all.status();
+    DDPRUN_ASSIGN_OR_RETURN(const auto all,
+                            group->AllGather(at::tensor({mine.folder, mine.host}, at::kLong).to(group->device())));
     places.clear();
-    for (const at::Tensor& one : *all) places.push_back({one[0].item<int64_t>(), one[1].item<int64_t>()});
+    for (const at::Tensor& one : all) places.push_back({one[0].item<int64_t>(), one[1].item<int64_t>()});
   }
   std::vector<int> ranks = RanksOfCopies(places, copies);
   if (RankIn(group) == 0 && std::ssize(ranks) + 1 < copies) {

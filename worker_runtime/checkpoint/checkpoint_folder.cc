@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/safetensors/checksum.h"
 #include "worker_runtime/safetensors/file_system.h"
@@ -44,11 +45,10 @@ absl::StatusOr<int64_t> CheckpointFolder::Identify() {
   if (id.empty()) {
     // A hard link is created only if no other process was first, and has its whole content from the start.
     const std::string own = absl::StrCat(path, ".", RandomId(), ".tmp");
-    const absl::StatusOr<int> fd = files_.Create(own);
-    if (!fd.ok()) return fd.status();
-    absl::Status status = files_.Write(*fd, RandomId(), own);
-    if (status.ok()) status = files_.Sync(*fd, own);
-    files_.Close(*fd);
+    DDPRUN_ASSIGN_OR_RETURN(const int fd, files_.Create(own));
+    absl::Status status = files_.Write(fd, RandomId(), own);
+    if (status.ok()) status = files_.Sync(fd, own);
+    files_.Close(fd);
     const int failed = status.ok() && ::link(own.c_str(), path.c_str()) != 0 ? errno : 0;
     files_.Remove(own).IgnoreError();
     if (!status.ok()) return status;
@@ -76,10 +76,9 @@ absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, Chec
 }
 
 absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound round) {
-  const absl::StatusOr<std::vector<CheckpointId>> ids = List();
-  if (!ids.ok()) return ids.status();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, List());
   const std::map<CheckpointId, FileIdentity> before = std::exchange(known_not_later_, {});
-  for (const CheckpointId id : *ids) {
+  for (const CheckpointId id : ids) {
     if (id.run != run) continue;
     const absl::StatusOr<FileIdentity> identity = IdentityOf(Path(ModelFileName(id)));
     const auto known = before.find(id);
@@ -187,17 +186,13 @@ absl::StatusOr<std::vector<CheckpointId>> CheckpointFolder::List() const {
 
 absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
   StoredCheckpoint checkpoint;
-  absl::StatusOr<std::shared_ptr<SafetensorsFile>> model = SafetensorsFile::Open(Path(ModelFileName(id)));
-  if (!model.ok()) return model.status();
-  checkpoint.model = *std::move(model);
+  DDPRUN_ASSIGN_OR_RETURN(checkpoint.model, SafetensorsFile::Open(Path(ModelFileName(id))));
   const std::string& model_path = checkpoint.model->path();
   const auto& metadata = checkpoint.model->header().metadata;
   CheckpointInfo defaults;
   defaults.progress.step = id.step;
   defaults.path = model_path;
-  absl::StatusOr<CheckpointInfo> info = InfoFromMetadata(model_path, metadata, std::move(defaults));
-  if (!info.ok()) return info.status();
-  checkpoint.info = *std::move(info);
+  DDPRUN_ASSIGN_OR_RETURN(checkpoint.info, InfoFromMetadata(model_path, metadata, std::move(defaults)));
   checkpoint.info.run = id.run;
   const auto name = metadata.find(kStateKey);
   if (name == metadata.end()) return checkpoint;
@@ -220,11 +215,9 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
 }
 
 absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenVerified(CheckpointId id) const {
-  absl::StatusOr<StoredCheckpoint> checkpoint = Open(id);
-  if (!checkpoint.ok()) return checkpoint;
-  absl::Status status = checkpoint->model->CheckAll();
-  if (status.ok() && checkpoint->state != nullptr) status = checkpoint->state->CheckAll();
-  if (!status.ok()) return status;
+  DDPRUN_ASSIGN_OR_RETURN(StoredCheckpoint checkpoint, Open(id));
+  DDPRUN_RETURN_IF_ERROR(checkpoint.model->CheckAll());
+  if (checkpoint.state != nullptr) DDPRUN_RETURN_IF_ERROR(checkpoint.state->CheckAll());
   return checkpoint;
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "worker_runtime/safetensors/checksum.h"
 #include "worker_runtime/safetensors/tensor_bytes.h"
 
@@ -42,7 +43,7 @@ absl::Status VisitFile(const SafetensorsFile& file, VisitTensor visit) {
   size_t index = 0;
   for (const SafetensorsTensor& tensor : file.header().tensors) {
     const absl::string_view bytes = file.bytes(tensor);
-    if (absl::Status status = CheckValues(file.path(), tensor, bytes); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(CheckValues(file.path(), tensor, bytes));
     visit(index++, ReadableTensor(tensor, bytes));
   }
   return absl::OkStatus();
@@ -60,32 +61,27 @@ CheckpointLoader::CheckpointLoader(ProcessGroup* group, TrainingState& state, co
       meeting_(group, "Checkpointer::Resume") {}
 
 absl::StatusOr<CheckpointInfo> CheckpointLoader::Load() {
-  if (group_ != nullptr) {
-    if (absl::Status status = meeting_.AwaitAll(group_->timeout()); !status.ok()) return status;
-  }
-  if (absl::Status status = Agree(ListCandidates()); !status.ok()) return status;
-  const absl::StatusOr<std::optional<int>> root = Choose();
-  if (!root.ok()) return root.status();
-  if (!root->has_value()) return info_;
-  absl::Status status = Open(**root);
+  if (group_ != nullptr) DDPRUN_RETURN_IF_ERROR(meeting_.AwaitAll(group_->timeout()));
+  DDPRUN_RETURN_IF_ERROR(Agree(ListCandidates()));
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<int> root, Choose());
+  if (!root.has_value()) return info_;
+  absl::Status status = Open(*root);
   if (status.ok()) status = Plan();
-  if (status = Agree(status); !status.ok()) return status;
-  if (status = Agree(ReadAll(**root)); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(Agree(status));
+  DDPRUN_RETURN_IF_ERROR(Agree(ReadAll(*root)));
   return info_;
 }
 
 // Agrees on the ranks' statuses. First waits up to disk_timeout for all ranks.
 absl::Status CheckpointLoader::Agree(const absl::Status& mine) {
   if (SizeOf(group_) == 1) return mine;
-  if (absl::Status status = meeting_.AwaitAll(options_.disk_timeout); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(meeting_.AwaitAll(options_.disk_timeout));
   if (mine.ok()) return OutcomeOfAll(group_, mine);
   return OutcomeOfAll(group_, absl::Status(mine.code(), absl::StrCat("rank ", RankIn(group_), ": ", mine.message())));
 }
 
 absl::Status CheckpointLoader::ListCandidates() {
-  absl::StatusOr<std::vector<CheckpointId>> ids = folder_.List();
-  if (!ids.ok()) return ids.status();
-  candidates_ = *std::move(ids);
+  DDPRUN_ASSIGN_OR_RETURN(candidates_, folder_.List());
   if (!candidates_.empty()) highest_run_ = candidates_.front().run;
   if (options_.run_id.empty()) return absl::OkStatus();
   // Damaged checkpoints may belong to this run: they must be reported.
@@ -113,15 +109,14 @@ absl::StatusOr<std::vector<CheckpointOffer>> CheckpointLoader::GatherOffers() {
     return std::vector<CheckpointOffer>{mine};
   }
   // Ranks may still be waiting for their disks.
-  if (absl::Status status = meeting_.AwaitAll(options_.disk_timeout); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(meeting_.AwaitAll(options_.disk_timeout));
   const at::Tensor numbers = at::tensor({int64_t{mine.found}, mine.id.run, mine.id.step, mine.round.round,
                                          mine.round.launcher_round, fingerprint, highest_run_},
                                         at::kLong);
-  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(numbers.to(group_->device()));
-  if (!all.ok()) return all.status();
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<at::Tensor> all, group_->AllGather(numbers.to(group_->device())));
   std::vector<CheckpointOffer> offers;
   fingerprints_.clear();
-  for (const at::Tensor& one : *all) {
+  for (const at::Tensor& one : all) {
     const at::Tensor here = one.to(c10::DeviceType::CPU);
     const int64_t* const said = here.const_data_ptr<int64_t>();
     offers.push_back({said[0] != 0, {said[1], said[2]}, {said[3], said[4]}});
@@ -135,17 +130,15 @@ absl::StatusOr<std::vector<CheckpointOffer>> CheckpointLoader::GatherOffers() {
 absl::StatusOr<std::optional<int>> CheckpointLoader::Choose() {
   std::optional<int64_t> run;
   for (;;) {
-    const absl::StatusOr<std::vector<CheckpointOffer>> offers = GatherOffers();
-    if (!offers.ok()) return offers.status();
-    const std::optional<int> root = ChooseOffer(*offers);
-    const bool of_run = root && (!run || (*offers)[static_cast<size_t>(*root)].id.run == *run);
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointOffer> offers, GatherOffers());
+    const std::optional<int> root = ChooseOffer(offers);
+    const bool of_run = root && (!run || offers[static_cast<size_t>(*root)].id.run == *run);
     if (!of_run) break;
-    chosen_ = (*offers)[static_cast<size_t>(*root)].id;
+    chosen_ = offers[static_cast<size_t>(*root)].id;
     run = chosen_.run;
-    const absl::StatusOr<std::string> damage = Verify(*root);
-    if (!damage.ok()) return damage.status();
-    if (damage->empty()) return root;
-    info_.skipped.push_back(*damage);
+    DDPRUN_ASSIGN_OR_RETURN(const std::string damage, Verify(*root));
+    if (damage.empty()) return root;
+    info_.skipped.push_back(damage);
     // A rank that offered the same file need not verify it again.
     const bool same = fingerprints_[static_cast<size_t>(RankIn(group_))] == fingerprints_[static_cast<size_t>(*root)];
     if (!candidates_.empty() && candidates_.front() == chosen_ && same) candidates_.erase(candidates_.begin());
@@ -168,10 +161,10 @@ absl::StatusOr<std::string> CheckpointLoader::Verify(int root) {
       said["damage"] = stored.status().message();
     }
   }
-  const absl::StatusOr<std::string> text =
-      meeting_.AwaitText(root, said.dump(-1, ' ', false, json::error_handler_t::replace), options_.disk_timeout);
-  if (!text.ok()) return text.status();
-  said = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  DDPRUN_ASSIGN_OR_RETURN(
+      const std::string text,
+      meeting_.AwaitText(root, said.dump(-1, ' ', false, json::error_handler_t::replace), options_.disk_timeout));
+  said = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!said.is_object()) return absl::InternalError(absl::StrCat("rank ", root, " sent no choice of a checkpoint"));
   model_checksum_ = said.value("model", "");
   state_checksum_ = said.value("state", "");
@@ -213,15 +206,11 @@ absl::Status CheckpointLoader::Plan() {
   CheckpointInfo defaults = info_;
   defaults.progress.step = chosen_.step;
   defaults.path = model_.path;
-  absl::StatusOr<CheckpointInfo> info = InfoFromMetadata(model_.path, model_.header.metadata, std::move(defaults));
-  if (!info.ok()) return info.status();
-  info_ = *std::move(info);
+  DDPRUN_ASSIGN_OR_RETURN(info_, InfoFromMetadata(model_.path, model_.header.metadata, std::move(defaults)));
   info_.run = chosen_.run;
-  absl::StatusOr<StateLoader> loader =
-      StateLoader::Create(state_, {model_.path, &model_.header},
-                          {rest_.path, state_checksum_.empty() ? nullptr : &rest_.header}, RankIn(group_));
-  if (!loader.ok()) return loader.status();
-  loader_ = *std::move(loader);
+  DDPRUN_ASSIGN_OR_RETURN(
+      loader_, StateLoader::Create(state_, {model_.path, &model_.header},
+                                   {rest_.path, state_checksum_.empty() ? nullptr : &rest_.header}, RankIn(group_)));
   missing_ = loader_->missing();
   if (sent_) {
     model_buffers_ = BuffersFor(*group_, model_);

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "worker_runtime/base/non_restartable.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/checkpoint_copies.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
@@ -138,10 +138,8 @@ absl::Status Checkpointer::Impl::CatchExceptions(absl::string_view operation, ab
 
 absl::Status Checkpointer::Impl::Make() {
   if (options_.copies > 1) {
-    if (absl::Status status = folder_.Make(); !status.ok()) return status;
-    const absl::StatusOr<CheckpointPlace> place = PlaceOf(folder_);
-    if (!place.ok()) return place.status();
-    place_ = *place;
+    DDPRUN_RETURN_IF_ERROR(folder_.Make());
+    DDPRUN_ASSIGN_OR_RETURN(place_, PlaceOf(folder_));
   }
   run_id_ = options_.run_id;
   if (const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment(); env.ok()) {
@@ -149,9 +147,8 @@ absl::Status Checkpointer::Impl::Make() {
     restart_count_ = env->restart_count;
     round_.launcher_round = env->round > 0 ? static_cast<int64_t>(env->round) : env->restart_count;
   }
-  const absl::StatusOr<std::vector<CheckpointId>> ids = folder_.List();
-  if (!ids.ok()) return ids.status();
-  if (!ids->empty()) highest_run_ = ids->front().run;
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, folder_.List());
+  if (!ids.empty()) highest_run_ = ids.front().run;
   return absl::OkStatus();
 }
 
@@ -273,7 +270,7 @@ absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Te
       const absl::StatusOr<StateParts> parts = state_.Parts();
       return parts.ok() ? CheckFinite(RankIn(group_.get()), progress.step, *parts) : parts.status();
     });
-    if (absl::Status status = OutcomeOfAll(group_.get(), finite); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(OutcomeOfAll(group_.get(), finite));
   }
   if (absl::Status status = Gather(random); !status.ok() || group_ == nullptr) return status;
   if (!copy_ranks_.empty()) {
@@ -283,7 +280,7 @@ absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Te
       if (mine.ok()) *parts = *std::move(mine);
       return mine.status();
     });
-    if (absl::Status status = BroadcastRankZeroParts(*group_, made, *parts); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(BroadcastRankZeroParts(*group_, made, *parts));
   }
   // Gather ran after all earlier collectives: if one of them was aborted on a GPU, the state is garbage.
   return group_->Health();
@@ -300,7 +297,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
         at::tensor({mine.numel(), highest_run_, run_, round_.round, round_.launcher_round, writer}, at::kLong);
     if (!alone) {
       most = most.to(group_->device());
-      if (absl::Status status = group_->AllReduce(most, ReduceOp::kMax); !status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(group_->AllReduce(most, ReduceOp::kMax));
       most = most.to(c10::DeviceType::CPU);
     }
     const int64_t* const agreed = most.const_data_ptr<int64_t>();
@@ -311,9 +308,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
     former_writer_ = static_cast<int>(agreed[5]);
     if (run_ == 0) BeginRun();
     if (options_.copies > 1) {
-      absl::StatusOr<std::vector<int>> ranks = ChooseCopyRanks(group_.get(), place_, options_.copies);
-      if (!ranks.ok()) return ranks.status();
-      copy_ranks_ = *std::move(ranks);
+      DDPRUN_ASSIGN_OR_RETURN(copy_ranks_, ChooseCopyRanks(group_.get(), place_, options_.copies));
     }
   }
   at::Tensor padded = at::zeros({random_bytes_}, at::kByte);
@@ -348,8 +343,7 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
     // Its files would be mistaken for those of a writer that died.
     if (rank == writer) AwaitWriter();
     if (rank != 0) WarnOfUnreported();
-    const absl::Status done = meeting.AwaitOutcome(writer, absl::OkStatus(), options_.disk_timeout);
-    if (!done.ok()) return done;
+    DDPRUN_RETURN_IF_ERROR(meeting.AwaitOutcome(writer, absl::OkStatus(), options_.disk_timeout));
   }
   if (rank != 0 && !copied) return absl::OkStatus();
   if (rank == 0) AwaitWriter();
@@ -375,8 +369,7 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
     return absl::OkStatus();
   }
   return TakeUnreported(TorchTry("", [&]() -> absl::Status {
-    absl::StatusOr<StateParts> whole = copied ? std::move(parts) : WholeParts(progress, random);
-    if (!whole.ok()) return whole.status();
+    DDPRUN_ASSIGN_OR_RETURN(StateParts whole, copied ? std::move(parts) : WholeParts(progress, random));
     const auto write = [=, this](CheckpointPart model, CheckpointPart rest) {
       const SteadyTime start = SteadyNow();
       const absl::Status status = write_folder(std::move(model), std::move(rest));
@@ -386,7 +379,7 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
       return absl::Status(copies.code(), absl::StrCat("checkpoint of step ", step,
                                                       " is on rank 0's disk, but a copy failed: ", copies.message()));
     };
-    return SaveParts(step, *std::move(whole), write, [](const absl::Status&) {});
+    return SaveParts(step, std::move(whole), write, [](const absl::Status&) {});
   }));
 }
 
@@ -477,7 +470,7 @@ absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_p
         options.copies < 1 ? "at least 1" : "1 with shared_folder: copies are for folders on each node's own disk")));
   }
   auto impl = std::make_unique<Impl>(std::move(group), state, options);
-  if (absl::Status status = impl->Make(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl->Make());
   return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
 }
 

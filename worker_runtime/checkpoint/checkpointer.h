@@ -76,17 +76,14 @@ struct CheckpointStats {
 // Saves and restores a training job: its TrainingState (module, optimizer, and what the trainer adds), the random
 // number generators of every rank, and training progress.
 //
-//   auto checkpointer = ddprun::Checkpointer::Create(worker.group(), *model, &optimizer, {.folder = "checkpoints"});
-//   if (!checkpointer.ok()) return checkpointer.status();
-//   absl::StatusOr<ddprun::CheckpointInfo> from = (*checkpointer)->Resume();
-//   if (!from.ok()) return from.status();
-//   for (int64_t step = from->progress.step; step < steps;) {
+//   DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, ddprun::Checkpointer::Create(worker.group(), *model, &optimizer,
+//                                                                           {.folder = "checkpoints"}));
+//   DDPRUN_ASSIGN_OR_RETURN(const ddprun::CheckpointInfo from, checkpointer->Resume());
+//   for (int64_t step = from.progress.step; step < steps;) {
 //     ...
-//     if (++step % 100 == 0) {
-//       if (absl::Status status = (*checkpointer)->Save({.step = step}); !status.ok()) return status;
-//     }
+//     if (++step % 100 == 0) DDPRUN_RETURN_IF_ERROR(checkpointer->Save({.step = step}));
 //   }
-//   return (*checkpointer)->Finish();
+//   return checkpointer->Finish();
 //
 // Checkpoints are atomic: if a process or a machine stops at any time, a checkpoint is complete or absent. Corruption
 // is detected, and Resume then loads the previous one. docs/checkpoints.md describes the files and how to read them in

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/safetensors/file_system.h"
 #include "worker_runtime/safetensors/safetensors_file.h"
@@ -29,37 +30,33 @@ at::Tensor MappedTensor(const std::shared_ptr<SafetensorsFile>& file, const Safe
 }
 
 absl::StatusOr<LoadedTensors> Load(const std::string& path, c10::Device device) {
-  absl::StatusOr<std::shared_ptr<SafetensorsFile>> opened = SafetensorsFile::Open(path);
-  if (!opened.ok()) return opened.status();
-  const std::shared_ptr<SafetensorsFile>& file = *opened;
+  DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
   LoadedTensors loaded;
   loaded.metadata = file->header().metadata;
   loaded.checked = file->seal().has_value();
   const std::vector<SafetensorsTensor>& tensors = file->header().tensors;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (absl::Status status = file->CheckTensor(i); !status.ok()) return status;
-    if (absl::Status status = CheckValues(path, tensors[i], file->bytes(tensors[i])); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(file->CheckTensor(i));
+    DDPRUN_RETURN_IF_ERROR(CheckValues(path, tensors[i], file->bytes(tensors[i])));
     loaded.tensors.emplace(tensors[i].name, MappedTensor(file, tensors[i]).to(device));
   }
   return loaded;
 }
 
 absl::Status LoadInto(const std::string& path, torch::nn::Module& module) {
-  absl::StatusOr<std::shared_ptr<SafetensorsFile>> file = SafetensorsFile::Open(path);
-  if (!file.ok()) return file.status();
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
   const ModuleState state = GetModuleState(module);
-  const SafetensorsHeader& header = (*file)->header();
-  const absl::StatusOr<std::vector<std::vector<size_t>>> match = MatchState(path, state.Targets(), header);
-  if (!match.ok()) return match.status();
+  const SafetensorsHeader& header = file->header();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::vector<size_t>> match, MatchState(path, state.Targets(), header));
   // Before the first value is set, so that a damaged file leaves the module unchanged.
-  if (absl::Status status = (*file)->CheckAll(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(file->CheckAll());
   for (const SafetensorsTensor& tensor : header.tensors) {
-    if (absl::Status status = CheckValues(path, tensor, (*file)->bytes(tensor)); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(CheckValues(path, tensor, file->bytes(tensor)));
   }
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < header.tensors.size(); ++i) {
-    const at::Tensor value = ReadableTensor(header.tensors[i], (*file)->bytes(header.tensors[i]));
-    for (const size_t target : (*match)[i]) at::Tensor(state.tensors[target].second).copy_(value);
+    const at::Tensor value = ReadableTensor(header.tensors[i], file->bytes(header.tensors[i]));
+    for (const size_t target : match[i]) at::Tensor(state.tensors[target].second).copy_(value);
   }
   return absl::OkStatus();
 }
@@ -69,31 +66,28 @@ absl::Status LoadInto(const std::string& path, torch::nn::Module& module) {
 absl::Status SaveTensors(const NamedTensors& tensors, const std::string& path,
                          const std::map<std::string, std::string>& metadata) {
   return TorchTry("", [&]() -> absl::Status {
-    absl::StatusOr<std::vector<SafetensorsTensor>> described = DescribeTensors(tensors);
-    if (!described.ok()) return described.status();
+    DDPRUN_ASSIGN_OR_RETURN(std::vector<SafetensorsTensor> described, DescribeTensors(tensors));
     std::map<std::string, std::string> said = metadata;
     said.emplace("format", "pt");  // required by Hugging Face tools
-    absl::StatusOr<SafetensorsHeader> layout = LayOutSafetensors(*std::move(described), std::move(said));
-    if (!layout.ok()) return layout.status();
+    DDPRUN_ASSIGN_OR_RETURN(SafetensorsHeader layout, LayOutSafetensors(std::move(described), std::move(said)));
     std::map<absl::string_view, const at::Tensor*> by_name;
     for (const auto& [name, tensor] : tensors) by_name[name] = &tensor;
     std::vector<at::Tensor> hosts;
     std::vector<absl::string_view> bytes;
-    for (const SafetensorsTensor& tensor : layout->tensors) {
+    for (const SafetensorsTensor& tensor : layout.tensors) {
       hosts.push_back(ToHost(*by_name[tensor.name]));
       bytes.push_back(HostBytes(hosts.back()));
     }
-    return WriteSafetensors(path, *layout, bytes, FileSystem::Real());
+    return WriteSafetensors(path, layout, bytes, FileSystem::Real());
   });
 }
 
 absl::StatusOr<LoadedTensors> LoadTensors(const std::string& path, c10::Device device) {
   absl::StatusOr<LoadedTensors> loaded;
-  const absl::Status status = TorchTry("", [&] {
+  DDPRUN_RETURN_IF_ERROR(TorchTry("", [&] {
     loaded = Load(path, device);
     return loaded.status();
-  });
-  if (!status.ok()) return status;
+  }));
   return loaded;
 }
 

@@ -23,10 +23,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/ddp/bucket_policy.h"
 #include "worker_runtime/ddp/model_description.h"
@@ -369,7 +369,8 @@ void DdpCore::MakeReducerAndLogger() {
     // own wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL, in Python as well, ends the process.
     c10d::ProcessGroup& group = *group_->c10d();
     const auto restore = absl::MakeCleanup([&group, type = group.getBackendType()] { group.setDefaultBackend(type); });
-    group.setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+    // Another name without a backend is an error in 2.15.
+    group.setDefaultBackend(c10d::ProcessGroup::BackendType::UNDEFINED);
     logger_->set_construction_data_and_log(module_->name(), /*device_ids=*/{}, /*output_device=*/-1,
                                            options_.broadcast_buffers, /*has_sync_bn=*/false, options_.static_graph);
   }

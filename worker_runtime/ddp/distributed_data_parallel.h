@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/status_macros.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/ddp_options.h"
 #include "worker_runtime/ddp/distributed_model.h"
@@ -190,7 +191,7 @@ class DistributedDataParallel final : public DistributedModel {
                                                                          std::shared_ptr<ProcessGroup> group,
                                                                          const DdpOptions& options = {}) {
     auto made = std::make_shared<DistributedDataParallel>(std::move(module), options);
-    if (absl::Status status = made->Connect(std::move(group), std::nullopt, false); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(made->Connect(std::move(group), std::nullopt, false));
     return made;
   }
 
@@ -204,12 +205,10 @@ class DistributedDataParallel final : public DistributedModel {
     DdpOptions options = options_;
     if (equal) options.init_sync = false;
     if (layout.has_value()) options.initial_bucket_layout = layout_ = layout;
-    absl::StatusOr<std::shared_ptr<DdpCore>> core = DdpCore::Create(module_, std::move(group), std::move(options));
-    if (!core.ok()) return core.status();
-    if (make_hook_ != nullptr) {
-      if (absl::Status status = (*core)->RegisterCommHook(make_hook_()); !status.ok()) return status;
-    }
-    core_ = *std::move(core);
+    DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<DdpCore> core,
+                            DdpCore::Create(module_, std::move(group), std::move(options)));
+    if (make_hook_ != nullptr) DDPRUN_RETURN_IF_ERROR(core->RegisterCommHook(make_hook_()));
+    core_ = std::move(core);
     return absl::OkStatus();
   }
   void Disconnect() override {
@@ -274,9 +273,7 @@ class DistributedDataParallel final : public DistributedModel {
       return absl::FailedPreconditionError(
           "a communication hook is already registered; compose hooks, or create a new DistributedDataParallel");
     }
-    if (core_ != nullptr) {
-      if (absl::Status status = core_->RegisterCommHook(make()); !status.ok()) return status;
-    }
+    if (core_ != nullptr) DDPRUN_RETURN_IF_ERROR(core_->RegisterCommHook(make()));
     make_hook_ = std::move(make);
     return absl::OkStatus();
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {
@@ -48,23 +49,22 @@ absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> SharedMemoryAllReduce::Cr
   }
   absl::StatusOr<std::unique_ptr<SharedSegment>> segment = absl::UnknownError("");
   if (group->rank() == 0) segment = SharedSegment::Make(group->size(), bytes_per_rank);
-  absl::StatusOr<std::string> address =
-      group->BroadcastText(group->rank() == 0 && segment.ok() ? (*segment)->address() : "", 0);
-  if (!address.ok()) return address.status();
-  if (group->rank() != 0) segment = SharedSegment::Open(*address, group->rank());
-  if (absl::Status status = OutcomeOfAll(group.get(), segment.status()); !status.ok()) return status;
+  DDPRUN_ASSIGN_OR_RETURN(std::string address,
+                          group->BroadcastText(group->rank() == 0 && segment.ok() ? (*segment)->address() : "", 0));
+  if (group->rank() != 0) segment = SharedSegment::Open(address, group->rank());
+  DDPRUN_RETURN_IF_ERROR(OutcomeOfAll(group.get(), segment.status()));
   (*segment)->CloseAddress();
   return std::shared_ptr<SharedMemoryAllReduce>(new SharedMemoryAllReduce(std::move(group), *std::move(segment)));
 }
 
 absl::Status SharedMemoryAllReduce::AllReduce(at::Tensor tensor, double factor) {
-  if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckTensor(tensor));
   at::NoGradGuard no_grad;
   const at::Tensor flat = tensor.view({-1});
   const int64_t piece = static_cast<int64_t>(segment_->slot_bytes() / 2 / tensor.element_size());
   for (int64_t begin = 0; begin < flat.numel(); begin += piece) {
     const int64_t count = std::min(piece, flat.numel() - begin);
-    if (absl::Status status = ReducePiece(flat.narrow(0, begin, count), factor); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(ReducePiece(flat.narrow(0, begin, count), factor));
   }
   return absl::OkStatus();
 }
@@ -80,7 +80,7 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
   } else {
     at::mul_out(own, piece, c10::scalar_to_tensor(factor));
   }
-  if (absl::Status status = EnterBarrier(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(EnterBarrier());
   if (size < kRanksThatShareTheWork) {
     SumSlots(piece, 0, count);
   } else {
@@ -90,7 +90,7 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
     at::Tensor part = piece.narrow(0, begin, length);
     SumSlots(part, begin, length);
     SlotAs(rank, piece, begin, length).copy_(part);
-    if (absl::Status status = EnterBarrier(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(EnterBarrier());
     for (int other = 0; other < size; ++other) {
       if (other == rank) continue;
       const int64_t from = begin_of(other), part_length = begin_of(other + 1) - from;

@@ -18,9 +18,8 @@ namespace ddprun {
 // a small GPT 6 % faster (benchmarks/README.md). DdpOptions::shared_memory is the simple way to use it; this class
 // reports why memory can't be shared, and composes with other hooks:
 //
-//   auto shared = ddprun::SharedMemoryAllReduce::Create(group);
-//   if (!shared.ok()) return shared.status();
-//   if (absl::Status status = (*ddp)->RegisterCommHook((*shared)->Hook()); !status.ok()) return status;
+//   DDPRUN_ASSIGN_OR_RETURN(auto shared, ddprun::SharedMemoryAllReduce::Create(group));
+//   DDPRUN_RETURN_IF_ERROR(ddp->RegisterCommHook(shared->Hook()));
 // Each rank copies a piece of its tensor into its slot, sums one part of all slots, and copies the parts that the
 // others summed (with two ranks: sums everything itself); pieces alternate between two halves of the slots. Sums are in
 // rank order, so unlike Gloo's they do not depend on a gradient's position in a bucket: with two ranks the bits equal

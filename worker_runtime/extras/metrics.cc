@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "worker_runtime/base/status_macros.h"
+#include "base/status_macros.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/collectives.h"
 #include "worker_runtime/safetensors/checksum.h"

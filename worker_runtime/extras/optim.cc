@@ -28,6 +28,16 @@
 #include "worker_runtime/base/parameters.h"
 
 namespace ddprun {
+
+struct AdamW::Batch {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> exp_avgs;
+  std::vector<at::Tensor> exp_avg_sqs;
+  std::vector<at::Tensor> max_exp_avg_sqs;  // empty without amsgrad
+  std::vector<int64_t> steps;               // including the current one
+};
+
 namespace {
 
 using torch::optim::AdamWOptions;
@@ -55,19 +65,6 @@ void CheckEachOnce(const std::vector<torch::optim::OptimizerParamGroup>& groups)
     }
   }
 }
-
-}  // namespace
-
-struct AdamW::Batch {
-  std::vector<at::Tensor> parameters;
-  std::vector<at::Tensor> gradients;
-  std::vector<at::Tensor> exp_avgs;
-  std::vector<at::Tensor> exp_avg_sqs;
-  std::vector<at::Tensor> max_exp_avg_sqs;  // empty without amsgrad
-  std::vector<int64_t> steps;               // including the current one
-};
-
-namespace {
 
 template <typename Batch>
 void StepLoop(const Batch& batch, const AdamWOptions& options) {
@@ -110,6 +107,36 @@ void StepForeach(const Batch& batch, const AdamWOptions& options) {
   at::_foreach_div_(denominators, roots);
   at::_foreach_add_(denominators, options.eps());
   at::_foreach_addcdiv_(batch.parameters, batch.exp_avgs, denominators, step_sizes);
+}
+
+struct Schedulers {
+  Mutex mutex;
+  std::map<const LambdaLR*, const torch::optim::Optimizer*> alive ABSL_GUARDED_BY(mutex);
+};
+
+Schedulers& TheSchedulers() {
+  static auto* const schedulers = new Schedulers;
+  return *schedulers;
+}
+
+std::vector<double> LearningRatesOf(const torch::optim::Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    rates.push_back(group.options().get_lr());
+  }
+  return rates;
+}
+
+// `decay` returns the factor after `done` of the `all` steps that follow the warm-up, 0 <= done < all.
+std::function<double(int64_t)> WithWarmup(int64_t warmup_steps, int64_t total_steps, double min_factor,
+                                          double (*decay)(double done, double all)) {
+  return [=](int64_t step) {
+    if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
+    const double factor = step >= total_steps ? 0
+                                              : decay(static_cast<double>(step - warmup_steps),
+                                                      static_cast<double>(total_steps - warmup_steps));
+    return min_factor == 0 ? factor : min_factor + (1 - min_factor) * factor;
+  };
 }
 
 }  // namespace
@@ -243,40 +270,6 @@ AdamWParamState& AdamW::StateFor(const at::Tensor& parameter, bool amsgrad) {
   if (amsgrad && !state.max_exp_avg_sq().defined()) state.max_exp_avg_sq(zeros());
   return state;
 }
-
-namespace {
-
-struct Schedulers {
-  Mutex mutex;
-  std::map<const LambdaLR*, const torch::optim::Optimizer*> alive ABSL_GUARDED_BY(mutex);
-};
-
-Schedulers& TheSchedulers() {
-  static auto* const schedulers = new Schedulers;
-  return *schedulers;
-}
-
-std::vector<double> LearningRatesOf(const torch::optim::Optimizer& optimizer) {
-  std::vector<double> rates;
-  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
-    rates.push_back(group.options().get_lr());
-  }
-  return rates;
-}
-
-// `decay` returns the factor after `done` of the `all` steps that follow the warm-up, 0 <= done < all.
-std::function<double(int64_t)> WithWarmup(int64_t warmup_steps, int64_t total_steps, double min_factor,
-                                          double (*decay)(double done, double all)) {
-  return [=](int64_t step) {
-    if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
-    const double factor = step >= total_steps ? 0
-                                              : decay(static_cast<double>(step - warmup_steps),
-                                                      static_cast<double>(total_steps - warmup_steps));
-    return min_factor == 0 ? factor : min_factor + (1 - min_factor) * factor;
-  };
-}
-
-}  // namespace
 
 LambdaLR::LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(int64_t)> factor)
     : LRScheduler(optimizer), base_lrs_(LearningRatesOf(optimizer)), factor_(std::move(factor)) {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/process.h"
+#include "base/status_macros.h"
 #include "base/stream_writer.h"
-#include "worker_runtime/base/status_macros.h"
 
 namespace ddprun {
 

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
 
@@ -46,7 +47,7 @@ absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine) {
   int64_t lowest = mine.ok() ? group->size() : group->rank();
   const absl::Status agreed = group->Try("agree on the outcome", [&]() -> absl::Status {
     const at::Tensor failed = at::full({1}, lowest, at::TensorOptions(at::kLong).device(group->device()));
-    if (absl::Status status = group->AllReduce(failed, ReduceOp::kMin); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(group->AllReduce(failed, ReduceOp::kMin));
     lowest = failed.item<int64_t>();
     return absl::OkStatus();
   });
@@ -79,14 +80,13 @@ absl::StatusOr<bool> RankMeeting::AwaitKey(const std::string& key, absl::Duratio
     const absl::Duration slice = std::clamp(timeout - waited, absl::Milliseconds(1), kLongestWait);
     bool there = false;
     // A wait that times out throws, like a lost connection; `check` tells them apart.
-    const absl::Status status = WithStore([&](c10d::Store& store) {
+    DDPRUN_RETURN_IF_ERROR(WithStore([&](c10d::Store& store) {
       const absl::Status in_time = TorchTry("", [&] {
         store.wait({key}, absl::ToChronoMilliseconds(slice));
         return absl::OkStatus();
       });
       there = in_time.ok() || store.check({key});
-    });
-    if (!status.ok()) return status;
+    }));
     if (there || waited >= timeout) return there;
     if (waited >= kHintAfter && !std::exchange(hinted, true)) hint();
   }
@@ -95,13 +95,12 @@ absl::StatusOr<bool> RankMeeting::AwaitKey(const std::string& key, absl::Duratio
 absl::StatusOr<std::string> RankMeeting::Missing(const std::string& key, int64_t number) {
   std::vector<std::string> missing;
   size_t count = 0;
-  const absl::Status status = WithStore([&](c10d::Store& store) {
+  DDPRUN_RETURN_IF_ERROR(WithStore([&](c10d::Store& store) {
     for (int rank = 0; rank < group_->size(); ++rank) {
       if (store.add(absl::StrCat(key, "/rank/", rank), 0) >= number) continue;
       if (++count <= kMostNamed) missing.push_back(absl::StrCat("rank ", rank));
     }
-  });
-  if (!status.ok()) return status;
+  }));
   return absl::StrCat(absl::StrJoin(missing, ", "),
                       count > kMostNamed ? absl::StrCat(" and ", count - kMostNamed, " more") : "");
 }
@@ -120,20 +119,19 @@ absl::Status RankMeeting::AwaitAll(absl::Duration timeout) {
   });
   if (!status.ok()) return status;
   if (number_ == 0) number_ = number;
-  const absl::StatusOr<bool> all = AwaitKey(all_are_here(number), timeout, [&] {
+  const auto tell_missing = [&] {
     const absl::StatusOr<std::string> missing = Missing(key, number);
     if (!missing.ok()) return;
     std::fputs(absl::StrCat("ddprun: rank ", group_->rank(), " is waiting in ", call_, " for ", *missing,
                             "; all ranks must call ", call_, "\n")
                    .c_str(),
                stderr);
-  });
-  if (!all.ok()) return all.status();
-  if (*all) return absl::OkStatus();
-  const absl::StatusOr<std::string> missing = Missing(key, number);
-  if (!missing.ok()) return missing.status();
+  };
+  DDPRUN_ASSIGN_OR_RETURN(const bool all, AwaitKey(all_are_here(number), timeout, tell_missing));
+  if (all) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const std::string missing, Missing(key, number));
   status = absl::DeadlineExceededError(absl::StrCat("rank ", group_->rank(), ": ", call_, ": timed out after ",
-                                                    absl::FormatDuration(timeout), " waiting for ", *missing,
+                                                    absl::FormatDuration(timeout), " waiting for ", missing,
                                                     "; all ranks must call ", call_));
   group_->Abort(status.message());
   return status;
@@ -153,9 +151,8 @@ absl::StatusOr<std::string> RankMeeting::AwaitText(int root, const absl::StatusO
     });
     return posted.ok() || !mine.ok() ? mine : posted;
   }
-  const absl::StatusOr<bool> there = AwaitKey(key_of(number_), timeout, [] {});
-  if (!there.ok()) return there.status();
-  if (!*there) {
+  DDPRUN_ASSIGN_OR_RETURN(const bool there, AwaitKey(key_of(number_), timeout, [] {}));
+  if (!there) {
     return absl::DeadlineExceededError(absl::StrCat("rank ", group_->rank(), ": ", call_, ": rank ", root,
                                                     " did not finish within ", absl::FormatDuration(timeout),
                                                     "; check its disk and whether it is stuck or dead"));

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/base/torch_try.h"
 
@@ -65,9 +66,8 @@ absl::StatusOr<NcclPlugin*> Load() {
     return Refused(
         "this host has no usable NVIDIA GPU (no /dev/nvidiactl, or CUDA_VISIBLE_DEVICES hides all); use gloo");
   }
-  absl::StatusOr<void*> library = Open();
-  if (!library.ok()) return library.status();
-  const auto function = reinterpret_cast<NcclPluginFunction>(dlsym(*library, DDPRUN_NCCL_PLUGIN_ENTRY));
+  DDPRUN_ASSIGN_OR_RETURN(void* const library, Open());
+  const auto function = reinterpret_cast<NcclPluginFunction>(dlsym(library, DDPRUN_NCCL_PLUGIN_ENTRY));
   if (function == nullptr)
     return Refused(absl::StrCat(kLibrary, " is not a ddprun plugin: no symbol ", DDPRUN_NCCL_PLUGIN_ENTRY));
   const NcclPluginEntry* const entry = function();
@@ -79,15 +79,14 @@ absl::StatusOr<NcclPlugin*> Load() {
 }
 
 absl::StatusOr<c10::Device> Gpu(int index, bool is_local_rank) {
-  absl::StatusOr<NcclPlugin*> plugin = LoadNcclPlugin();
-  if (!plugin.ok()) return plugin.status();
+  DDPRUN_ASSIGN_OR_RETURN(NcclPlugin* const plugin, LoadNcclPlugin());
   int count = 0;
   absl::Status status = TorchTry("", [&] {
-    count = (*plugin)->DeviceCount();
+    count = plugin->DeviceCount();
     return absl::OkStatus();
   });
   if (!status.ok()) return absl::FailedPreconditionError(absl::StrCat("no usable GPU: ", status.message()));
-  if (status = CheckCudaWasLoadedInTime(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckCudaWasLoadedInTime());
   if (index >= count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "no device cuda:", index, is_local_rank ? " (the GPU of this local rank)" : "", ": this process sees ",
@@ -95,7 +94,7 @@ absl::StatusOr<c10::Device> Gpu(int index, bool is_local_rank) {
   }
   const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
   status = TorchTry("", [&] {
-    (*plugin)->UseDevice(device);
+    plugin->UseDevice(device);
     return absl::OkStatus();
   });
   if (!status.ok())

@@ -13,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "worker_runtime/base/status_macros.h"
+#include "base/status_macros.h"
 #include "worker_runtime/process_group/backend_choice.h"
 
 // Also has the operations of ProcessGroup, except for Barrier.

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/mutex.h"
 #include "base/process.h"
-#include "worker_runtime/base/status_macros.h"
+#include "base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace ddprun {

@@ -30,9 +30,8 @@ using BroadcastFromRankZero = absl::FunctionRef<absl::StatusOr<std::string>(std:
 //   int rank = 0, size = 1;
 //   MPI_Comm_rank(comm, &rank);
 //   MPI_Comm_size(comm, &size);
-//   auto env = ddprun::EnvFromRanks({rank, size, local_rank, local_size}, BroadcastOverMpi);
-//   if (!env.ok()) return env.status();
-//   auto group = ddprun::ProcessGroup::Create(*env);
+//   DDPRUN_ASSIGN_OR_RETURN(auto env, ddprun::EnvFromRanks({rank, size, local_rank, local_size}, BroadcastOverMpi));
+//   auto group = ddprun::ProcessGroup::Create(env);
 //
 // Errors: InvalidArgument: the ranks, without a broadcast; those of `broadcast`; on all ranks, Unavailable: rank 0
 // can't host the store.

@@ -294,9 +294,15 @@ InterruptibleBackend::~InterruptibleBackend() {
 
 void InterruptibleBackend::Interrupt(const std::string& why) { in_flight_->Interrupt(why); }
 
+InterruptibleBackend::Started InterruptibleBackend::StartAlone(Start start) {
+  static Mutex* const mutex = new Mutex;
+  MutexLock lock(mutex);
+  return start();
+}
+
 InterruptibleBackend::Started InterruptibleBackend::StartCollective(Start start) {
   in_flight_->Check();
-  const Started inner = start();
+  const Started inner = StartAlone(start);
   const bool has_future = dynamic_cast<c10d::ProcessGroupGloo::AsyncWork*>(inner.get()) != nullptr;
   const c10::intrusive_ptr<Future> ended = has_future ? inner->getFuture() : nullptr;
   auto operation = c10::make_intrusive<Collective>(
@@ -333,6 +339,7 @@ InterruptibleBackend::Started InterruptibleBackend::StartMessage(Start start) {
 
 void InterruptibleBackend::setGroupUid(const std::string& uid) {
   c10d::Backend::setGroupUid(uid);
+  gloo_->setGroupDesc(getGroupDesc());  // not virtual
   gloo_->setGroupUid(uid);
 }
 

@@ -108,6 +108,9 @@ class InterruptibleBackend : public c10d::Backend {
   class Message;
 
   using Start = absl::FunctionRef<Started()>;
+  // Starts operations one at a time, whatever their groups: LibTorch's flight recorder crashes if several threads do so
+  // at once. Gloo only queues them.
+  static Started StartAlone(Start start);
   Started StartCollective(Start start);
   Started StartMessage(Start start);
 

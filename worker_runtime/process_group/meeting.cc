@@ -21,6 +21,7 @@
 #include "base/mutex.h"
 #include "base/process.h"
 #include "base/socket_address.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/cancellable.h"
@@ -153,10 +154,9 @@ absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::strin
   std::vector<int> missing;
   for (size_t rank = 0; rank < values.size(); ++rank) {
     const std::string& value = values[rank];
-    absl::StatusOr<Peer> peer = value == kTombstone ? Peer() : Peer::Decode(value);
-    if (!peer.ok()) return peer.status();
+    DDPRUN_ASSIGN_OR_RETURN(Peer peer, value == kTombstone ? Peer() : Peer::Decode(value));
     if (value == kTombstone) missing.push_back(static_cast<int>(rank));
-    peers.push_back(*peer);
+    peers.push_back(peer);
   }
   if (!missing.empty()) return RanksDidNotJoin(missing, static_cast<int>(keys.size()), timeout);
   return Peers(std::move(peers));
@@ -170,9 +170,7 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& 
   if (env.master_addr.empty() || env.master_port <= 0) {
     return absl::InvalidArgumentError("MASTER_ADDR and MASTER_PORT are required for more than one rank");
   }
-  if (env.rank == 0 && !env.agent_store) {
-    if (absl::Status status = HostStore(env, timeout); !status.ok()) return status;
-  }
+  if (env.rank == 0 && !env.agent_store) DDPRUN_RETURN_IF_ERROR(HostStore(env, timeout));
   c10::intrusive_ptr<c10d::Store> store;
   // c10d's wait for an answer can't be interrupted.
   const absl::Duration once = cancel.stop_possible() ? std::min(timeout, kConnectOnce) : timeout;
@@ -218,7 +216,7 @@ absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& s
                            bool hosts_store) {
   const std::vector<std::string> keys = Keys("rank", size);
   absl::StatusOr<Peers> peers = Peers();
-  absl::Status status = TorchTry("the store", [&]() -> absl::Status {
+  DDPRUN_RETURN_IF_ERROR(TorchTry("the store", [&]() -> absl::Status {
     const int64_t came = store.add(JoinCountKey(rank), 1);
     if (came > kTombstoneOffset)
       return absl::DeadlineExceededError("joined too late: the other ranks timed out waiting for this rank");
@@ -238,8 +236,7 @@ absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& s
     store.set(absl::StrCat("heard/", rank), "");
     if (hosts_store) WaitForAll(store, Keys("heard", size), kReportWait);
     return peers.status();
-  });
-  if (!status.ok()) return status;
+  }));
   return peers;
 }
 

@@ -39,6 +39,8 @@
 #include "absl/time/time.h"
 #include "base/background_calls.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
+#include "worker_contract/answers.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
@@ -95,8 +97,9 @@ absl::Status PrepareProcess() {
   static std::once_flag once;
   std::call_once(once, [] {
     // LibTorch's flight recorder, one per process, keeps the groups' states in a map without a lock: it crashes if
-    // several threads use groups (seen with 2.11). Users who want it set the variable.
-    setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
+    // several threads use groups (seen with 2.11). It is left on for a launcher that asks it (AnswerQuestions):
+    // InterruptibleBackend begins Gloo's operations one at a time. Other users who want it set the variable.
+    if (getenv(worker_contract::kWorkerLink) == nullptr) setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
     // When a connection is lost, c10d's store prints its C++ stack as a warning, in addition to the exception that we
     // report. KeepWarnings still prints TORCH_WARN.
     constexpr int kErrors = 2;
@@ -293,8 +296,9 @@ const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const { retur
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const { return impl_->store; }
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerEnv& env, ProcessGroupOptions options) {
-  if (absl::Status status = CheckOptions(env.rank, env.world_size, options); !status.ok()) return status;
-  if (absl::Status status = PrepareProcess(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckOptions(env.rank, env.world_size, options));
+  DDPRUN_RETURN_IF_ERROR(PrepareProcess());
+  worker_contract::AnswerQuestions();
   options.timeout = std::min(options.timeout, kLongestTimeout);
   absl::StatusOr<c10::intrusive_ptr<c10d::Store>> store = ConnectToStore(env, options.timeout, options.cancel);
   if (!store.ok() && options.cancel.stop_requested()) return CreationCancelled(env.rank);
@@ -312,17 +316,16 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerE
       impl->options.attempt.has_value()
           ? absl::StrCat("attempt/", *impl->options.attempt)
           : absl::StrCat(CountGroup(absl::StrCat(env.master_addr, ":", env.master_port, "/", round)));
-  absl::Status status = impl->Form(
-      c10::make_intrusive<InterruptibleStore>(absl::StrCat(round, "/", number), *store, impl->options.cancel), number);
-  if (!status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl->Form(
+      c10::make_intrusive<InterruptibleStore>(absl::StrCat(round, "/", number), *store, impl->options.cancel), number));
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::CreateWithStore(c10::intrusive_ptr<c10d::Store> store,
                                                                             const std::string& name, int rank, int size,
                                                                             ProcessGroupOptions options) {
-  if (absl::Status status = CheckOptions(rank, size, options); !status.ok()) return status;
-  if (absl::Status status = PrepareProcess(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckOptions(rank, size, options));
+  DDPRUN_RETURN_IF_ERROR(PrepareProcess());
   options.timeout = std::min(options.timeout, kLongestTimeout);
   auto impl = std::make_unique<Impl>();
   impl->rank = rank;
@@ -330,15 +333,14 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::CreateWithStore(c10:
   impl->name = name;
   impl->options = std::move(options);
   const std::stop_token cancel = impl->options.cancel;
-  absl::Status status = impl->Form(c10::make_intrusive<InterruptibleStore>(name, std::move(store), cancel), name);
-  if (!status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl->Form(c10::make_intrusive<InterruptibleStore>(name, std::move(store), cancel), name));
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::NewSubgroup(absl::Span<const int> ranks,
                                                                         const std::string& name,
                                                                         std::optional<ProcessGroupOptions> options) {
-  if (absl::Status status = impl_->Usable("new subgroup"); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl_->Usable("new subgroup"));
   int own = -1;
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] < 0 || ranks[i] >= size() || (i > 0 && ranks[i] <= ranks[i - 1])) {
@@ -361,14 +363,13 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::NewSubgroup(absl::Sp
   impl->options = options.value_or(impl_->options);
   if (!impl->options.cancel.stop_possible()) impl->options.cancel = impl_->options.cancel;
   impl->options.timeout = std::min(impl->options.timeout, kLongestTimeout);
-  if (absl::Status status = CheckOptions(own, impl->size, impl->options); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckOptions(own, impl->size, impl->options));
   const std::stop_token cancel = impl->options.cancel;
   impl->failure_store = c10::make_intrusive<c10d::PrefixStore>(full_name, impl_->failure_store);
-  absl::Status status = impl->Form(c10::make_intrusive<InterruptibleStore>(full_name, impl_->store, cancel), full_name);
-  if (!status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(
+      impl->Form(c10::make_intrusive<InterruptibleStore>(full_name, impl_->store, cancel), full_name));
   std::shared_ptr<ProcessGroup> group(new ProcessGroup(std::move(impl)));
-  absl::Status usable = impl_->AddSubgroup(group);
-  if (!usable.ok()) return usable;
+  DDPRUN_RETURN_IF_ERROR(impl_->AddSubgroup(group));
   return group;
 }
 
@@ -393,7 +394,7 @@ absl::Status ProcessGroup::Explain(absl::string_view operation, const absl::Stat
 
 absl::Status ProcessGroup::Health() {
   constexpr absl::string_view kOperation = "health check";
-  if (absl::Status status = impl_->Usable(kOperation); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(impl_->Usable(kOperation));
   return impl_->NcclHealth(kOperation, timeout());
 }
 
@@ -433,53 +434,42 @@ absl::Status ProcessGroup::Impl::Form(c10::intrusive_ptr<c10d::Store> fresh_stor
 
 absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fresh_store,
                                             const std::string& unique_name) {
-  absl::StatusOr<BackendChoice> choice = ParseBackendChoice(options.backend, options.device.is_cuda());
-  if (!choice.ok()) return choice.status();
-  backend_text = choice->ToString();
+  DDPRUN_ASSIGN_OR_RETURN(BackendChoice choice, ParseBackendChoice(options.backend, options.device.is_cuda()));
+  backend_text = choice.ToString();
   store = std::move(fresh_store);
-  if (absl::Status status = ResolveDevice(*choice); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(ResolveDevice(choice));
   if (failure_store == nullptr) failure_store = SecondConnection(store);
   NcclPlugin* plugin = nullptr;
-  if (choice->nccl()) {
-    absl::StatusOr<NcclPlugin*> loaded = LoadNcclPlugin();
-    if (!loaded.ok()) return loaded.status();
-    plugin = *loaded;
-    if (absl::Status status = CheckCudaWasLoadedInTime(); !status.ok()) return status;
+  if (choice.nccl()) {
+    DDPRUN_ASSIGN_OR_RETURN(plugin, LoadNcclPlugin());
+    DDPRUN_RETURN_IF_ERROR(CheckCudaWasLoadedInTime());
   }
   const bool checked = c10d::debug_level() == c10d::DebugLevel::Detail;
   Peer self = ThisProcess();
   bound_to_gpu = plugin != nullptr && options.device.is_cuda();
   if (bound_to_gpu) {
-    absl::Status status = TorchTry("", [&] {
+    DDPRUN_RETURN_IF_ERROR(TorchTry("", [&] {
       self.gpu = absl::BytesToHexString(plugin->DeviceUuid(cuda_device));
       return absl::OkStatus();
-    });
-    if (!status.ok()) return status;
+    }));
   }
-  if (choice->gloo() || checked) {
-    absl::StatusOr<std::unique_ptr<GlooBackend>> listening =
-        GlooBackend::Listen(WhereToListen(options, store, several_hosts));
-    if (!listening.ok()) return listening.status();
-    gloo = *std::move(listening);
+  if (choice.gloo() || checked) {
+    DDPRUN_ASSIGN_OR_RETURN(gloo, GlooBackend::Listen(WhereToListen(options, store, several_hosts)));
     self.address = gloo->address();
   }
   self.settings = absl::StrCat("backend ", backend_text, checked ? " with TORCH_DISTRIBUTED_DEBUG=DETAIL" : "");
   const char* const nccl_host = getenv("NCCL_HOSTID");
   self.nccl_host = nccl_host == nullptr ? self.host : nccl_host;
-  absl::StatusOr<Peers> met = Meet(*store, rank, size, self, options.timeout, store_on_rank_0 && rank == 0);
-  if (!met.ok()) return met.status();
-  peers = *std::move(met);
-  if (absl::Status status = peers.CheckCompatible(); !status.ok()) return status;
+  DDPRUN_ASSIGN_OR_RETURN(peers, Meet(*store, rank, size, self, options.timeout, store_on_rank_0 && rank == 0));
+  DDPRUN_RETURN_IF_ERROR(peers.CheckCompatible());
   board = std::make_shared<FailureBoard>(failure_store, rank, size);
-  if (gloo != nullptr) {
-    if (absl::Status status = ConnectGloo(); !status.ok()) return status;
-  }
+  if (gloo != nullptr) DDPRUN_RETURN_IF_ERROR(ConnectGloo());
   return TorchTry("", [&] {
     if (plugin != nullptr) {
       nccl = plugin->Create(c10::make_intrusive<NcclStore>("cuda", store, aborted_.get_token(), size), rank, size,
                             cuda_device, absl::ToChronoMilliseconds(options.timeout));
     }
-    MakeGroup(*choice, checked, unique_name);
+    MakeGroup(choice, checked, unique_name);
     return absl::OkStatus();
   });
 }
@@ -548,8 +538,8 @@ void ProcessGroup::Impl::MakeGroup(const BackendChoice& choice, bool checked, co
   if (choice.gloo_for_cuda) set(c10::DeviceType::CUDA, Backends::GLOO, gloo->backend());
   if (choice.nccl_for_cuda) set(c10::DeviceType::CUDA, Backends::NCCL, nccl);
   group->setDefaultBackend(choice.gloo() ? Backends::GLOO : Backends::NCCL);
-  group->setGroupName(unique_name);
   group->setGroupDesc(name);
+  group->setGroupName(unique_name);
 }
 
 // ---- failure and end ----
@@ -596,7 +586,7 @@ FailureReport ProcessGroup::Impl::Describe(absl::string_view operation, const ab
 
 absl::Status ProcessGroup::Impl::Try(absl::string_view operation, absl::Duration timeout,
                                      absl::FunctionRef<absl::Status()> body) {
-  if (absl::Status status = Usable(operation); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(Usable(operation));
   absl::Status returned;
   const absl::Status thrown = TorchTry("", [&] {
     returned = body();
@@ -637,7 +627,7 @@ absl::Status ProcessGroup::Impl::NcclHealth(absl::string_view operation, absl::D
 
 absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown,
                                          absl::Duration timeout) {
-  if (absl::Status status = Usable(operation); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(Usable(operation));
   if (!IsConnectionError(thrown)) {
     return absl::Status(thrown.code(),
                         absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": ", thrown.message()));

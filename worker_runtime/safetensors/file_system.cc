@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/stream_writer.h"
 #include "base/text.h"
 
@@ -185,9 +186,8 @@ absl::Status MakeFolder(const std::string& folder) {
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, FileSystem& files) {
   const Split split = SplitPath(path);
   std::string temporary = absl::StrCat(split.folder, "/.", split.name, ".", RandomId(), kTemporary);
-  const absl::StatusOr<int> fd = files.Create(temporary);
-  if (!fd.ok()) return fd.status();
-  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), *fd, files));
+  DDPRUN_ASSIGN_OR_RETURN(const int fd, files.Create(temporary));
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), fd, files));
 }
 
 AtomicFile::AtomicFile(std::string path, std::string temporary, int fd, FileSystem& files)
@@ -202,8 +202,8 @@ AtomicFile::~AtomicFile() {
 absl::Status AtomicFile::Append(absl::string_view bytes) { return files_.Write(fd_, bytes, temporary_); }
 
 absl::Status AtomicFile::Commit() {
-  if (absl::Status status = files_.Sync(fd_, temporary_); !status.ok()) return status;
-  if (absl::Status status = files_.Rename(temporary_, path_); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(files_.Sync(fd_, temporary_));
+  DDPRUN_RETURN_IF_ERROR(files_.Rename(temporary_, path_));
   renamed_ = true;
   files_.Close(fd_);
   fd_ = -1;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/safetensors/checksum.h"
 #include "worker_runtime/safetensors/file_system.h"
@@ -53,8 +54,8 @@ absl::StatusOr<std::shared_ptr<SafetensorsFile>> SafetensorsFile::Open(const std
     return absl::DataLossError(absl::StrCat(path, " is not a regular file"));
   }
   std::shared_ptr<SafetensorsFile> file(new SafetensorsFile(path, fd, static_cast<uint64_t>(found.st_size)));
-  if (absl::Status status = file->ReadHeader(); !status.ok()) return status;
-  if (absl::Status status = file->Map(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(file->ReadHeader());
+  DDPRUN_RETURN_IF_ERROR(file->Map());
   return file;
 }
 
@@ -69,20 +70,13 @@ SafetensorsFile::~SafetensorsFile() {
 absl::Status SafetensorsFile::ReadHeader() {
   char prefix[kSafetensorsPrefixBytes];
   const size_t prefix_bytes = std::min<uint64_t>(file_bytes_, kSafetensorsPrefixBytes);
-  if (absl::Status status = ReadAt(fd_, path_, 0, prefix, prefix_bytes); !status.ok()) return status;
-  const absl::StatusOr<uint64_t> length =
-      SafetensorsTextBytes(path_, absl::string_view(prefix, prefix_bytes), file_bytes_);
-  if (!length.ok()) return length.status();
-  text_.resize(*length);
-  if (absl::Status status = ReadAt(fd_, path_, kSafetensorsPrefixBytes, text_.data(), *length); !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(path_, text_, file_bytes_);
-  if (!header.ok()) return header.status();
-  header_ = *std::move(header);
-  absl::StatusOr<std::optional<Seal>> seal = ReadSeal(path_, text_, header_);
-  if (!seal.ok()) return seal.status();
-  seal_ = *std::move(seal);
+  DDPRUN_RETURN_IF_ERROR(ReadAt(fd_, path_, 0, prefix, prefix_bytes));
+  DDPRUN_ASSIGN_OR_RETURN(const uint64_t length,
+                          SafetensorsTextBytes(path_, absl::string_view(prefix, prefix_bytes), file_bytes_));
+  text_.resize(length);
+  DDPRUN_RETURN_IF_ERROR(ReadAt(fd_, path_, kSafetensorsPrefixBytes, text_.data(), length));
+  DDPRUN_ASSIGN_OR_RETURN(header_, ParseSafetensorsHeader(path_, text_, file_bytes_));
+  DDPRUN_ASSIGN_OR_RETURN(seal_, ReadSeal(path_, text_, header_));
   return absl::OkStatus();
 }
 
@@ -121,7 +115,7 @@ absl::Status SafetensorsFile::CheckAll() const {
     for (uint64_t done = 0; done < tensor.bytes();) {
       const size_t size = std::min<uint64_t>(kReadAtOnce, tensor.bytes() - done);
       const uint64_t offset = header_.data_begin + tensor.begin + done;
-      if (absl::Status status = ReadAt(fd_, path_, offset, buffer.data(), size); !status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(ReadAt(fd_, path_, offset, buffer.data(), size));
       checksum.Add(absl::string_view(buffer.data(), size));
       done += size;
     }
@@ -141,19 +135,18 @@ absl::Status WriteSafetensors(const std::string& path, const SafetensorsHeader& 
     return absl::InvalidArgumentError(absl::StrCat("can't write ", path, ": its header would have ", text.size(),
                                                    " bytes, limit ", kMaxSafetensorsHeaderBytes));
   }
-  absl::StatusOr<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, files);
-  if (!file.ok()) return file.status();
-  absl::Status status = (*file)->Append(absl::StrCat(SafetensorsPrefix(text.size()), text));
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, files));
+  absl::Status status = file->Append(absl::StrCat(SafetensorsPrefix(text.size()), text));
   for (size_t i = 0; i < bytes.size() && status.ok();) {
     // Pieces that are adjacent in memory, like those of a snapshot, are written together.
     absl::string_view piece = bytes[i++];
     while (i < bytes.size() && bytes[i].data() == piece.data() + piece.size()) {
       piece = absl::string_view(piece.data(), piece.size() + bytes[i++].size());
     }
-    if (!piece.empty()) status = (*file)->Append(piece);
+    if (!piece.empty()) status = file->Append(piece);
   }
   if (status.ok()) status = before_rename();
-  return status.ok() ? (*file)->Commit() : status;
+  return status.ok() ? file->Commit() : status;
 }
 
 }  // namespace ddprun

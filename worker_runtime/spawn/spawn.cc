@@ -26,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/process.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "worker_contract/environment.h"
@@ -101,7 +102,7 @@ absl::StatusOr<LocalStore> HostStore() {
   }
   LocalStore local;
   local.port = ntohs(address.sin_port);
-  const absl::Status status = TorchTry("starting the workers' store", [&] {
+  DDPRUN_RETURN_IF_ERROR(TorchTry("starting the workers' store", [&] {
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(local.port);
     options.isServer = true;
@@ -109,8 +110,7 @@ absl::StatusOr<LocalStore> HostStore() {
     options.masterListenFd = listening.release();
     local.store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   return local;
 }
 
@@ -212,13 +212,11 @@ class Workers {
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
     for (int rank = 0; rank < nprocs_; ++rank) {
-      absl::StatusOr<OwnedFd> file = MakeErrorFile();
-      if (!file.ok()) return file.status();
-      const SpawnMark mark{call, getpid(), file->get()};
-      const absl::Status status = processes_.Start(
-          {"/proc/self/exe", argv, EnvironmentOf({rank, nprocs_, store_port, mark}, environment), file->get()});
-      if (!status.ok()) return status;
-      error_files_.push_back(*std::move(file));
+      DDPRUN_ASSIGN_OR_RETURN(OwnedFd file, MakeErrorFile());
+      const SpawnMark mark{call, getpid(), file.get()};
+      DDPRUN_RETURN_IF_ERROR(processes_.Start(
+          {"/proc/self/exe", argv, EnvironmentOf({rank, nprocs_, store_port, mark}, environment), file.get()}));
+      error_files_.push_back(std::move(file));
     }
     return absl::OkStatus();
   }

@@ -23,6 +23,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun {
@@ -268,23 +269,22 @@ absl::Status CheckGroups(absl::string_view file, const OptimizerKind& kind, cons
 absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, Optimizer& optimizer) {
   const OptimizerKind* const kind = KindOf(optimizer);
   if (kind == nullptr) return Archive(optimizer);
-  const absl::StatusOr<GroupNames> names = NamesOfGroups(module, optimizer);
-  if (!names.ok()) return names.status();
+  DDPRUN_ASSIGN_OR_RETURN(const GroupNames names, NamesOfGroups(module, optimizer));
   OptimizerState state;
   // LibTorch's parameters() contains a tied parameter once for each of its names.
   std::set<std::string> seen;
   json groups = json::array();
-  for (size_t g = 0; g < names->size(); ++g) {
+  for (size_t g = 0; g < names.size(); ++g) {
     auto& group = optimizer.param_groups()[g];
     json described = kind->OptionsToJson(group.options());
-    described["params"] = (*names)[g];
+    described["params"] = names[g];
     groups.push_back(std::move(described));
     for (size_t p = 0; p < group.params().size(); ++p) {
       const auto found = optimizer.state().find(group.params()[p].unsafeGetTensorImpl());
-      if (found == optimizer.state().end() || !seen.insert((*names)[g][p]).second) continue;
+      if (found == optimizer.state().end() || !seen.insert(names[g][p]).second) continue;
       for (const Field& field : kind->fields) {
         at::Tensor value = field.get(*found->second);
-        const std::string name = absl::StrCat(kOptimizerStatePrefix, (*names)[g][p], ".", field.name);
+        const std::string name = absl::StrCat(kOptimizerStatePrefix, names[g][p], ".", field.name);
         if (value.defined()) state.tensors.emplace_back(name, std::move(value));
       }
     }
@@ -311,14 +311,12 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
     if (header.Find(kArchive) != nullptr) return OptimizerStateLoader(optimizer);
     return absl::DataLossError(absl::StrCat(file, " is damaged: the optimizer's archive is missing"));
   }
-  const absl::StatusOr<GroupNames> names = NamesOfGroups(module, optimizer);
-  if (!names.ok()) return names.status();
-  if (absl::Status status = CheckGroups(file, *kind, *names, said); !status.ok()) return status;
+  DDPRUN_ASSIGN_OR_RETURN(const GroupNames names, NamesOfGroups(module, optimizer));
+  DDPRUN_RETURN_IF_ERROR(CheckGroups(file, *kind, names, said));
 
   std::map<absl::string_view, at::Tensor> parameters;
-  for (size_t g = 0; g < names->size(); ++g) {
-    for (size_t p = 0; p < (*names)[g].size(); ++p)
-      parameters[(*names)[g][p]] = optimizer.param_groups()[g].params()[p];
+  for (size_t g = 0; g < names.size(); ++g) {
+    for (size_t p = 0; p < names[g].size(); ++p) parameters[names[g][p]] = optimizer.param_groups()[g].params()[p];
   }
   OptimizerStateLoader loader(optimizer);
   loader.groups_ = groups;

@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace ddprun {
 
@@ -24,15 +25,13 @@ StateLoader::StateLoader(TrainingState& state, Source model, Source rest, int ra
 
 absl::StatusOr<StateLoader> StateLoader::Create(TrainingState& state, Source model, Source rest, int rank) {
   StateLoader loader(state, std::move(model), std::move(rest), rank);
-  if (absl::Status status = loader.Plan(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(loader.Plan());
   return loader;
 }
 
 absl::Status StateLoader::Plan() {
   if (model_.header != nullptr) {
-    absl::StatusOr<std::vector<std::vector<size_t>>> match = MatchState(model_.path, module_.Targets(), *model_.header);
-    if (!match.ok()) return match.status();
-    match_ = *std::move(match);
+    DDPRUN_ASSIGN_OR_RETURN(match_, MatchState(model_.path, module_.Targets(), *model_.header));
   }
   // A model from another source has no other parts; all other state then keeps its initial values.
   if (rest_.header == nullptr) return absl::OkStatus();
@@ -42,10 +41,8 @@ absl::Status StateLoader::Plan() {
       return absl::InvalidArgumentError(
           absl::StrCat(model_.path, " was saved without an optimizer; load it with LoadModule"));
     }
-    absl::StatusOr<OptimizerStateLoader> optimizer =
-        OptimizerStateLoader::Create(rest_.path, module_, *state_->optimizer_, *rest_.header, groups->second);
-    if (!optimizer.ok()) return optimizer.status();
-    optimizer_ = *std::move(optimizer);
+    DDPRUN_ASSIGN_OR_RETURN(optimizer_, OptimizerStateLoader::Create(rest_.path, module_, *state_->optimizer_,
+                                                                     *rest_.header, groups->second));
   }
   for (const auto& [name, tensor] : state_->tensors_) {
     const SafetensorsTensor* const stored = rest_.header->Find(absl::StrCat(kUserTensorPrefix, name));

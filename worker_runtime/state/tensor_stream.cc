@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/agreement.h"
@@ -44,7 +45,7 @@ absl::Status VisitOne(const SentTensors& sent, bool received, size_t index, absl
   if (received && sent.seal && Checksum(bytes) != sent.seal->tensor_checksums[index]) {
     return absl::DataLossError(absl::StrCat(name, " arrived damaged: checksum mismatch"));
   }
-  if (absl::Status status = CheckValues(sent.path, tensor, bytes); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckValues(sent.path, tensor, bytes));
   return TorchTry(name, [&] {
     visit(index, ReadableTensor(tensor, bytes));
     return absl::OkStatus();
@@ -66,12 +67,11 @@ absl::Status SendHeader(ProcessGroup& group, int root, const std::string& text, 
   }
   sent->between_gpus = parts[2];
   sent->path = parts[3];
-  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(sent->path, parts[4], file_bytes);
-  if (!header.ok()) return header.status();
+  DDPRUN_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(sent->path, parts[4], file_bytes));
   absl::StatusOr<std::optional<Seal>> seal = std::optional<Seal>();
-  if (parts[1] == kSealed) seal = ReadSeal(sent->path, parts[4], *header);
+  if (parts[1] == kSealed) seal = ReadSeal(sent->path, parts[4], header);
   if (!seal.ok()) return seal.status();
-  sent->header = *std::move(header);
+  sent->header = std::move(header);
   sent->seal = *std::move(seal);
   return absl::OkStatus();
 }
@@ -112,7 +112,7 @@ absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, c
           return absl::OkStatus();
         });
       }
-      if (absl::Status sent_now = group.Broadcast(piece, root); !sent_now.ok()) return sent_now;
+      DDPRUN_RETURN_IF_ERROR(group.Broadcast(piece, root));
       if (status.ok()) {
         status = TorchTry(tensor.name, [&] {
           visit(first, value);
@@ -132,7 +132,7 @@ absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, c
     if (bytes > 0) {
       at::Tensor piece = buffers.host.slice(0, 0, bytes);
       at::Tensor travelling = piece.to(device);
-      if (absl::Status sent_now = group.Broadcast(travelling, root); !sent_now.ok()) return sent_now;
+      DDPRUN_RETURN_IF_ERROR(group.Broadcast(travelling, root));
       if (!sends && !device.is_cpu()) piece.copy_(travelling);
     }
     for (size_t index = first; index < last && status.ok(); ++index) {

@@ -24,8 +24,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "base/text.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/data/batch_sampler.h"
 #include "worker_runtime/data/distributed_sampler.h"
@@ -65,15 +65,13 @@ absl::Status LoadSampler(const std::string& text, int64_t seed,
 }
 
 absl::StatusOr<StatePart> LayOut(const NamedTensors& tensors, std::map<std::string, std::string> metadata) {
-  absl::StatusOr<std::vector<SafetensorsTensor>> described = DescribeTensors(tensors);
-  if (!described.ok()) return described.status();
-  absl::StatusOr<SafetensorsHeader> layout = LayOutSafetensors(*std::move(described), std::move(metadata));
-  if (!layout.ok()) return layout.status();
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<SafetensorsTensor> described, DescribeTensors(tensors));
+  DDPRUN_ASSIGN_OR_RETURN(SafetensorsHeader layout, LayOutSafetensors(std::move(described), std::move(metadata)));
   std::map<absl::string_view, at::Tensor> by_name;
   for (const auto& [name, tensor] : tensors) by_name[name] = tensor;
   StatePart part;
-  for (const SafetensorsTensor& tensor : layout->tensors) part.tensors.push_back(by_name[tensor.name]);
-  part.layout = *std::move(layout);
+  for (const SafetensorsTensor& tensor : layout.tensors) part.tensors.push_back(by_name[tensor.name]);
+  part.layout = std::move(layout);
   return part;
 }
 
@@ -233,7 +231,7 @@ absl::Status TrainingState::CheckName(const std::string& name) const {
 }
 
 absl::Status TrainingState::AddTensor(const std::string& name, at::Tensor tensor) {
-  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckName(name));
   if (!tensor.defined()) return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\" is undefined"));
   tensors_[name] = std::move(tensor);
   return absl::OkStatus();
@@ -241,14 +239,14 @@ absl::Status TrainingState::AddTensor(const std::string& name, at::Tensor tensor
 
 absl::Status TrainingState::AddText(const std::string& name, std::function<std::string()> save,
                                     std::function<absl::Status(const std::string&)> load) {
-  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckName(name));
   texts_[name] = {std::move(save), std::move(load)};
   return absl::OkStatus();
 }
 
 absl::Status TrainingState::AddObject(const void* object, const std::string& name, Text text) {
   if (objects_.contains(object)) return absl::OkStatus();
-  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(CheckName(name));
   text.same_on_all_ranks = true;
   texts_[name] = std::move(text);
   objects_.insert(object);
@@ -344,19 +342,16 @@ absl::StatusOr<StateParts> TrainingState::Parts(std::map<std::string, std::strin
   NamedTensors rest = std::move(extra);
   std::map<std::string, std::string> rest_metadata = metadata;
   if (optimizer_ != nullptr) {
-    absl::StatusOr<OptimizerState> optimizer = GetOptimizerState(module, *optimizer_);
-    if (!optimizer.ok()) return optimizer.status();
-    rest.insert(rest.end(), optimizer->tensors.begin(), optimizer->tensors.end());
-    rest_metadata[kOptimizerGroupsKey] = std::move(optimizer->groups);
+    DDPRUN_ASSIGN_OR_RETURN(OptimizerState optimizer, GetOptimizerState(module, *optimizer_));
+    rest.insert(rest.end(), optimizer.tensors.begin(), optimizer.tensors.end());
+    rest_metadata[kOptimizerGroupsKey] = std::move(optimizer.groups);
   }
   for (const auto& [name, tensor] : tensors_) rest.emplace_back(absl::StrCat(kUserTensorPrefix, name), tensor);
   for (const auto& [name, text] : texts_) rest_metadata[absl::StrCat(kStateTextPrefix, name)] = text.save();
   metadata.insert(module.aliases.begin(), module.aliases.end());
-  absl::StatusOr<StatePart> model_part = LayOut(module.tensors, std::move(metadata));
-  if (!model_part.ok()) return model_part.status();
-  absl::StatusOr<StatePart> rest_part = LayOut(rest, std::move(rest_metadata));
-  if (!rest_part.ok()) return rest_part.status();
-  StateParts parts{*std::move(model_part), *std::move(rest_part), {}};
+  DDPRUN_ASSIGN_OR_RETURN(StatePart model_part, LayOut(module.tensors, std::move(metadata)));
+  DDPRUN_ASSIGN_OR_RETURN(StatePart rest_part, LayOut(rest, std::move(rest_metadata)));
+  StateParts parts{std::move(model_part), std::move(rest_part), {}};
   for (const auto& item : module_.named_parameters()) parts.parameters.push_back(item.key());
   return parts;
 }
@@ -407,12 +402,11 @@ absl::Status TrainingState::Rollback() {
     if (!committed.everything) return Parts().status();
     const StatePart& model = committed.everything->model;
     const StatePart& rest = committed.everything->rest;
-    absl::StatusOr<StateLoader> loader = StateLoader::Create(*this, {"the committed state", &model.layout},
-                                                             {"the committed state", &rest.layout}, /*rank=*/0);
-    if (!loader.ok()) return loader.status();
-    for (size_t i = 0; i < model.tensors.size(); ++i) loader->SetModelTensor(i, model.tensors[i]);
-    for (size_t i = 0; i < rest.tensors.size(); ++i) loader->SetRestTensor(i, rest.tensors[i]);
-    if (absl::Status status = loader->Install(); !status.ok()) return status;
+    DDPRUN_ASSIGN_OR_RETURN(StateLoader loader, StateLoader::Create(*this, {"the committed state", &model.layout},
+                                                                    {"the committed state", &rest.layout}, /*rank=*/0));
+    for (size_t i = 0; i < model.tensors.size(); ++i) loader.SetModelTensor(i, model.tensors[i]);
+    for (size_t i = 0; i < rest.tensors.size(); ++i) loader.SetRestTensor(i, rest.tensors[i]);
+    DDPRUN_RETURN_IF_ERROR(loader.Install());
   } else {
     if (!SameSamples(committed.samples, Samples(module_))) {
       return absl::FailedPreconditionError(
@@ -424,9 +418,7 @@ absl::Status TrainingState::Rollback() {
       if (kept != committed.buffers.end()) item.value().copy_(kept->second);
     }
     for (auto& [name, tensor] : tensors_) tensor.copy_(committed.tensors.at(name));
-    for (const auto& [name, text] : texts_) {
-      if (absl::Status status = text.load(committed.texts.at(name)); !status.ok()) return status;
-    }
+    for (const auto& [name, text] : texts_) DDPRUN_RETURN_IF_ERROR(text.load(committed.texts.at(name)));
     for (size_t g = 0; g < committed.learning_rates.size(); ++g) {
       optimizer_->param_groups()[g].options().set_lr(committed.learning_rates[g]);
     }

@@ -57,10 +57,10 @@ struct StateParts {
 // trainer adds. Each has a stable name, under which it is written to a checkpoint, sent to other ranks, and restored.
 //
 //   ddprun::TrainingState state(*model, &optimizer);
-//   if (absl::Status status = state.AddScheduler(scheduler); !status.ok()) return status;
-//   if (absl::Status status = state.AddSampler(sampler); !status.ok()) return status;
-//   if (absl::Status status = state.AddTensor("ema", ema); !status.ok()) return status;
-//   if (absl::Status status = state.AddValue("best_loss", &best_loss); !status.ok()) return status;
+//   DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
+//   DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
+//   DDPRUN_RETURN_IF_ERROR(state.AddTensor("ema", ema));
+//   DDPRUN_RETURN_IF_ERROR(state.AddValue("best_loss", &best_loss));
 //   auto checkpointer = ddprun::Checkpointer::Create(worker.group(), state, {.folder = "checkpoints"});
 //
 // Added objects must outlive this one. All ranks must add the same names. Names must be unique.

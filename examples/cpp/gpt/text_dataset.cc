@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace ddprun {
@@ -175,7 +176,7 @@ std::string TextDataset::Decode(const at::Tensor& tokens) const {
 absl::StatusOr<at::Tensor> TextDataset::Encode(absl::string_view text) const {
   std::vector<int64_t> tokens;
   std::string unknown;
-  absl::Status status = ForEachCharacter(text, [&](absl::string_view character) {
+  DDPRUN_RETURN_IF_ERROR(ForEachCharacter(text, [&](absl::string_view character) {
     const auto& known = text_->code_points;
     const auto found = std::lower_bound(known.begin(), known.end(), CodePoint(character));
     if (found != known.end() && *found == CodePoint(character)) {
@@ -183,8 +184,7 @@ absl::StatusOr<at::Tensor> TextDataset::Encode(absl::string_view text) const {
     } else if (unknown.empty()) {
       unknown = std::string(character);
     }
-  });
-  if (!status.ok()) return status;
+  }));
   if (!unknown.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("character \"", absl::Utf8SafeCEscape(unknown), "\" is not in the vocabulary"));

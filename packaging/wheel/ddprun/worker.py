@@ -197,7 +197,7 @@ class _Link:
         capabilities = ["progress", "stop"] + (["re-form"] if self.on_suspend else [])
         # Queued before the socket is set, so that the messages of a signal handler follow it.
         self.unsent = self.line(
-            type="hello", version=2, rank=rank, local_rank=local_rank, pid=os.getpid(), capabilities=capabilities
+            type="hello", version=3, rank=rank, local_rank=local_rank, pid=os.getpid(), capabilities=capabilities
         )
         self.socket = link
         self.flush()

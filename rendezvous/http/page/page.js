@@ -203,14 +203,15 @@ function newJobRow(id) {
 }
 function fillJobRow(row, job) {
   const settings = job.settings, progress = job.training || {};
+  const why = job.hang && !isSlow(job) && !job.verdict ? hangLines(job.hang)[0] : job.reason;
   badge(row.cells[0].firstChild, job.state);
   const limits = settings.min_nodes === settings.max_nodes ? settings.max_nodes
     : `${settings.min_nodes}-${settings.max_nodes}`;
   const texts = [`${job.node_count}/${limits}`, number(job.world_size), number(job.round), number(job.restart_count),
-    number(progress.step), lossText(progress.loss), seconds(job.age), job.reason];
+    number(progress.step), lossText(progress.loss), seconds(job.age), why];
   texts.forEach((text, i) => setText(row.cells[i + 2], text));
   row.cells[8].title = `${clock(job.begin)} ${DASH} ${job.end === undefined ? "now" : clock(job.end)}`;
-  row.cells[9].title = job.reason;
+  row.cells[9].title = why;
 }
 
 // ---- one job
@@ -228,6 +229,7 @@ function paintJob(job) {
   setText($("job-title"), job.job_id);
   badge($("job-state"), job.state);
   setText($("job-reason"), job.verdict ? job.verdict.reason : job.reason);
+  paintHang(isSlow(job) ? undefined : job.hang);
   paintTiles([
     ["Round", number(job.round)], ["Restarts", `${job.restart_count} of ${job.settings.max_restarts}`],
     ["Nodes", `${job.node_count} (${job.settings.min_nodes} to ${job.settings.max_nodes})`],
@@ -239,8 +241,26 @@ function paintJob(job) {
   if (job.training && training.losses.length) state.loss = training.losses;
   paintLoss();
   paintNodes();
-  paintSlow();
+  paintSlow(job);
   paintCauses(job);
+}
+// True if the report is about ranks that are slow, and nothing hangs.
+function isSlow(job) {
+  return job.hang !== undefined && job.hang.kind === "straggler";
+}
+// The first line says who waits for whom.
+function hangLines(hang) {
+  const [first, ...rest] = hang.text.split("\n");
+  return [first, rest.join("\n")];
+}
+function paintHang(hang) {
+  const box = $("job-hang"), details = box.querySelector("details");
+  box.hidden = !hang;
+  if (!hang) return;
+  const [first, rest] = hangLines(hang);
+  setText(box.querySelector("strong"), `${timeText(hang.at)} ${first}`);
+  setText(box.querySelector("pre"), rest);
+  details.hidden = !rest;
 }
 function paintTime(job) {
   const times = TIMES.map(([name]) => (job.goodput || {})[name] || 0);
@@ -359,13 +379,14 @@ function fillNodeRow(row, node, index) {
   });
 }
 
-function paintSlow() {
+function paintSlow(job) {
   const slow = state.ranks.sort((a, b) => a.step - b.step || b.ago - a.ago).slice(0, 5);
   const lines = slow.map((rank) => {
     const behind = state.step - rank.step;
     return `rank ${rank.rank} on ${rank.host}: step ${rank.step}${behind > 0 ? ` (${behind} behind)` : ""}` +
       `, ${rank.phase || "no phase"} for ${seconds(rank.ago)}`;
   });
+  if (isSlow(job)) lines.unshift(hangLines(job.hang)[0]);
   fillList($("slow"), lines.length ? lines : ["Not reported."]);
 }
 function fillList(list, lines) {
@@ -397,6 +418,55 @@ function paintCauses(job) {
     return item;
   });
   $("causes").replaceChildren(...(nodes.length ? nodes : [el("li", { class: "quiet" }, "None.")]));
+}
+
+// ---- what the workers do: asked for by a click, and again by the next one
+
+const LOOKS = { output: outputText, usage: usageText, stacks: stacksText };
+async function look(submit) {
+  submit.preventDefault();
+  const what = submit.submitter.value, job = state.job;
+  const ranks = $("look-ranks").value.trim();
+  setText($("look-status"), "asking");
+  let status, text = "";
+  try {
+    const answer = await fetchJson(
+      `/api/v1/inspect?job=${encodeURIComponent(job)}&what=${what}&rank=${encodeURIComponent(ranks)}`);
+    if (answer.error) throw new Error(answer.error);
+    text = LOOKS[what](answer) +
+      answer.silent.map((node) => `node ${node.host}: no answer: ${node.reason}\n`).join("");
+    status = timeText(new Date());
+  } catch (error) {
+    if (error instanceof NeedsLogin) return askForToken();
+    status = error instanceof TypeError ? "no response" : error.message;
+  }
+  if (state.job !== job) return;
+  setText($("look-status"), status);
+  $("look-text").hidden = !text;
+  setText($("look-text"), text);
+  if (what === "output") $("look-text").scrollTop = $("look-text").scrollHeight;
+}
+function outputText(answer) {
+  const lines = (output) => (output.text ? output.text.split("\n") : []);
+  const unseen = answer.outputs.filter((output) => !output.seen);
+  return answer.outputs.flatMap((output) =>
+    lines(output).map((line) => `[rank${output.rank} ${output.host}]: ${line}\n`)).join("") +
+    unseen.map((output) => `rank ${output.rank}: its ${output.stream} does not pass through the launcher; ` +
+      "start ddprun with --log-dir\n").join("");
+}
+function usageText(answer) {
+  const percent = (share) => (share === undefined ? DASH : `${Math.round(100 * share)}%`);
+  const size = (bytes) => (bytes === undefined ? DASH : `${(bytes / 1048576).toFixed(1)} MiB`);
+  const rows = answer.usages.map((u) => [String(u.rank), u.host, u.pid ? String(u.pid) : "not running", percent(u.cpu),
+    size(u.memory_bytes), percent(u.gpu), size(u.gpu_memory_bytes), size(u.net), size(u.io),
+    u.collectives === undefined ? DASH : u.collectives.toFixed(1)]);
+  rows.unshift(["RANK", "HOST", "PID", "CPU", "MEMORY", "GPU", "GPU MEMORY", "NETWORK/s", "FILES/s", "COLLECTIVES/s"]);
+  const widths = rows[0].map((_, i) => Math.max(...rows.map((row) => row[i].length)));
+  return rows.map((row) => `${row.map((cell, i) => cell.padEnd(widths[i] + 2)).join("").trimEnd()}\n`).join("");
+}
+function stacksText(answer) {
+  return answer.ranks.map((rank) =>
+    `rank ${rank.rank} (${rank.host}${rank.pid ? `, pid ${rank.pid}` : ""}): ${rank.state}\n${rank.text}\n`).join("");
 }
 
 // ---- events
@@ -441,6 +511,8 @@ function route() {
   Object.assign(state, { nodes: [], phases: [], loss: [], events: [], newest: -1 });
   $("nodes").scrollTop = 0;
   delete $("causes").dataset.key;
+  $("look-text").hidden = true;
+  setText($("look-status"), "");
   $("list").hidden = state.view !== "list";
   $("job").hidden = state.view !== "job";
   $("events").hidden = false;
@@ -489,6 +561,7 @@ function firstTheme() {
 firstTheme();
 $("theme").addEventListener("click", switchTheme);
 $("login-form").addEventListener("submit", logIn);
+$("look").addEventListener("submit", look);
 $("filter").addEventListener("input", () => { state.filter = $("filter").value; paintJobs(state.jobs); });
 $("nodes").addEventListener("scroll", () => requestAnimationFrame(paintNodes), { passive: true });
 document.addEventListener("keydown", onKey);

@@ -230,6 +230,8 @@ TEST(DetectCluster, RandomBytes_ResultOrErrorOfOneLine) {
                            "SLURM_GPUS_ON_NODE",
                            "SLURM_STEP_GPUS",
                            "CUDA_VISIBLE_DEVICES",
+                           "ROCR_VISIBLE_DEVICES",
+                           "ZE_AFFINITY_MASK",
                            "SLURM_CPUS_ON_NODE",
                            "JOB_COMPLETION_INDEX",
                            "HOSTNAME",

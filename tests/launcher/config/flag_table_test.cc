@@ -31,6 +31,23 @@ TEST(UnknownFlagText, NearFlag_IsSuggested) {
   for (const auto& [flag, meant] : kNear) EXPECT_TRUE(absl::EndsWith(UnknownFlagText(flag), meant)) << flag;
 }
 
+TEST(UnknownFlagText, FlagOfAnotherLauncher_NamesTheOneHere) {
+  const std::pair<const char*, const char*> kForeign[] = {{"-n", "--nproc-per-node"},
+                                                          {"-np", "--nproc-per-node"},
+                                                          {"-ppn", "--nproc-per-node"},
+                                                          {"-n4", "--nproc-per-node"},
+                                                          {"--np=4", "--nproc-per-node"},
+                                                          {"--num_gpus", "--nproc-per-node"},
+                                                          {"--hostfile", "--hosts"},
+                                                          {"-H", "--hosts"},
+                                                          {"--num_machines", "--nnodes"},
+                                                          {"--machine_rank", "--node-rank"},
+                                                          {"-x", "--env"}};
+  for (const auto& [flag, meant] : kForeign) {
+    EXPECT_TRUE(absl::StrContains(UnknownFlagText(flag), absl::StrCat("': give ", meant))) << UnknownFlagText(flag);
+  }
+}
+
 TEST(UnknownFlagText, NothingNear_PointsToHelp) {
   EXPECT_TRUE(absl::StrContains(UnknownFlagText("--learning-rate=0.1"), "'--learning-rate': see ddprun --help"));
   for (const std::string& far : {std::string("---"), std::string("-"), std::string("--xy"), std::string(1000, 'n')}) {

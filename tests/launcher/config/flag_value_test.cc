@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "base/process.h"
+#include "launcher/config/visible_devices.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -97,9 +98,10 @@ TEST(ParseNodeCount, NumberAndRange_AreRead) {
 TEST(ParseProcessCount, NumberAndWords_AreRead) {
   EXPECT_EQ(*ParseProcessCount("8"), (ProcessCount{ProcessCount::Kind::kNumber, 8}));
   using Kind = ProcessCount::Kind;
-  const std::pair<const char*, Kind> kWords[] = {{"cpu", Kind::kCpu}, {"gpu", Kind::kGpu}, {"auto", Kind::kAuto}};
+  const std::pair<const char*, Kind> kWords[] = {{"cpu", Kind::kCpu}, {"auto", Kind::kAuto}};
   for (const auto& [word, kind] : kWords) EXPECT_EQ(ParseProcessCount(word)->kind, kind) << word;
-  for (const char* bad : {"", "0", "-2", "xpu", "GPU", "8.0", "10001", "cpu "}) {
+  for (const Vendor& vendor : kVendors) EXPECT_EQ(ParseProcessCount(vendor.word)->device, vendor.word);
+  for (const char* bad : {"", "0", "-2", "mps", "GPU", "8.0", "10001", "cpu "}) {
     EXPECT_FALSE(ParseProcessCount(bad).ok()) << bad;
   }
 }

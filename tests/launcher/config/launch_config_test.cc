@@ -10,12 +10,17 @@
 namespace ddprun::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
-HostFacts Facts() { return HostFacts{.cpus = 4, .gpus = {.nvidia = 2}, .random_id = "fresh"}; }
+HostFacts Facts() {
+  HostFacts facts{.cpus = 4, .random_id = "fresh"};
+  facts.devices.devices[kNvidia] = {{.index = 0, .node = 0}, {.index = 1, .node = 1}};
+  return facts;
+}
 
 LaunchConfig MustResolve(Words flags, const HostFacts& facts = Facts(), Words script = {"train.py", "--lr", "1"}) {
   flags.insert(flags.end(), script.begin(), script.end());
@@ -251,9 +256,9 @@ TEST(Resolve, VirtualLocalRank_DevicesAreTheVisibleOnes) {
   HostFacts facts = Facts();
   EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts).devices, Words{});
   EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"0", "1"}));
-  facts.gpus.visible = {"3, GPU-5,6", ""};
+  facts.devices.lists["CUDA_VISIBLE_DEVICES"] = "3, GPU-5,6";
   EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"3", "GPU-5", "6"}));
-  facts.gpus.visible = {"3", "HIP_VISIBLE_DEVICES=3"};
+  facts.devices = {.lists = {{"HIP_VISIBLE_DEVICES", "3"}}};
   const absl::Status few =
       Resolve(Options{.nproc_per_node = {.number = 2}, .virtual_local_rank = true}, facts).status();
   EXPECT_TRUE(absl::IsInvalidArgument(few));
@@ -267,19 +272,20 @@ TEST(Resolve, OneWorkerForEachDevice_NoteHasTheReason) {
   EXPECT_EQ(MustResolve({"--nproc-per-node=gpu"}, facts).slots, 2);
   EXPECT_EQ(MustResolve({"--nproc-per-node=auto"}, facts).slots, 2);
   EXPECT_EQ(MustResolve({"--nproc-per-node=auto"}, facts).notes, Words{});
-  facts.gpus = {.other = "/dev/kfd (AMD)"};
+  facts.devices = {.not_counted = "1 integrated Intel GPU"};
   const LaunchConfig config = MustResolve({"--nproc-per-node=auto"}, facts);
   EXPECT_EQ(config.slots, 4);
-  EXPECT_EQ(config.notes, Words{"--nproc-per-node=auto: this node has /dev/kfd (AMD), whose GPUs are not counted: 4 "
-                                "workers, one for each CPU"});
-  const auto error = [&](ProcessCount::Kind kind) {
-    return std::string(Resolve(Options{.nproc_per_node = {kind}}, facts).status().message());
+  EXPECT_THAT(config.notes, ElementsAre(AllOf(HasSubstr("--nproc-per-node=auto: this node has no accelerator"),
+                                              HasSubstr("but 1 integrated Intel GPU: 4 workers, one for each CPU"))));
+  const auto error = [&](const char* count) {
+    const ProcessCount processes = ParseProcessCount(count).value();
+    return std::string(Resolve(Options{.nproc_per_node = processes}, facts).status().message());
   };
-  EXPECT_EQ(error(ProcessCount::Kind::kGpu),
-            "--nproc-per-node=gpu: this node has /dev/kfd (AMD), whose GPUs are not counted: give a number, or cpu");
-  facts.gpus.visible = {"all", "CUDA_VISIBLE_DEVICES=all"};
-  EXPECT_THAT(error(ProcessCount::Kind::kAuto),
-              HasSubstr("--nproc-per-node=auto: CUDA_VISIBLE_DEVICES=all is not a list of GPUs"));
+  EXPECT_EQ(error("gpu"),
+            "--nproc-per-node=gpu: this node has no NVIDIA GPU or AMD GPU (looked for /dev/nvidia*, /dev/dxg, "
+            "/dev/kfd), but 1 integrated Intel GPU: give a number, or cpu");
+  facts.devices.lists["CUDA_VISIBLE_DEVICES"] = "all";
+  EXPECT_THAT(error("auto"), HasSubstr("--nproc-per-node=auto: CUDA_VISIBLE_DEVICES=all is not a list of devices"));
 }
 
 TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {

@@ -63,7 +63,7 @@ bool IsTaken(const Sample& sample, const ParsedOptions& parsed) {
 
 const Sample kSamples[] = {
     {"nnodes", "2:3", [](const Options& o) { return o.nnodes.min == 2 && o.nnodes.max == 3; }},
-    {"nproc-per-node", "gpu", [](const Options& o) { return o.nproc_per_node.kind == ProcessCount::Kind::kGpu; }},
+    {"nproc-per-node", "gpu", [](const Options& o) { return o.nproc_per_node.device == "gpu"; }},
     {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
     {"hosts", "a,b:2", [](const Options& o) { return o.hosts.size() == 2 && o.hosts[1].slots == 2; }},
     {"env", "A,B=1", [](const Options& o) { return absl::StrJoin(o.passed_variables, "|") == "A|B=1"; }},
@@ -110,6 +110,8 @@ const Sample kSamples[] = {
     {"progress", "off", [](const Options& o) { return o.output.progress == ProgressMode::kOff; }},
     {"on-hang", "restart:90",
      [](const Options& o) { return o.hang == HangPolicy{.fixed_limit = absl::Seconds(90), .restart = true}; }},
+    {"on-end", "jq .reason | mail me", [](const Options& o) { return o.on_end == "jq .reason | mail me"; }},
+    {"result", "/runs/result.json", [](const Options& o) { return o.result == "/runs/result.json"; }},
     {"signals-to-handle", "SIGUSR1,TERM",
      [](const Options& o) { return SignalNames(o.signals_to_handle) == "SIGUSR1,SIGTERM"; }},
     {"token-file", "/run/token", [](const Options& o) { return o.credentials.token_file == "/run/token"; }},
@@ -359,12 +361,31 @@ TEST(ParseOptions, EmptyValue_IsNotGivenAsInTorchrunElseAnError) {
   EXPECT_EQ(options.script, (Arguments{"x.py", "--lr="})) << "the script's own are not touched";
 }
 
+TEST(ParseOptions, SwitchesFromVariables_ZeroIsOff) {
+  const Options options = MustParse({"x"}, {{"PET_NO_PYTHON", "1"}, {"PET_MODULE", "0"}});
+  EXPECT_TRUE(options.no_python);
+  EXPECT_FALSE(options.module);
+}
+
+TEST(ParseOptions, UninterruptibleStateTimeout_IsReadFromItsVariable) {
+  const auto parsed = [](const char* value) { return MustParse({"x"}, {{kUninterruptibleVariable, value}}); };
+  EXPECT_EQ(parsed("2.5").uninterruptible_timeout, absl::Seconds(2.5));
+  for (const char* never : {"", "0", "-1"}) {
+    EXPECT_EQ(parsed(never).uninterruptible_timeout, absl::ZeroDuration()) << never;
+  }
+  EXPECT_EQ(parsed("9").without_effect, Arguments{});
+  const auto misspelt = ParseOptions({"x"}, [](const std::string& name) {
+    return name == kUninterruptibleVariable ? std::optional<std::string>("60s") : std::nullopt;
+  });
+  EXPECT_TRUE(absl::StrContains(misspelt.status().message(), kUninterruptibleVariable)) << misspelt.status();
+}
+
 TEST(ParseOptions, VariablesWithoutEffect_AreNamed) {
   const auto notes = [](const Environment& variables) { return MustParse({"x.py"}, variables).without_effect; };
   EXPECT_EQ(notes({}).size(), 0);
   EXPECT_EQ(notes({{"TORCHELASTIC_ENABLE_FILE_TIMER", "0"}, {"TORCHELASTIC_HEALTH_CHECK_PORT", ""}}).size(), 0);
-  for (const char* name : {"TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_ENABLE_FILE_TIMER",
-                           "TORCHELASTIC_TIMER_FILE", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"}) {
+  for (const char* name :
+       {"TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE"}) {
     ASSERT_EQ(notes({{name, "1"}}).size(), 1) << name;
     EXPECT_EQ(notes({{name, "1"}})[0].rfind(std::string(name) + " has no effect: ", 0), 0) << name;
   }

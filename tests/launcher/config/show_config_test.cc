@@ -57,6 +57,7 @@ TEST(ShowConfig, StepOfTwoNodes_EverySettingHasItsOrigin) {
       R"(started by            step 0 of SLURM job 12, node 1 of 2
 nnodes                2                                     SLURM_STEP_NUM_NODES=2
 nproc-per-node        4                                     SLURM_GPUS_ON_NODE=4
+accelerators          none                                  device files
 max-restarts          3                                     --max-restarts=3
 role                  trainer                               PET_ROLE=trainer
 rdzv-id               12                                    SLURM_JOB_ID=12
@@ -107,6 +108,9 @@ TEST(ShowConfig, Preload_IsShownIfGiven) {
 
 TEST(ShowConfig, HangsAndOrphans_AreShownIfNotTheDefault) {
   EXPECT_THAT(Show({"--show-config"}), Not(HasSubstr("on-hang")));
+  EXPECT_THAT(Show({"--show-config", "--on-end=mail me", "--result=r.json"}),
+              AllOf(ContainsRegex("\non-end +mail me +--on-end=mail me\n"),
+                    ContainsRegex("\nresult +r.json +--result=r.json\n")));
   EXPECT_THAT(Show({"--show-config", "--on-hang=restart:90"}),
               ContainsRegex("on-hang               restart, limit 1m30s +--on-hang=restart:90\n"));
 }
@@ -134,7 +138,7 @@ TEST(ShowConfig, HostileTexts_StayOnTheirLines) {
   s.description = "a\nb";
   s.host->value = "node\x1b[2J";
   const std::string shown = Show({"--show-config", "a\nb"}, s);
-  EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 33) << shown;
+  EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 34) << shown;
   EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
 }
 

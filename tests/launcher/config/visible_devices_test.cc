@@ -1,6 +1,6 @@
 #include "launcher/config/visible_devices.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <map>
 
@@ -26,60 +26,65 @@ TEST(ParseVisibleDevices, EveryForm_IsParsed) {
   for (const auto& [list, devices] : kCases) EXPECT_EQ(Parsed(list), devices) << list;
   for (const char* list : {"all", "0;1", "0-3", "cuda:0", "0,all", "gpu-0"}) {
     EXPECT_EQ(Parsed(list), absl::StrCat("CUDA_VISIBLE_DEVICES=", list,
-                                         " is not a list of GPUs, such as 0,1: correct it, or unset the variable for "
-                                         "all GPUs"));
+                                         " is not a list of devices, such as 0,1: correct it, or unset the variable "
+                                         "for all devices"));
   }
 }
 
-TEST(FindVisibleDevices, HipVariable_TakesPrecedenceUnlessEmpty) {
-  std::map<std::string, std::string> variables;
-  const auto found = [&] {
-    const auto list = FindVisibleDevices([&](const std::string& name) {
-      return variables.contains(name) ? std::make_optional(variables[name]) : std::nullopt;
-    });
-    return list ? absl::StrCat(list->source, " is ", list->value) : "";
+TEST(ParseVisibleDevices, OtherVendors_HaveTheirForms) {
+  const auto parsed = [](const char* source, const char* list) {
+    const auto devices = ParseVisibleDevices({list, source});
+    return devices.ok() ? absl::StrJoin(*devices, "|") : "error";
   };
-  EXPECT_EQ(found(), "");
-  variables["CUDA_VISIBLE_DEVICES"] = "0\r";
-  EXPECT_EQ(found(), "CUDA_VISIBLE_DEVICES=0\\r is 0");
-  variables["HIP_VISIBLE_DEVICES"] = "";
-  EXPECT_EQ(found(), "CUDA_VISIBLE_DEVICES=0\\r is 0");
-  variables["HIP_VISIBLE_DEVICES"] = "'2,3'";
-  EXPECT_EQ(found(), "HIP_VISIBLE_DEVICES='2,3' is 2,3");
+  EXPECT_EQ(parsed("ZE_AFFINITY_MASK=", "0.1,2"), "0.1|2");
+  EXPECT_EQ(parsed("CUDA_VISIBLE_DEVICES=", "0.1,2"), "error");
+  EXPECT_EQ(parsed("ASCEND_RT_VISIBLE_DEVICES=", "1, 2,3"), "1");
 }
 
-TEST(CountGpus, HiddenGpus_TextHasTheVariable) {
-  const auto visible = [](const char* list) { return std::make_optional(List(list)); };
+// Chosen devices of a node with these numbers of NVIDIA and AMD GPUs.
+ChosenDevices Chosen(size_t nvidia, size_t amd, const std::map<std::string, std::string>& lists) {
+  DeviceFacts facts{.lists = lists};
+  for (size_t i = 0; i < nvidia; ++i) facts.devices[kNvidia].push_back({.index = static_cast<int>(i)});
+  for (size_t i = 0; i < amd; ++i) facts.devices[kAmd].push_back({.index = static_cast<int>(i)});
+  const absl::StatusOr<ChosenDevices> chosen = ChooseDevices(facts, "", false);
+  EXPECT_TRUE(chosen.ok()) << chosen.status();
+  return chosen.value_or(ChosenDevices());
+}
+
+TEST(ChooseDevices, HiddenGpus_TextHasTheVariable) {
   const struct {
-    GpuFacts facts;
-    int visible;
+    size_t nvidia;
+    const char* list;
+    size_t visible;
     const char* text;
   } kCases[] = {
-      {{}, 0, "this node has no GPU (none of /dev/nvidia0, /dev/kfd and /dev/dxg)"},
-      {{.visible = visible("GPU-1")},
-       0,
-       "this node has no GPU (none of /dev/nvidia0, /dev/kfd and /dev/dxg), and CUDA_VISIBLE_DEVICES=GPU-1 names none "
-       "of them"},
-      {{.other = "/dev/dxg (WSL2)"}, 0, "this node has /dev/dxg (WSL2), whose GPUs are not counted"},
-      {{.nvidia = 4}, 4, "this node has 4 NVIDIA GPUs"},
-      {{.nvidia = 4, .visible = visible("2,GPU-7")}, 2, "this node has 4 NVIDIA GPUs"},
-      {{.nvidia = 1, .visible = visible("NoDevFiles")},
-       0,
-       "this node has 1 NVIDIA GPU, but CUDA_VISIBLE_DEVICES=NoDevFiles hides all"},
-      {{.nvidia = 4, .visible = visible("4")},
-       0,
-       "this node has 4 NVIDIA GPUs, but CUDA_VISIBLE_DEVICES=4 names none of them"},
-      {{.nvidia = 4, .visible = visible("0,4,1")},
-       1,
-       "this node has 4 NVIDIA GPUs, and CUDA_VISIBLE_DEVICES=0,4,1 names others from 4 on"},
+      {4, "2,GPU-7", 2, "this node has 4 NVIDIA GPUs"},
+      {1, "NoDevFiles", 0, "this node has 1 NVIDIA GPU, but CUDA_VISIBLE_DEVICES=NoDevFiles hides all"},
+      {4, "4", 0, "this node has 4 NVIDIA GPUs, but CUDA_VISIBLE_DEVICES=4 names none of them"},
+      {4, "0,4,1", 1, "this node has 4 NVIDIA GPUs"},
   };
   for (const auto& c : kCases) {
-    const absl::StatusOr<GpuCount> count = CountGpus(c.facts);
-    ASSERT_TRUE(count.ok()) << count.status();
-    EXPECT_EQ(count->visible, c.visible) << c.text;
-    EXPECT_EQ(count->text, c.text);
+    const ChosenDevices chosen = Chosen(c.nvidia, 0, {{"CUDA_VISIBLE_DEVICES", c.list}});
+    EXPECT_EQ(chosen.visible.size(), c.visible) << c.text;
+    EXPECT_EQ(chosen.text, c.text);
   }
-  EXPECT_FALSE(CountGpus({.visible = visible("all")}).ok());
+  EXPECT_FALSE(ChooseDevices({.lists = {{"CUDA_VISIBLE_DEVICES", "all"}}}, "", false).ok());
+}
+
+// Both with GPUs of AMD and where none are found, as in torchrun.
+TEST(ChooseDevices, HipVariable_TakesPrecedenceUnlessEmpty) {
+  for (const size_t amd : {0, 8}) {
+    const auto source = [&](const std::map<std::string, std::string>& lists) {
+      const ChosenDevices chosen = Chosen(0, amd, lists);
+      return absl::StrCat(chosen.source, " ", absl::StrJoin(chosen.variables, ","));
+    };
+    EXPECT_THAT(source({}), ::testing::EndsWith(" CUDA_VISIBLE_DEVICES"));
+    EXPECT_EQ(source({{"CUDA_VISIBLE_DEVICES", "0\r"}}), "CUDA_VISIBLE_DEVICES=0\\r CUDA_VISIBLE_DEVICES");
+    EXPECT_EQ(source({{"CUDA_VISIBLE_DEVICES", "0"}, {"HIP_VISIBLE_DEVICES", ""}}),
+              "CUDA_VISIBLE_DEVICES=0 CUDA_VISIBLE_DEVICES");
+    EXPECT_EQ(source({{"CUDA_VISIBLE_DEVICES", "0"}, {"HIP_VISIBLE_DEVICES", "'2,3'"}}),
+              "HIP_VISIBLE_DEVICES='2,3' CUDA_VISIBLE_DEVICES,HIP_VISIBLE_DEVICES");
+  }
 }
 
 }  // namespace

@@ -30,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "worker_runtime/worker.h"
 
 extern char** environ;
@@ -53,6 +54,16 @@ std::vector<std::string> Descriptors() {
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+// Waits for the connections to the launcher and to the store, and for that of the thread that answers the launcher's
+// questions, which connects when it gets to run.
+std::vector<std::string> AwaitDescriptors() {
+  while (true) {
+    std::vector<std::string> found = Descriptors();
+    if (std::count(found.begin(), found.end(), "fd=socket") >= 3) return found;
+    std::this_thread::yield();
+  }
 }
 
 std::vector<std::string> Environment(std::vector<std::string> entries) {
@@ -98,7 +109,7 @@ void PrintIdentity(int argc, char** argv) {
   std::vector<std::string> own;
   for (char** entry = environ; *entry != nullptr; ++entry) own.push_back(*entry);
   const std::vector<std::string> shown = absl::StrSplit(Read("/proc/self/environ"), '\0', absl::SkipEmpty());
-  for (const auto& lines : {Descriptors(), Environment(own), Environment(shown), Status()}) {
+  for (const auto& lines : {AwaitDescriptors(), Environment(own), Environment(shown), Status()}) {
     for (const std::string& line : lines) add(line);
   }
   add(absl::StrCat("leads: ", getsid(0) == getpid(), " ", getpgid(0) == getpid(), " dies by ", death_signal, " limits ",
@@ -110,12 +121,12 @@ void PrintIdentity(int argc, char** argv) {
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
   const int rank = worker.env().rank;
   at::Tensor tensor = at::full({4}, 1.0f);
-  if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(worker.group()->AllReduce(tensor));
   if (behaviour == "restart") {
     std::cout << absl::StrCat("round ", worker.env().restart_count, " rank ", rank, " pid ", getpid(), "\n")
               << std::flush;
     // After all have printed.
-    if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(worker.group()->AllReduce(tensor));
     if (worker.env().restart_count == 0 && rank == 1) raise(SIGKILL);
     return worker.group()->AllReduce(tensor);
   }
@@ -147,7 +158,7 @@ int main(int argc, char** argv) {
   std::thread thread;
   if (behaviour == "thread") thread = std::thread([&] { never.acquire(); });
   ddprun::RunWorker({.timeout = absl::Seconds(60)}, [&](ddprun::Worker& worker) {
-    if (absl::Status status = worker.InitProcessGroup(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
     if (behaviour == "identity") ddprun::PrintIdentity(argc, argv);
     return ddprun::Behave(behaviour, worker);
   });

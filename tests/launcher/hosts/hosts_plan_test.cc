@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -20,19 +21,18 @@ using Words = std::vector<std::string>;
 absl::StatusOr<HostsPlan> Plan(Words flags, const Words& environment = {},
                                const Words& script = {"train.py", "--lr", "1"}) {
   flags.insert(flags.end(), script.begin(), script.end());
-  const absl::StatusOr<ParseResult> parsed = ParseOptions(flags, [](const std::string&) { return std::nullopt; });
-  if (!parsed.ok()) return parsed.status();
-  const auto& options = std::get<ParsedOptions>(*parsed);
+  DDPRUN_ASSIGN_OR_RETURN(const ParseResult parsed,
+                          ParseOptions(flags, [](const std::string&) { return std::nullopt; }));
+  const auto& options = std::get<ParsedOptions>(parsed);
   Options here = options.options;
   here.nnodes = {};
   here.node_rank = {};
-  const absl::StatusOr<LaunchConfig> config = Resolve(here, HostFacts{.cpus = 4, .random_id = "id"});
-  if (!config.ok()) return config.status();
+  DDPRUN_ASSIGN_OR_RETURN(const LaunchConfig config, Resolve(here, HostFacts{.cpus = 4, .random_id = "id"}));
   HostsInput input{.hosts = here.hosts, .folder = "/work", .environment = environment, .python = "/env/python"};
   input.random_job_id = "j";
   input.random_token = "t";
   input.random_start = "s";
-  return PlanHosts(options, *config, std::move(input));
+  return PlanHosts(options, config, std::move(input));
 }
 
 HostsPlan Must(Words flags, const Words& environment = {}) {

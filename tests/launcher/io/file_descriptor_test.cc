@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tests/testing/process.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -28,6 +31,23 @@ TEST(StandardStreamsTest, OpenMissing_ClosedOnes_BecomeDevNull) {
   EXPECT_EQ(input, "/dev/null");
   EXPECT_EQ(output, "/dev/null");
   EXPECT_EQ(error, error_before);
+}
+
+TEST(ReplaceFile, Path_ReplacesTheOldFileAndLeavesNothingElse) {
+  const testing::TempDir dir;
+  const std::string path = dir.File("r.json");
+  std::ofstream(path) << "an old and longer result";
+  ASSERT_TRUE(ReplaceFile(path, "new\n", 0600).ok());
+  EXPECT_EQ(testing::ReadFile(path), "new\n");
+  // A full disk.
+  EXPECT_FALSE(ReplaceFile("/dev/full/r.json", "x", 0600).ok());
+  // The old result stays if the new one can't be moved there.
+  const std::string folder = dir.File("folder");
+  std::filesystem::create_directory(folder);
+  EXPECT_FALSE(ReplaceFile(folder, "x", 0600).ok());
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) files += entry.is_regular_file();
+  EXPECT_EQ(files, 1);
 }
 
 }  // namespace

@@ -434,6 +434,40 @@ TEST(PipeTailTest, Text_MuchOutput_IsTheLastBytes) {
   EXPECT_EQ(tail.Text(), all.substr(all.size() - kOutputTailBytes));
 }
 
+TEST(PipeTailTest, Text_CutLine_IsLeftOut) {
+  Pipe pipe;
+  const PipeTail tail(pipe.read.get());
+  Write(pipe.write, "password=secret\nlast\n");
+  EXPECT_EQ(tail.Text(100), "password=secret\nlast\n");
+  EXPECT_EQ(tail.Text(10), "last\n");
+  EXPECT_EQ(tail.Text(3), "st\n") << "there is no other line";
+}
+
+TEST(PipeTailTest, From_Position_IsKeptOrTheFirstKept) {
+  Pipe pipe;
+  PipeTail tail(pipe.read.get());
+  std::vector<char> buffer(32 << 10);
+  std::string all;
+  for (int i = 0; i < 20; ++i) {
+    const std::string text(buffer.size(), static_cast<char>('a' + i));
+    all += text;
+    Write(pipe.write, text);
+    ASSERT_EQ(tail.Read(buffer.data(), buffer.size()), static_cast<ssize_t>(text.size()));
+  }
+  EXPECT_EQ(tail.end(), all.size());
+  uint64_t begin = 0;
+  EXPECT_EQ(tail.From(all.size() - 10, 7, &begin), all.substr(all.size() - 10, 7));
+  EXPECT_EQ(begin, all.size() - 10);
+  const std::string kept = tail.From(0, all.size(), &begin);
+  EXPECT_EQ(kept, all.substr(begin));
+  EXPECT_GE(kept.size(), PipeTail::kKeptBytes);
+  EXPECT_LE(kept.size(), 2 * PipeTail::kKeptBytes);
+  EXPECT_EQ(tail.From(all.size() + 5, 7, &begin), "");
+  EXPECT_EQ(begin, all.size());
+  EXPECT_EQ(tail.Since(SteadyNow() - absl::Hours(1)), 0u);
+  EXPECT_EQ(tail.Since(SteadyNow() + absl::Hours(1)), all.size());
+}
+
 TEST(ReadFileTail, Offset_SkipsOlderText) {
   const testing::TempDir dir;
   const std::string path = dir.File("log");

@@ -13,8 +13,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "launcher/machine/agent_machine.h"
-#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/heartbeats.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/core/phrases.h"
 #include "tests/testing/text_proto.h"
 
 // A launcher of two workers in a job of two nodes. Its effects are read as words.
@@ -49,7 +50,8 @@ inline std::string Render(const AgentEffect& e, bool workers = false) {
     }
     if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) return unless_workers("heartbeat");
     if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&send->message)) {
-      return absl::StrCat("failed ", m->round(), " rank ", m->failure().rank());
+      return absl::StrCat("failed ", m->round(), " rank ", m->failure().rank(),
+                          rendezvous::IsStuckInKernel(m->failure()) ? " stuck" : "");
     }
     if (const auto* m = std::get_if<rendezvous::GroupSucceeded>(&send->message)) {
       return unless_workers(absl::StrCat("succeeded ", m->round()));
@@ -57,6 +59,11 @@ inline std::string Render(const AgentEffect& e, bool workers = false) {
     if (const auto* m = std::get_if<rendezvous::Ready>(&send->message)) {
       return absl::StrCat("ready ", m->left_round(), m->left_out() ? " left out" : "", survivors(*m));
     }
+    if (const auto* m = std::get_if<rendezvous::Hang>(&send->message)) {
+      return unless_workers(
+          absl::StrCat("hang ", m->round(), m->kind() == rendezvous::Hang::KIND_CONTINUED ? " over" : ""));
+    }
+    if (const auto* m = std::get_if<rendezvous::Inspection>(&send->message)) return absl::StrCat("stacks ", m->id());
     return "leave";
   }
   if (std::holds_alternative<effect::ResetConnection>(e)) return unless_workers("reset");
@@ -79,9 +86,22 @@ inline std::string Render(const AgentEffect& e, bool workers = false) {
     return signal->signal == SIGCONT ? "" : absl::StrCat("signal ", signal->signal, with(signal->ranks));
   }
   if (const auto* kill = std::get_if<effect::KillWorkers>(&e)) return absl::StrCat("kill", with(kill->ranks));
+  if (const auto* stuck = std::get_if<effect::DescribeStuck>(&e)) return absl::StrCat("stuck", with(stuck->ranks));
   if (std::holds_alternative<effect::SweepOrphans>(e)) return unless_workers("sweep");
   if (std::holds_alternative<effect::ReportMissingRanks>(e)) return unless_workers("missing");
-  if (const auto* exit = std::get_if<effect::Exit>(&e)) return absl::StrCat("exit ", exit->code);
+  if (const auto* hang = std::get_if<effect::ShowHang>(&e)) {
+    return unless_workers(absl::StrCat("hang: ", hang->text));
+  }
+  if (const auto* hung = std::get_if<effect::ReplaceHung>(&e)) {
+    return absl::StrCat("replace ", absl::StrJoin(hung->ranks, " "), ": ", hung->text, " / ", hung->stacks);
+  }
+  if (const auto* collect = std::get_if<effect::CollectStacks>(&e)) {
+    return absl::StrCat("collect ", absl::StrJoin(collect->inspect.ranks(), " "), " as ",
+                        absl::StrJoin(collect->ranks, " "));
+  }
+  if (const auto* exit = std::get_if<effect::Exit>(&e)) {
+    return absl::StrCat("exit ", exit->code, exit->runs_end_command ? ", end command" : "");
+  }
   return "";
 }
 
@@ -136,7 +156,15 @@ class AgentMachineTest : public ::testing::Test {
 
   virtual std::string Word(const AgentEffect& e) const { return Render(e); }
 
-  // Opens the store on request, as the shell does.
+  // The failure of a worker that is stuck in the kernel.
+  static rendezvous::WorkerFailure Stuck(int rank) {
+    rendezvous::WorkerFailure failure = Failure(rank);
+    failure.set_restartable(false);
+    failure.set_message("state D");
+    return failure;
+  }
+
+  // Opens the store and describes stuck workers on request, as the shell does.
   std::string Take() {
     std::vector<std::string> words;
     printed_.clear();
@@ -145,6 +173,14 @@ class AgentMachineTest : public ::testing::Test {
       if (std::string word = Word(effects_[i]); !word.empty()) words.push_back(std::move(word));
       if (store_opens_ && std::holds_alternative<effect::OpenStore>(effects_[i])) {
         machine_->OnStoreOpened({++port_}, now_, &effects_);
+      }
+      if (const auto* stuck = std::get_if<effect::DescribeStuck>(&effects_[i])) {
+        const LocalRanks ranks = stuck->ranks;
+        std::vector<rendezvous::WorkerFailure> failures;
+        for (const int32_t rank : ranks) {
+          if (have_processes_) failures.push_back(Stuck(rank));
+        }
+        machine_->OnStuck(ranks, failures, now_, &effects_);
       }
     }
     effects_.clear();
@@ -195,6 +231,7 @@ class AgentMachineTest : public ::testing::Test {
   std::string printed_;
   int port_ = 0;
   bool store_opens_ = true;
+  bool have_processes_ = true;                          // stuck workers
   absl::Duration interval_ = absl::InfiniteDuration();  // heartbeat interval; infinite: the server is in this process
 };
 

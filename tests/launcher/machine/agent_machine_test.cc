@@ -54,7 +54,68 @@ TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGrace
   EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b joined")), "signal 15");
   EXPECT_EQ(machine_->NextDeadline() - now_, absl::Seconds(30));
   EXPECT_EQ(Due(), "kill");
-  EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
+  EXPECT_EQ(Due(), "stuck, failed 1 rank 0 stuck, sweep, store, ready 1") << "the job must not hang, too";
+  EXPECT_THAT(printed_, HasSubstr("rank 0 on here (local rank 0) is stuck in the kernel: state D"));
+}
+
+class StuckWorkerTest : public AgentMachineTest {
+ protected:
+  // Both workers survive SIGKILL.
+  void Abandon() {
+    Run();
+    Say(rendezvous::NewStopRound(1, "node b joined"));
+    Due();
+    Due();
+    ASSERT_EQ(machine_->state(), State::kIdle);
+  }
+};
+
+TEST_F(StuckWorkerTest, OnAssign_BeforeTheyHaveEnded_WaitsForThem) {
+  Abandon();
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(2))), "") << "a new worker would use the same device";
+  EXPECT_EQ(End({{0, Failure(0)}}), "");
+  EXPECT_EQ(End({{1, Failure(1)}}), "spawn 2");
+  EXPECT_THAT(printed_, HasSubstr("the workers that were stuck in the kernel have ended"));
+  EXPECT_EQ(machine_->NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(StuckWorkerTest, OnDeadline_AfterTheCooldown_LeavesTheJob) {
+  Abandon();
+  const SteadyTime abandoned = now_;
+  Say(rendezvous::NewAssign(Round(2)));
+  std::string words;
+  while (words.empty()) words = Due();
+  EXPECT_EQ(words, "leave, sweep, exit 1");
+  EXPECT_EQ(now_ - abandoned, absl::Minutes(1)) << "node_cooldown";
+  EXPECT_THAT(printed_, HasSubstr("this node leaves the job"));
+}
+
+TEST_F(StuckWorkerTest, OnWelcome_ServerReachedAgain_ReceivesTheReportAgain) {
+  Abandon();
+  Lose();
+  EXPECT_EQ(Connect(), "join 2 idle");
+  EXPECT_EQ(Welcome(), "failed 1 rank 0 stuck");
+}
+
+TEST_F(StuckWorkerTest, OnStuck_NoProcessYet_IsForgotten) {
+  have_processes_ = false;
+  Abandon();
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(2))), "spawn 2");
+}
+
+TEST_F(StuckWorkerTest, OnStuck_LauncherStops_Exits) {
+  Run();
+  Signal(SIGTERM);
+  EXPECT_EQ(Due(), "kill");
+  EXPECT_EQ(Due(), "stuck, sweep, exit 143");
+}
+
+TEST_F(StuckWorkerTest, OnUninterruptible_Running_IsAFailureOfTheRound) {
+  Run();
+  machine_->OnUninterruptible(Stuck(1), now_, &effects_);
+  EXPECT_EQ(Take(), "failed 1 rank 1 stuck, signal 15");
+  machine_->OnUninterruptible(Stuck(0), now_, &effects_);
+  EXPECT_EQ(Take(), "") << "the round is over";
 }
 
 // The server receives the port at which the store listens.
@@ -117,6 +178,7 @@ TEST_F(AgentMachineTest, OnSpawnFailed_SomeStarted_StopsThemAndReports) {
   Run();
   WorkerFailure missing = Failure(1);
   missing.set_restartable(false);
+  missing.set_signal(0);
   machine_->OnSpawnFailed({1}, missing, now_, &effects_);
   EXPECT_EQ(Take(), "failed 1 rank 1, signal 15");
   EXPECT_EQ(Say(rendezvous::NewFinish(Failed(127))), "");
@@ -140,6 +202,19 @@ TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkers) {
   EXPECT_THAT(printed_,
               HasSubstr("no rendezvous server at 10.0.0.1:29400 for 30m; here (10.0.0.2): connection refused"));
   EXPECT_EQ(EndBadly(), "sweep, exit 1");
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAwayAfterAFailure_FailureIsTheVerdict) {
+  Run();
+  Lose();
+  EndBadly();
+  while (machine_->state() != State::kDone) machine_->OnDeadline(machine_->NextDeadline(), &effects_);
+  const auto& exit = std::get<effect::Exit>(effects_.back());
+  EXPECT_EQ(exit.code, 137);
+  ASSERT_TRUE(exit.verdict);
+  EXPECT_EQ(exit.verdict->first_cause().rank(), 0);
+  EXPECT_THAT(exit.verdict->reason(),
+              HasSubstr("rank 0 on here (local rank 0) was killed by SIGKILL; the rendezvous "));
 }
 
 TEST_F(AgentMachineTest, OnWelcome_UnsentFailure_IsReportedBeforeReady) {
@@ -295,6 +370,111 @@ TEST(StopSequence, OnKilled_OthersKeepTheirGrace) {
   stop.Clear();
   stop.OnKilled(now);
   EXPECT_EQ(stop.NextDeadline(kNoLimit), now + StopSequence::kAbandonAfter);
+}
+
+constexpr auto kHung = rendezvous::Hang::KIND_HUNG;
+constexpr auto kContinued = rendezvous::Hang::KIND_CONTINUED;
+
+// Protocol 6.2: a report of the current round is shown once, until it is over.
+TEST_F(AgentMachineTest, OnServerMessage_Hang_IsShownOnce) {
+  Run(5);
+  const auto hang = [](uint64_t round, std::string text, bool continued = false) {
+    return rendezvous::NewHang(continued ? kContinued : kHung, round, std::move(text), {3});
+  };
+  EXPECT_EQ(Say(hang(4, "an older round")), "");
+  EXPECT_EQ(Say(hang(5, "nothing to continue", true)), "");
+  EXPECT_EQ(Say(hang(5, "rank 3 hangs")), "hang: rank 3 hangs");
+  EXPECT_EQ(Say(hang(5, "rank 3 hangs")), "") << "repeated after a reconnection";
+  EXPECT_EQ(Say(hang(5, "rank 3 still hangs")), "hang: rank 3 still hangs");
+  EXPECT_EQ(Say(hang(5, "rank 3 continued", true)), "hang: rank 3 continued");
+  EXPECT_EQ(Say(hang(5, "rank 3 continued", true)), "");
+  EXPECT_EQ(machine_->state(), State::kRunning);
+}
+
+TEST_F(AgentMachineTest, OnServerMessage_Straggler_IsShownOnceAndEndsNoHang) {
+  Run(5);
+  const auto straggler = [](int32_t rank) {
+    return rendezvous::NewHang(rendezvous::Hang::KIND_STRAGGLER, 5, absl::StrCat("rank ", rank, " is late"), {rank});
+  };
+  EXPECT_EQ(Say(rendezvous::NewHang(kHung, 5, "rank 3 hangs", {3})), "hang: rank 3 hangs");
+  EXPECT_FALSE(machine_->IsStraggler(1));
+  EXPECT_EQ(Say(straggler(1)), "hang: rank 1 is late");
+  EXPECT_EQ(Say(straggler(1)), "") << "repeated after a reconnection";
+  EXPECT_TRUE(machine_->IsStraggler(1));
+  EXPECT_EQ(Say(straggler(2)), "hang: rank 2 is late");
+  EXPECT_FALSE(machine_->IsStraggler(1));
+  EXPECT_EQ(Say(rendezvous::NewHang(kContinued, 5, "rank 3 continued", {3})), "hang: rank 3 continued");
+}
+
+TEST_F(AgentMachineTest, OnHang_RoundLastsAndServerIsThere_IsSent) {
+  const auto report = [&](bool continued = false) {
+    machine_->OnHang(rendezvous::NewHang(continued ? kContinued : kHung, 0, "rank 0 hangs\nstack", {0}), now_,
+                     &effects_);
+    return Take();
+  };
+  Connect();
+  EXPECT_EQ(report(), "") << "no round";
+  Welcome();
+  Say(rendezvous::NewAssign(Round(1)));
+  machine_->OnHang(rendezvous::NewHang(kHung, 0, "rank 0 hangs\nstack", {0}), now_, &effects_);
+  EXPECT_EQ(*Sent<rendezvous::Hang>(effects_), rendezvous::NewHang(kHung, 1, "rank 0 hangs\nstack", {0}));
+  EXPECT_EQ(Take(), "hang: rank 0 hangs\nstack, hang 1");
+  machine_->OnHang(rendezvous::NewHang(rendezvous::Hang::KIND_REPLACE, 0, "rank 0 is replaced", {0, 7}), now_,
+                   &effects_);
+  EXPECT_EQ(Take(), "replace 0: rank 0 is replaced / stack, hang 1");
+  EXPECT_EQ(report(true), "hang: rank 0 hangs\nstack, hang 1 over");
+  End({{0, std::nullopt}, {1, std::nullopt}});
+  EXPECT_EQ(report(), "hang: rank 0 hangs\nstack, hang 1") << "workers of other nodes run";
+  Lose();
+  EXPECT_EQ(report(), "") << "known already";
+}
+
+TEST_F(AgentMachineTest, OnServerMessage_Inspect_StacksOfOwnRunningWorkersAreCollected) {
+  const auto inspect = [](uint64_t round) {
+    rendezvous::Inspect message;
+    message.set_id(3);
+    message.set_round(round);
+    for (const int32_t rank : {1, 7}) message.add_ranks(rank);
+    return message;
+  };
+  Run(5);
+  EXPECT_EQ(Say(inspect(5)), "collect 1 as 1");
+  EXPECT_EQ(Say(inspect(4)), "collect  as ") << "answered without ranks";
+  machine_->OnStacks(rendezvous::NewInspection(3, 5, true), now_, &effects_);
+  EXPECT_EQ(Take(), "stacks 3");
+  Say(rendezvous::NewStopRound(5, "rank 3 failed"));
+  EXPECT_EQ(Say(inspect(5)), "collect  as ") << "stopping";
+  rendezvous::Inspect output = inspect(5);
+  output.set_what(rendezvous::Inspect::WHAT_OUTPUT);
+  EXPECT_EQ(Say(output), "collect 1 as 1") << "output outlives the workers";
+  Lose();
+  machine_->OnStacks(rendezvous::NewInspection(3, 5, true), now_, &effects_);
+  EXPECT_EQ(Take(), "");
+}
+
+// The failure summary has a hang that was not over.
+TEST_F(AgentMachineTest, OnFinish_AfterAHang_ExitNamesIt) {
+  const auto exit_after = [&](const std::vector<rendezvous::Hang>& hangs, uint64_t last_round = 1) {
+    Start(Settings());
+    Run();
+    for (const rendezvous::Hang& hang : hangs) Say(hang);
+    Say(rendezvous::NewStopRound(1, "rank 3 failed"));
+    EndBadly();
+    if (last_round > 1) {
+      Say(rendezvous::NewAssign(Round(last_round)));
+      EndBadly();
+    }
+    machine_->OnServerMessage(rendezvous::NewFinish(Failed(1)), now_, &effects_);
+    const effect::Exit exit = std::get<effect::Exit>(effects_.back());
+    Take();
+    return exit.hang;
+  };
+  const rendezvous::Hang hang = rendezvous::NewHang(kHung, 1, "rank 3 hangs\nstack");
+  EXPECT_EQ(exit_after({hang}), "rank 3 hangs");
+  EXPECT_EQ(exit_after({hang}, 2), "") << "of an older round";
+  EXPECT_EQ(exit_after({hang, rendezvous::NewHang(kContinued, 1, "over")}), "");
+  machine_->OnHang(rendezvous::NewHang(kHung, 0, "too late", {0}), now_, &effects_);
+  EXPECT_EQ(Take(), "");
 }
 
 }  // namespace

@@ -208,5 +208,80 @@ TEST_F(BatchAgentMachineTest, OnWorkersEnded_Crash_IsReportedAtOnce) {
   EXPECT_EQ(End({Failed(1, FailureClass::kCrash)}), "failed 2 rank 1, sweep, store, ready 2");
 }
 
+// The command for the job's end (protocol 5).
+
+class EndCommandMachineTest : public AgentMachineTest {
+ protected:
+  EndCommandMachineTest() { StartWith(false); }
+  void StartWith(bool is_only_node) {
+    AgentSettings settings = Settings();
+    settings.has_end_command = true;
+    settings.is_only_node = is_only_node;
+    Start(std::move(settings));
+  }
+  static rendezvous::Finish Finish(bool runs_end_command, Verdict verdict = AgentMachineTest::Failed(7)) {
+    rendezvous::Finish finish = rendezvous::NewFinish(std::move(verdict));
+    finish.set_runs_end_command(runs_end_command);
+    return finish;
+  }
+};
+
+TEST_F(EndCommandMachineTest, OnFinish_ChosenNode_RunsIt) {
+  for (const bool chosen : {true, false}) {
+    StartWith(false);
+    Run();
+    EXPECT_EQ(Say(Finish(chosen)), "signal 15");
+    EXPECT_EQ(EndBadly(), chosen ? "sweep, exit 7, end command" : "sweep, exit 7");
+  }
+}
+
+TEST_F(EndCommandMachineTest, OnSignal_ServerAnswersBeforeTheWorkersEnd_NothingIsWaitedFor) {
+  Run();
+  EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
+  EXPECT_EQ(Say(Finish(true)), "");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143, end command") << "the launcher's own code";
+}
+
+TEST_F(EndCommandMachineTest, OnSignal_WorkersAreGone_WaitsForTheAnswer) {
+  const auto stop = [&] {
+    StartWith(false);
+    Run();
+    EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
+    EXPECT_EQ(EndBadly(), "");
+  };
+  stop();
+  EXPECT_EQ(Say(Finish(true)), "sweep, exit 143, end command");
+  stop();
+  EXPECT_EQ(Say(Finish(false)), "sweep, exit 143");
+  stop();
+  EXPECT_EQ(Lose(), "sweep, exit 143") << "the server has ended the stream: the job goes on";
+  stop();
+  EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143");
+  stop();
+  const SteadyTime gone = now_;
+  EXPECT_EQ(Due(), "sweep, exit 143");
+  EXPECT_EQ(now_ - gone, absl::Seconds(1));
+}
+
+TEST_F(EndCommandMachineTest, OnSignal_ServerIsLost_NobodyAnswers) {
+  Run();
+  Lose();
+  EXPECT_EQ(Signal(SIGTERM), "signal 15");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143");
+}
+
+TEST_F(EndCommandMachineTest, OnlyNode_EveryEnd_RunsIt) {
+  StartWith(true);
+  Run();
+  EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
+  EXPECT_EQ(EndBadly(), "sweep, exit 143, end command");
+  StartWith(true);
+  EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143, end command");
+  StartWith(true);
+  Run();
+  Say(Finish(false));
+  EXPECT_EQ(EndBadly(), "sweep, exit 7, end command");
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

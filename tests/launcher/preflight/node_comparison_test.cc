@@ -88,7 +88,7 @@ TEST(NodeComparisonTest, ManyHosts_ShareColumns) {
   hosts[5].facts.set_driver("580.1");
   EXPECT_EQ(CompareNodes(hosts).table,
             "  host           h0 and 998 more  h5\n"
-            "  NVIDIA driver  none             580.1\n");
+            "  device driver  none             580.1\n");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -57,6 +58,30 @@ TEST(ProcFilesTest, CpuTimeOfSession_OtherSessions_DoNotCount) {
 TEST(ProcFilesTest, AllProcesses_IncludesChildren) {
   EXPECT_THAT(AllProcesses(), ::testing::IsSupersetOf({getpid(), getppid()}));
   EXPECT_EQ(ReadSmallFile("/no/such/file"), "");
+}
+
+TEST(ProcFilesTest, DescendantsOf_ChildrenOfAnyThread_ParentsFirst) {
+  Pipe input;
+  SpawnRequest request = RequestFor({"/bin/sh", "-c", "sh -c 'echo inner $$; echo ready; read line'; true"});
+  request.stdin_fd = input.read.get();
+  const auto [child, output] = SpawnTalker(request);
+  const pid_t inner = ReadPids(output.get(), "ready").find("inner")->second;
+  pid_t of_thread = 0;
+  Pipe end;
+  std::thread([&] {
+    of_thread = fork();
+    char byte;
+    if (of_thread == 0) _exit(read(end.read.get(), &byte, 1) == 1 ? 0 : 1);
+    EXPECT_THAT(DescendantsOf(getpid(), 9), ::testing::UnorderedElementsAre(child.pid, inner, of_thread));
+    EXPECT_EQ(write(end.write.get(), "", 1), 1);
+    waitpid(of_thread, nullptr, 0);
+  }).join();
+  EXPECT_THAT(DescendantsOf(getpid(), 9), ::testing::ElementsAre(child.pid, inner));
+  EXPECT_THAT(DescendantsOf(getpid(), 1), ::testing::ElementsAre(child.pid));
+  EXPECT_THAT(DescendantsOf(inner, 9), ::testing::IsEmpty());
+  input.write.reset();
+  WaitFor(child);
+  EXPECT_THAT(DescendantsOf(inner, 9), ::testing::IsEmpty());
 }
 
 TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {

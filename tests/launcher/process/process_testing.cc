@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "launcher/process/proc_files.h"
 #include "launcher/process/resolve_program.h"
 #include "launcher/process/spawn_process.h"
@@ -41,13 +42,12 @@ SpawnRequest RequestFor(std::vector<std::string> argv) {
 }
 
 absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
-  absl::StatusOr<Child> child = CreateChild(request);
-  if (!child.ok()) return child;
-  child->gate.Open();
+  DDPRUN_ASSIGN_OR_RETURN(Child child, CreateChild(request));
+  child.gate.Open();
   // The child's end is close-on-exec.
-  if (!WaitReadable(child->gate.fd())) Die("a child does not execute its program");
-  if (const std::optional<int> error = child->gate.TakeError()) {
-    WaitFor(*child);
+  if (!WaitReadable(child.gate.fd())) Die("a child does not execute its program");
+  if (const std::optional<int> error = child.gate.TakeError()) {
+    WaitFor(child);
     return ExplainExecError(request.program, *error);
   }
   return child;

@@ -46,6 +46,30 @@ TEST(ExplainEnd, WithoutAnErrorFile_StderrIsQuoted) {
             "last lines of stderr:\none\ntwo");
 }
 
+// Its line need not be the last error on stderr: c10::Error and Python's handlers print theirs after it.
+TEST(ExplainEnd, AbortByNcclsWatchdog_IsNamedSo) {
+  const struct {
+    const char* output;
+    const char* message;
+  } kCases[] = {
+      {"[rank1] Aborting process on rank 1 due to timeout - collective operation timed out\nFatal error: Aborted\n",
+       "[rank1] Aborting process on rank 1 due to timeout - collective operation timed out"},
+      {"[E] Some NCCL operations have failed or timed out.\nterminate called after throwing an instance of 'E'\n"
+       "  what():  Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective "
+       "operation timeout: WorkNCCL(SeqNum=3)\n",
+       "what():  Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective "
+       "operation timeout: WorkNCCL(SeqNum=3)"},
+  };
+  for (const auto& [output, message] : kCases) {
+    const std::string ended = absl::StrCat("ended by NCCL's watchdog: ", message);
+    EXPECT_EQ(Explained("signal: 6", {.output = output}).message(), ended);
+    EXPECT_EQ(Explained("signal: 6 message: 'SIGABRT in abort()' traceback: 'T'", {.output = output}).message(),
+              absl::StrCat("SIGABRT in abort(); ", ended));
+    EXPECT_FALSE(absl::StrContains(Explained("exit_code: 1", {.output = output}).message(), "ended by"))
+        << "a process that exits after such a line was not ended by it";
+  }
+}
+
 TEST(ExplainEnd, ErrorFile_IsKept) {
   const EndEvidence evidence{.output = "Traceback\nOSError: other\n"};
   EXPECT_EQ(Explained("exit_code: 1 message: 'ValueError: x' traceback: 'T'", evidence).message(), "ValueError: x");
@@ -169,7 +193,7 @@ std::string Hint(const std::string& message, const std::string& traceback = "", 
   rendezvous::WorkerFailure failure = rendezvous::NewFailure();
   failure.set_message(message);
   failure.set_traceback(traceback);
-  return NcclHint(failure, interface);
+  return NetworkHint(failure, interface);
 }
 
 // Error of ProcessGroupNCCL; "Last error" is NCCL's own line.
@@ -181,7 +205,7 @@ std::string DistBackendError(const std::string& last_error) {
          last_error;
 }
 
-TEST(NcclHint, UnreachableAddress_NamesTheVariableAndTheLaunchersInterface) {
+TEST(NetworkHint, UnreachableAddress_NamesTheVariableAndTheLaunchersInterface) {
   for (const char* error : {"socketPollConnect: Connect to 172.17.0.2<43077> returned 113(No route to host) errno 115",
                             "socketStartConnect: Connect to 172.17.0.2<43077> failed : Network is unreachable",
                             "Bootstrap : no socket interface found"}) {
@@ -194,7 +218,7 @@ TEST(NcclHint, UnreachableAddress_NamesTheVariableAndTheLaunchersInterface) {
   EXPECT_THAT(Hint(DistBackendError("socketPollConnect: ..."), "", ""), Not(HasSubstr("here the launchers")));
 }
 
-TEST(NcclHint, Infiniband_NamesItsVariables) {
+TEST(NetworkHint, Infiniband_NamesItsVariables) {
   for (const char* error :
        {"NET/IB : Got completion from peer 10.0.0.2<38123> with status=12 opcode=0 len=0 vendor err 129",
         "Call to ibv_modify_qp failed with 110 Connection timed out"}) {
@@ -203,7 +227,22 @@ TEST(NcclHint, Infiniband_NamesItsVariables) {
   }
 }
 
-TEST(NcclHint, OtherFailures_HaveNone) {
+// Texts of the libraries' documentation and issues; RCCL's failures have NCCL's texts.
+TEST(NetworkHint, OtherLibraries_HaveTheirVariables) {
+  EXPECT_THAT(
+      Hint(DistBackendError("socketPollConnect: ..."), "librccl.so.1(+0x1b2)"),
+      AllOf(HasSubstr("RCCL could not connect over TCP: set NCCL_SOCKET_IFNAME"), Not(HasSubstr(" NCCL could"))));
+  EXPECT_THAT(Hint("RuntimeError: HcclAllgather, error code is 6",
+                   "[ERROR] HCCL(17528,python3) wait socket establish timeout, role[1] rank[1] timeout[120 s]\n"
+                   "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time."),
+              AllOf(HasSubstr("HCCL could not connect: set HCCL_SOCKET_IFNAME"), HasSubstr("eth1")));
+  EXPECT_THAT(Hint("", "|CCL_ERROR| internal_kvs.cpp:289 fill_local_host_ip: can't find interface  to get host IP"),
+              HasSubstr("oneCCL could not connect over TCP: set CCL_KVS_IFACE"));
+  EXPECT_THAT(Hint("", "|CCL_ERROR| atl_ofi.cpp:237 init: can't find suitable provider"),
+              AllOf(HasSubstr("oneCCL has no network provider: set FI_PROVIDER"), Not(HasSubstr("eth1"))));
+}
+
+TEST(NetworkHint, OtherFailures_HaveNone) {
   for (const std::string& message :
        {DistBackendError("Error while creating shared memory segment /dev/shm/nccl-Bq3Kzv (size 33030528)"),
         DistBackendError(""), std::string("ValueError: socketPollConnect"),

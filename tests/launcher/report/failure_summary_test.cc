@@ -68,6 +68,16 @@ Root Cause (first observed failure):
 )");
 }
 
+TEST(FailureSummary, StuckWorker_HasNoExitCode) {
+  rendezvous::WorkerFailure failure = KilledWorker();
+  failure.set_restartable(false);
+  failure.set_message("alive 30s after SIGKILL; state D");
+  const std::string summary = Summary(Report(failure));
+  EXPECT_TRUE(absl::StrContains(summary, "  exitcode  : <N/A> (pid: 77)\n")) << summary;
+  EXPECT_TRUE(absl::StrContains(summary, "  message   : it is stuck in the kernel: alive 30s after SIGKILL; state D\n"))
+      << summary;
+}
+
 TEST(FailureSummary, Progress_Reported_IsShown) {
   rendezvous::WorkerFailure failure = KilledWorker();
   failure.set_progress("last reported step 120, phase backward, loss 2.31, 350ms before it ended");
@@ -94,6 +104,18 @@ TEST(FailureSummary, SeveralFailures_FirstCauseComesFirst) {
     at = summary.find(part, at);
     ASSERT_NE(at, std::string::npos) << part << " is missing in " << summary;
   }
+}
+
+TEST(FailureSummary, Hang_NotOver_IsShownBeforeTheCause) {
+  JobFailure report = Report(KilledWorker());
+  report.set_hang("rank 3 on node-b waits for a lock in load_batch; ranks 0-2 and 4-7 wait for it in all_reduce");
+  EXPECT_THAT(Summary(report),
+              HasSubstr("no restarts are left\n"
+                        "Before the end: rank 3 on node-b waits for a lock in load_batch; ranks 0-2 and\n"
+                        "4-7 wait for it in all_reduce\n---"));
+  const std::vector<HostFailure> hosts = {{"a", "a", Report(KilledWorker())}, {"b", "b", report}};
+  EXPECT_THAT(FailureSummary(hosts, absl::UTCTimeZone()), HasSubstr("\nBefore the end: rank 3 on node-b"))
+      << "a node may not have received it";
 }
 
 TEST(FailureSummary, Success_IsEmpty) {

@@ -65,8 +65,9 @@ TEST(Classify, LostPeers_AreRecognised) {
         "RuntimeError: Connection refused", "BrokenPipeError: [Errno 32] Broken pipe",
         "DistStoreError: wait timeout after 300000ms", "Watchdog caught collective operation timeout",
         "RuntimeError: NCCL operation timed out", "RuntimeError: Failed to initialize NCCL communicator: timeout",
-        "RuntimeError: NCCL Revoke failed: remote error", "RuntimeError: NCCL communicator not initialized.",
-        "allreduce: rank 1 exited or was killed; check its output", "barrier: rank 0 aborted the group: stopped"}) {
+        "RuntimeError: NCCL Revoke failed: remote error", "RuntimeError: NCCL Async Error: unhandled system error",
+        "RuntimeError: NCCL communicator not initialized.", "allreduce: rank 1 exited or was killed; check its output",
+        "barrier: rank 0 aborted the group: stopped"}) {
     EXPECT_EQ(Classify(Exited(message, absl::ZeroDuration())), FailureClass::kPeerError) << message;
   }
 }
@@ -75,6 +76,7 @@ TEST(Classify, LostPeers_AreRecognised) {
 TEST(Classify, WatchdogAbort_IsAPeerErrorUnlessTheDeviceFailed) {
   FailureEvidence aborted = Killed(SIGABRT);
   for (const char* message : {"[E] [rank1] Aborting process on rank 1 due to timeout - collective operation timed out",
+                              "Aborting process on rank 1 due to error - nccl hit async error: internal error",
                               "what():  [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)"}) {
     aborted.failure.set_message(message);
     EXPECT_EQ(Classify(aborted), FailureClass::kPeerError) << message;

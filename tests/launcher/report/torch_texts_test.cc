@@ -1,6 +1,6 @@
 // The table of texts by which the launcher recognizes a victim of another rank's failure, compared with the texts of
-// the installed PyTorch, so that a new version's are noticed. DDPRUN_TEST_PYTHON selects another PyTorch than that of
-// .venv.
+// the installed versions of PyTorch, so that a new version's are noticed: .venv's and the newest, or that of
+// DDPRUN_TEST_PYTHON.
 #include <elf.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -124,13 +124,11 @@ struct Libraries {
   std::vector<fs::path> files;
 };
 
-// The libraries of PyTorch and NCCL; no files without PyTorch.
-Libraries FindLibraries() {
-  const char* const given = getenv("DDPRUN_TEST_PYTHON");
-  const fs::path python = given != nullptr && *given != '\0' ? given : testing::VenvPython();
+// The libraries of PyTorch and NCCL in this virtual environment; no files without PyTorch.
+Libraries FindLibraries(const fs::path& venv) {
   Libraries libraries;
   std::error_code error;
-  for (const auto& version : fs::directory_iterator(python.parent_path() / "../lib", error)) {
+  for (const auto& version : fs::directory_iterator(venv / "lib", error)) {
     const fs::path packages = version.path() / "site-packages";
     for (const char* folder : {"torch/lib", "nvidia/nccl/lib"}) {
       for (const auto& file : fs::directory_iterator(packages / folder, error)) {
@@ -186,9 +184,17 @@ bool HasOne(absl::string_view text, absl::Span<const absl::string_view> words) {
 // A message may be put together from several constants: "failed: " and "timeout".
 absl::string_view FirstPart(absl::string_view text) { return text.substr(0, text.find(": ")); }
 
-TEST(TorchTexts, TableAndLibraries_Agree) {
-  const Libraries libraries = FindLibraries();
-  if (libraries.files.empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
+class TorchTextsTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TorchTextsTest, TableAndLibraries_Agree) {
+  const char* const given = getenv("DDPRUN_TEST_PYTHON");
+  const bool is_given = given != nullptr && *given != '\0';
+  const Libraries libraries = FindLibraries(is_given ? fs::path(given).parent_path().parent_path()
+                                                     : fs::path(testing::SourceRoot()) / GetParam());
+  if (libraries.files.empty()) {
+    GTEST_SKIP() << "there is no " << GetParam() << " with torch: scripts/setup makes .venv, and "
+                 << "scripts/torch_versions --keep makes .venv-newest";
+  }
   std::set<absl::string_view> missing;
   for (const PeerError& error : PeerErrors()) {
     if (error.since >= 0 && error.since <= libraries.minor) missing.insert(error.text);
@@ -215,6 +221,9 @@ TEST(TorchTexts, TableAndLibraries_Agree) {
     ADD_FAILURE() << "add this text to the table of launcher/report/first_cause.cc, or here as an exception: " << text;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Versions, TorchTextsTest, ::testing::Values(".venv", ".venv-newest"),
+                         [](const auto& version) { return version.index == 0 ? "Pinned" : "Newest"; });
 
 }  // namespace
 }  // namespace ddprun::launcher

@@ -149,6 +149,26 @@ TEST_F(RegistrationClientTest, OnReady_BeforeTheRound_RegisteredWhenItBegins) {
   EXPECT_TRUE(first == State::kRegistered || second == State::kRegistered);
 }
 
+TEST_F(RegistrationClientTest, SendEvidence_Registered_ArrivesWhole) {
+  std::vector<std::string> received;
+  store_ = *StoreServer::Open(
+      {.address = "127.0.0.1", .on_evidence = [&](const std::string& payload) { received.push_back(payload); }});
+  store_->BeginRound(3, 4);
+  auto client = Start({3, 0, "b", {20, 21}});
+  client->SendEvidence("too early");
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
+  const std::string largest(RequestLimits().evidence_bytes, 'e');
+  client->SendEvidence(largest + "e");
+  client->SendEvidence(largest);
+  client->SendEvidence("while another is being sent");
+  while (received.empty()) RunUntilSettled(*client, store_.get());
+  client->SendEvidence("short");
+  while (received.size() < 2) RunUntilSettled(*client, store_.get());
+  EXPECT_EQ(received[0], largest);
+  EXPECT_EQ(received[1], "short");
+  EXPECT_EQ(client->state(), State::kRegistered);
+}
+
 TEST_F(RegistrationClientTest, OnReady_MostRanks_Registers) {
   store_ = *StoreServer::Open({.address = "127.0.0.1"});
   store_->BeginRound(3, kMaxWorkersOfNode);

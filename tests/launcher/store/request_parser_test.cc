@@ -47,6 +47,7 @@ std::vector<Example> Examples() {
       {ListKeys(), {Opcode::kListKeys}},
       {Barrier("/bar", 3), {Opcode::kBarrier, {"/bar"}, {}, 3}},
       {Op(Opcode::kRegisterNode) + Text("payload"), {Opcode::kRegisterNode, {}, {"payload"}}},
+      {Op(Opcode::kEvidence) + Text("payload"), {Opcode::kEvidence, {}, {"payload"}}},
   };
 }
 

@@ -168,6 +168,20 @@ TEST(StoreAccess, Registration_OnAWorkersConnectionOrTwice_Refused) {
   }
 }
 
+TEST(StoreAccess, Evidence_NotFromARegisteredLauncher_Refused) {
+  const std::string evidence = Op(Opcode::kEvidence) + Text("payload");
+  BegunStore store;
+  for (const std::string& before : {Validate(), Validate() + Set("/a", "1")}) {
+    RawClient worker(store.port(), /*hello=*/false);
+    ASSERT_TRUE(worker.Send(before + evidence));
+    EXPECT_TRUE(worker.IsClosed());
+  }
+  StoreOnLoop early(Options());
+  RawClient launcher(early.port(), /*hello=*/false, 0, kNodeB);
+  ASSERT_TRUE(launcher.Send(RegistrationBytes(NodeB()) + evidence));
+  EXPECT_TRUE(launcher.IsClosed());
+}
+
 TEST(StoreAccess, Connections_Silent_AreClosed) {
   StoreOnLoop store(Options(absl::Milliseconds(1)));
   std::unique_ptr<RawClient> client;

@@ -71,7 +71,7 @@ class StoreFuzzTest : public testing::Test {
       case 9: return Barrier(RandomKey(), static_cast<int64_t>(Random(4)));
       case 10: return ListKeys() + NumKeys();
       case 11: return CompareSet(RandomKey(), "", RandomBytes(20)) + DeleteKey(RandomKey());
-      case 12: return Op(Opcode::kRegisterNode) + Text(RandomRegistration());
+      case 12: return Op(Random(2) == 0 ? Opcode::kRegisterNode : Opcode::kEvidence) + Text(RandomRegistration());
       case 13: return std::string(1, static_cast<char>(Random(20))) + RandomLength() + RandomBytes(40);
       case 14: return RandomBytes(60);
       default: return Ping(random_());

@@ -56,6 +56,9 @@ class LinkServerTest : public ::testing::Test {
     events.on_line = [this](pid_t pid, const WorkerLinkMessage& line) { told_.emplace_back(pid, line); };
     events.on_progress = [this](pid_t, const ReportedProgress& progress) { reported_.push_back(progress.progress); };
     events.on_closed = [this](pid_t pid) { closed_.push_back(pid); };
+    events.on_probe = [this](pid_t worker, pid_t process, UniqueFd fd) {
+      probes_.push_back({worker, process, std::move(fd)});
+    };
     auto server = LinkServer::Create(std::move(events), loop_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -103,6 +106,11 @@ class LinkServerTest : public ::testing::Test {
   std::vector<std::pair<pid_t, WorkerLinkMessage>> told_;
   std::vector<LinkProgress> reported_;
   std::vector<pid_t> closed_;
+  struct Probe {
+    pid_t worker, process;
+    UniqueFd fd;
+  };
+  std::vector<Probe> probes_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<LinkServer> server_;
 };
@@ -285,7 +293,54 @@ TEST_F(LinkServerTest, Section2_4_ManySilentConnections_AreClosed) {
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(Connect(server_->address()));
   Turn();
-  EXPECT_EQ(std::count_if(silent.begin(), silent.end(), Closed), 96);
+  EXPECT_EQ(std::count_if(silent.begin(), silent.end(), Closed), 92);
+}
+
+std::string ProbeLine() { return EncodeMessage(WorkerLinkMessage(worker_contract::LinkProbe{.pid = 77})); }
+
+TEST_F(LinkServerTest, Section7_Probe_IsHandedOverAndIsNotTheWorkersConnection) {
+  const UniqueFd reporting = Join(Progress(1));
+  UniqueFd answering[20];  // more than the connections that a worker may have at a time
+  for (UniqueFd& fd : answering) {
+    fd = Connect(server_->address());
+    Write(fd, ProbeLine());
+    Turn();
+  }
+  ASSERT_EQ(probes_.size(), 20);
+  EXPECT_EQ(probes_[0].worker, getpid());
+  EXPECT_EQ(probes_[0].process, getpid()) << "as the kernel says";
+  Write(probes_[3].fd, "c");
+  char byte = 0;
+  EXPECT_EQ(recv(answering[3].get(), &byte, 1, 0), 1);
+  Write(reporting, Progress(2));
+  EXPECT_EQ(LastStep(getpid()), 2) << "the first connection still counts";
+  EXPECT_FALSE(Closed(answering[0])) << "the receiver owns it";
+  EXPECT_TRUE(closed_.empty());
+}
+
+TEST_F(LinkServerTest, Section7_Probe_WithOtherLines_IsClosed) {
+  server_->Add(getpid(), kRank);
+  for (const std::string& text : {ProbeLine() + ProbeLine(), ProbeLine() + Hello(), Hello() + ProbeLine()}) {
+    const UniqueFd fd = Connect(server_->address());
+    Write(fd, text);
+    Turn();
+    EXPECT_TRUE(Closed(fd)) << text;
+  }
+  EXPECT_TRUE(probes_.empty());
+}
+
+TEST_F(LinkServerTest, Section7_Probe_OfAStrangerOrARemovedWorker_IsClosed) {
+  const UniqueFd stranger = Connect(server_->address());
+  Write(stranger, ProbeLine());
+  Turn();
+  EXPECT_TRUE(Closed(stranger));
+  server_->Add(getpid(), kRank);
+  const UniqueFd late = Connect(server_->address());
+  Write(late, ProbeLine());
+  server_->Remove(getpid());
+  Turn();
+  EXPECT_TRUE(Closed(late));
+  EXPECT_TRUE(probes_.empty());
 }
 
 TEST_F(LinkServerTest, Section2_1_Socket_LeavesNoFile) {

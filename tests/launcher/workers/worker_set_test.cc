@@ -126,11 +126,14 @@ TEST(WorkerSetTest, Abandon_TheyAreNotAliveAndHowTheyEndedIsNotKnown) {
   workers.Start({0, 1});
   workers.Stop({0, 1});
   workers.End(Good(0));
+  EXPECT_FALSE(workers.AnyStuck());
   workers.Abandon(workers.Alive());
   EXPECT_FALSE(workers.AnyAlive());
+  EXPECT_TRUE(workers.AnyStuck());
   EXPECT_NE(workers.end(0), nullptr);
   EXPECT_EQ(workers.end(1), nullptr);
   EXPECT_FALSE(workers.End(Bad(1))) << "it comes too late";
+  EXPECT_FALSE(workers.AnyStuck()) << "its process has ended";
 }
 
 }  // namespace

@@ -176,12 +176,18 @@ void Invariants::CheckJob(const v1::Job& view, const Effects& effects) {
   }
   if (IsEnd(StateOf(view)) && !IsEnd(seen.state) && !fresh) {
     std::set<std::string> told, gone;
+    size_t informed = 0, runners = 0;
     for (const Effect& effect : effects) {
       const auto* close = std::get_if<Close>(&effect);
       if (close != nullptr && close->job_id == view.job_id()) gone.insert(ShownId(close->node_id));
-      if (ToldMessage<Finish>(effect) == nullptr || std::get<Tell>(effect).job_id != view.job_id()) continue;
+      const Finish* finish = ToldMessage<Finish>(effect);
+      if (finish == nullptr || std::get<Tell>(effect).job_id != view.job_id()) continue;
+      // A node that is kicked receives a verdict of its own.
+      if (finish->verdict().reason() == view.verdict().reason()) ++informed;
+      if (finish->runs_end_command()) ++runners;
       EXPECT_TRUE(told.insert(ShownId(std::get<Tell>(effect).node_id)).second) << "told twice";
     }
+    EXPECT_EQ(runners, informed == 0 ? 0u : 1u) << "5: one node runs the command for the job's end";
     // A node may be missing from `told` only if this very event took it away: at most the one that left.
     size_t missing = 0;
     for (const std::string& node_id : seen.connected) {

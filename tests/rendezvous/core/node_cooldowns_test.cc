@@ -30,6 +30,23 @@ TEST(NodeCooldownsTest, Charge_ThirdFirstCauseInARow_StartsCooldown) {
   EXPECT_EQ(cooldowns.NextEnd(), At(65));
 }
 
+TEST(NodeCooldownsTest, OnStuckWorker_Once_StartsCooldown) {
+  NodeCooldowns cooldowns(absl::Minutes(1));
+  cooldowns.OnStuckWorker("a", At(0));
+  EXPECT_EQ(cooldowns.NextEnd(), At(60));
+  EXPECT_TRUE(cooldowns.IsForStuckWorker("a"));
+  cooldowns.OnStuckWorker("a", At(30));
+  EXPECT_EQ(cooldowns.NextEnd(), At(90)) << "a second report of the same worker";
+  cooldowns.Expire(At(90));
+  Fail(&cooldowns, "a", 3, At(100));
+  EXPECT_EQ(cooldowns.NextEnd(), At(220));
+  EXPECT_FALSE(cooldowns.IsForStuckWorker("a"));
+  EXPECT_FALSE(cooldowns.IsForStuckWorker("b"));
+  NodeCooldowns off(absl::ZeroDuration());
+  off.OnStuckWorker("a", At(0));
+  EXPECT_FALSE(off.any());
+}
+
 TEST(NodeCooldownsTest, EachIsTwiceAsLong_UpToTheLongest) {
   NodeCooldowns cooldowns(absl::Minutes(1));
   Fail(&cooldowns, "a", 2, At(0));

@@ -124,8 +124,9 @@ std::vector<Survivor> RandomLaunchers::SomeSurvivors(int slots) {
 
 LauncherMessage RandomLaunchers::Lie(const Launcher& launcher) {
   const uint64_t round = (launcher.join.has_current() ? launcher.join.current().round() : 0) + Below(3) - 1;
-  switch (Below(3)) {
+  switch (Below(4)) {
     case 0: return Failure(round);
+    case 2: return NewHang(static_cast<Hang::Kind>(1 + Below(4)), round, "a rank hangs", {Below(4)});
     case 1: return NewGroupSucceeded(round);
     default:
       return NewReady(round, OneIn(5) ? 0 : next_port_++, "", SomeSurvivors(launcher.join.slots() + (OneIn(5) ? 1 : 0)),

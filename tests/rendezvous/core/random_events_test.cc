@@ -50,6 +50,8 @@ struct MessageText {
   }
   std::string operator()(const Leave&) const { return "leaves"; }
   std::string operator()(const Progress&) const { return "reports progress"; }
+  std::string operator()(const Inspection&) const { return "answers a question"; }
+  std::string operator()(const Hang& m) const { return absl::StrCat("reports a hang in ", m.round()); }
 };
 
 std::string Describe(const RandomEvent& event, SteadyTime now) {

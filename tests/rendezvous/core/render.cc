@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "rendezvous/core/job_state.h"
 
 namespace ddprun::rendezvous {
@@ -54,10 +55,24 @@ struct Renderer {
   std::string operator()(const Finish& m) const {
     const Verdict& v = m.verdict();
     return absl::StrCat("finish ", v.succeeded() ? "succeeded" : "failed", ", exit ", v.exit_code(), " (", v.reason(),
-                        ")", v.has_first_cause() ? absl::StrCat(" cause on ", v.first_cause().host()) : "");
+                        ")", v.has_first_cause() ? absl::StrCat(" cause on ", v.first_cause().host()) : "",
+                        m.runs_end_command() ? ", runs the end command" : "");
   }
   std::string operator()(const ExcludedFromRound& m) const {
     return absl::StrCat("excluded_from_round: ", m.round(), " (", m.reason(), ")");
+  }
+  std::string operator()(const Hang& m) const {
+    static constexpr const char* kKinds[] = {"?", "hang", "hang is over", "replace", "mismatch", "straggler"};
+    return absl::StrCat(kKinds[m.kind()], " in round ", m.round(), ": ",
+                        absl::StrReplaceAll(m.text(), {{"\n", " | "}}));
+  }
+  std::string operator()(const Inspect& m) const {
+    std::string after;
+    for (const v1::OutputPosition& position : m.after()) {
+      absl::StrAppend(&after, after.empty() ? " after " : ",", position.rank(), ":", position.end());
+    }
+    return absl::StrCat("inspect ranks ", absl::StrJoin(m.ranks(), ","), m.native() ? " native" : "", after,
+                        " of round ", m.round());
   }
   std::string operator()(const Rejected& m) const { return absl::StrCat("rejected: ", m.reason()); }
 };
@@ -96,6 +111,7 @@ struct EffectRenderer {
     return absl::StrCat(event.job_id().empty() || event.job_id() == home ? "" : absl::StrCat(event.job_id(), " "),
                         "event ", event.kind(), event.round() == 0 ? "" : absl::StrCat(" round=", event.round()),
                         event.host().empty() ? "" : absl::StrCat(" host=", event.host()),
+                        event.has_rank() ? absl::StrCat(" rank=", event.rank()) : "",
                         event.actor().empty() ? "" : absl::StrCat(" by ", event.actor()),
                         event.nodes() == 0 ? "" : absl::StrCat(" nodes=", event.nodes(), " workers=", event.workers()),
                         event.max_nodes() == 0 ? "" : absl::StrCat(" size=", event.min_nodes(), ":", event.max_nodes()),
@@ -134,6 +150,10 @@ std::string Render(const v1::Job& job) {
   if (!job.owner().empty()) absl::StrAppend(&text, ", owner ", job.owner());
   if (job.has_verdict()) absl::StrAppend(&text, ", exit ", job.verdict().exit_code());
   if (!job.reason().empty()) absl::StrAppend(&text, " (", job.reason(), ")");
+  if (job.has_hang()) {
+    const bool slow = job.hang().kind() == Hang::KIND_STRAGGLER;
+    absl::StrAppend(&text, slow ? ", slow: " : ", hangs: ", FirstLine(job.hang()));
+  }
   for (const v1::Node& node : job.nodes()) {
     absl::StrAppend(&text, "\n  ", node.address(), ": ", Name(node.state()), ", group rank ", node.group_rank(), ", ",
                     node.slots(), " slots", node.drained() ? ", drained" : "",

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "rendezvous/core/limits.h"
@@ -39,6 +40,15 @@ int Int(absl::string_view text) {
   int n = 0;
   if (!absl::SimpleAtoi(text, &n)) Die(absl::StrCat("no number: ", text));
   return n;
+}
+
+// "1,2"
+std::vector<int32_t> RanksOf(const std::optional<std::string>& text) {
+  std::vector<int32_t> ranks;
+  for (const absl::string_view rank : absl::StrSplit(text.value_or(""), ',', absl::SkipEmpty())) {
+    ranks.push_back(Int(rank));
+  }
+  return ranks;
 }
 
 // "0@12,1": local rank 0 at step 12, and 1 without a state.
@@ -142,6 +152,10 @@ void Script::Command(const Words& words) {
     shows_events_ = true;
     return;
   }
+  if (command == "end-command") {
+    shows_end_command_ = true;
+    return;
+  }
   if (command == "state-dir") {
     keeps_records_ = true;
     if (auto life = words.Text("life")) longest_life_ = Duration(*life);
@@ -177,6 +191,25 @@ void Script::Command(const Words& words) {
   }
   if (command == "drain") return Do(DrainHost{name});
   if (command == "undrain") return Do(UndrainHost{name});
+  if (command == "inspect") {
+    v1::InspectRequest question;
+    question.set_job_id(kHome);
+    const std::vector<int32_t> ranks = RanksOf(words.Text("ranks"));
+    question.mutable_inspect()->mutable_ranks()->Assign(ranks.begin(), ranks.end());
+    question.mutable_inspect()->set_native(words.Number("native", 0) != 0);
+    for (const int32_t rank : RanksOf(words.Text("after"))) {
+      question.mutable_inspect()->set_what(v1::Inspect::WHAT_OUTPUT);
+      v1::OutputPosition* const position = question.mutable_inspect()->add_after();
+      position->set_rank(rank);
+      position->set_end(rank + 10);
+    }
+    const auto nodes = registry_->Inspect(question, caller_, now_, &effects_);
+    if (!nodes.ok()) absl::StrAppend(&output_, nodes.status().ToString(), "\n");
+    for (const InspectedNodes::Node& node : nodes.ok() ? nodes->nodes : std::vector<InspectedNodes::Node>()) {
+      if (!node.asked) absl::StrAppend(&output_, node.host, " is not connected\n");
+    }
+    return;
+  }
   if (command == "kick") return Do(KickNode{kHome, name});
   Launcher& launcher = At(name);
   const uint64_t current = launcher.join.has_current() ? launcher.join.current().round() : 0;
@@ -184,6 +217,9 @@ void Script::Command(const Words& words) {
   if (command == "rejoin") return JoinOnce(&launcher, words, true);
   if (command == "beat") return Send(&launcher, Heartbeat{});
   if (command == "fail") return Fail(&launcher, words);
+  if (command == "hang" || command == "continue" || command == "replace" || command == "mismatch" ||
+      command == "straggler")
+    return ReportHang(&launcher, round, words);
   if (command == "leave") {
     std::string reason = words.rest;
     const bool has_workers = words.Number("workers", 0) != 0;
@@ -313,6 +349,18 @@ void Script::Fail(Launcher* launcher, const Words& words) {
   Send(launcher, failed);
 }
 
+void Script::ReportHang(Launcher* launcher, uint64_t round, const Words& words) {
+  const std::vector<int32_t> ranks = RanksOf(words.Text("ranks"));
+  const std::vector<std::string> text(words.plain.begin() + 2, words.plain.end());
+  const std::string& command = words.plain[0];
+  const Hang::Kind kind = command == "hang"       ? Hang::KIND_HUNG
+                          : command == "continue" ? Hang::KIND_CONTINUED
+                          : command == "replace"  ? Hang::KIND_REPLACE
+                          : command == "mismatch" ? Hang::KIND_MISMATCH
+                                                  : Hang::KIND_STRAGGLER;
+  Send(launcher, NewHang(kind, round, absl::StrReplaceAll(absl::StrJoin(text, " "), {{" | ", "\n"}}), ranks));
+}
+
 void Script::Send(Launcher* launcher, LauncherMessage message) {
   const Join& join = launcher->join;
   if (const absl::Status status = Validate(&message); !status.ok()) {
@@ -391,8 +439,11 @@ void Script::Take(const Persist& persist) { records_[persist.record->job_id()] =
 
 void Script::Flush() {
   const std::string when = now_ == line_began_ ? "" : absl::StrCat("+", absl::FormatDuration(now_ - line_began_), " ");
-  for (const Effect& effect : effects_) {
+  for (Effect& effect : effects_) {
     if (std::holds_alternative<Report>(effect) && !shows_events_) continue;
+    if (Tell* told = std::get_if<Tell>(&effect); told != nullptr && !shows_end_command_) {
+      if (Finish* finish = std::get_if<Finish>(&told->message)) finish->set_runs_end_command(false);
+    }
     const auto* tell = std::get_if<Tell>(&effect);
     if (tell == nullptr || when != tells_when_ || (!tells_.empty() && !EqualButRanks(tells_[0], *tell))) WriteTells();
     if (tell == nullptr) {

@@ -49,6 +49,7 @@ class Script {
   void LeaveOutUsualStart(const std::vector<std::string>& words);
   static void TakeSurvivors(Join* join, const Words& words);
   void Fail(Launcher* launcher, const Words& words);
+  void ReportHang(Launcher* launcher, uint64_t round, const Words& words);
   void Advance(absl::Duration by);
   void Beat();
   Launcher* Find(const std::string& job_id, const std::string& node_id, uint64_t incarnation);
@@ -71,6 +72,7 @@ class Script {
   Caller caller_;               // caller of the command
   bool keeps_records_ = false;  // the server has a state folder
   bool shows_events_ = false;
+  bool shows_end_command_ = false;
   absl::Duration longest_life_;  // longest life of a server with records
   std::map<std::string, JobRecord> records_;
   std::map<std::string, std::string> shown_;  // the state of each job as it was last shown

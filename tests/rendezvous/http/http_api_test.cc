@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -73,6 +74,8 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
   std::vector<v1::Job> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", v1::Job::STATE_LAST_CALL),
                                SampleJob("done", v1::Job::STATE_FINISHED)};
   *jobs[1].mutable_training() = TextProto<v1::Training>("step: 12 steps_behind: 2 loss: 0.5 ago { seconds: 1 }");
+  jobs[1].mutable_hang()->set_text("rank 3 hangs");
+  jobs[0].mutable_hang()->set_kind(v1::Hang::KIND_STRAGGLER);
   *jobs[1].mutable_goodput() = TextProto<v1::Goodput>(
       "waiting { seconds: 1 } training { seconds: 2 nanos: 500000000 } re_forming { seconds: 3 }");
   const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
@@ -93,6 +96,8 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
                            "\nddprun_job_age_seconds{job_id=\"w\"} 90\n",
                            "\nprocess_cpu_seconds_total 1.25\n",
                            "\nddprun_job_step{job_id=\"w\"} 12\n",
+                           "\nddprun_job_hung{job_id=\"a\\\"b\\\\c\\nd\"} 0\n",
+                           "\nddprun_job_hung{job_id=\"w\"} 1\n",
                            "\nddprun_job_loss{job_id=\"w\"} 0.5\n",
                            "\nddprun_job_steps_behind{job_id=\"w\"} 2\n",
                            "\nddprun_job_time_seconds{job_id=\"w\",phase=\"waiting\"} 1\n",
@@ -248,6 +253,14 @@ class HttpApiTest : public ::testing::Test {
     sources.server = [this] { return server_; };
     sources.counts = [] { return EventCounts(); };
     sources.events = &events_;
+    sources.inspect = [this](const v1::InspectRequest& question, const rendezvous::Caller& caller,
+                             v1::InspectResponse* response, std::function<void(absl::Status)> answer) {
+      asked_ = question;
+      asker_ = caller;
+      response_ = response;
+      answer_ = std::move(answer);
+      if (!refusal_.ok()) answer_(refusal_);
+    };
     return HttpApi(sources, credentials, any_host);
   }
   static Request Get(const std::string& target) {
@@ -256,7 +269,60 @@ class HttpApiTest : public ::testing::Test {
 
   ServerView server_;
   rendezvous::EventLog events_;
+  // The last Inspect, and how it is refused at once.
+  v1::InspectRequest asked_;
+  rendezvous::Caller asker_;
+  v1::InspectResponse* response_ = nullptr;
+  std::function<void(absl::Status)> answer_;
+  absl::Status refusal_;
 };
+
+TEST_F(HttpApiTest, Inspect_HolderOfAToken_AnswerFollowsLater) {
+  const testing::TempDir dir;
+  std::ofstream(dir.File("tokens")) << "launcher:alice 0123456789abcdef\nread:bob fedcba9876543210\n";
+  HttpApi api = ApiWith({.token_file = dir.File("tokens")});
+  Request request = Get("/api/v1/inspect?job=a/b&what=output&rank=3,7");
+  EXPECT_EQ(api.Handle(request).status, 401);
+  request.headers.emplace_back("authorization", "Bearer fedcba9876543210");
+  EXPECT_EQ(api.Handle(request).status, 403) << "may read only";
+  request.headers.back().second = "Bearer 0123456789abcdef";
+  const Response response = api.Handle(request);
+  EXPECT_EQ(response.status, 200);
+  EXPECT_TRUE(response.ends);
+  EXPECT_EQ(asked_, TextProto<v1::InspectRequest>("job_id: 'a/b' inspect { ranks: [3, 7] what: WHAT_OUTPUT }"));
+  EXPECT_EQ(asker_.name, "alice");
+  EXPECT_EQ(response.more(), "") << "not yet";
+  *response_ = TextProto<v1::InspectResponse>(R"(
+      outputs { rank: 3 host: "n" text: "one\n\x1b[31mtw" end: 5 } outputs { rank: 3 host: "n" text: "o\xff\n" end: 9 }
+      outputs { rank: 3 host: "n" is_stderr: true })");
+  answer_(absl::OkStatus());
+  const json answer = json::parse(response.more());
+  EXPECT_EQ(answer["outputs"], json::parse(R"([
+      {"rank": 3, "host": "n", "stream": "stdout", "seen": true, "text": "one\ntwo?"},
+      {"rank": 3, "host": "n", "stream": "stderr", "seen": false, "text": ""}])"));
+  EXPECT_TRUE(answer["silent"].empty());
+}
+
+TEST_F(HttpApiTest, Inspect_WrongOrRefused_HasAStatus) {
+  HttpApi api = Api(kToken);
+  const auto status = [&](const std::string& target) {
+    Request request = Get(target);
+    request.headers.emplace_back("authorization", absl::StrCat("Bearer ", kToken));
+    return api.Handle(request).status;
+  };
+  EXPECT_EQ(status("/api/v1/inspect?job=a&what=other"), 400);
+  EXPECT_EQ(status("/api/v1/inspect?job=a&what=stacks&rank=x"), 400);
+  refusal_ = absl::FailedPreconditionError("no running round");
+  EXPECT_EQ(status("/api/v1/inspect?job=a&what=usage"), 409);
+  refusal_ = absl::NotFoundError("no such job");
+  EXPECT_EQ(status("/api/v1/inspect?job=a&what=stacks"), 404);
+}
+
+// Without tokens the kernel says whose connection it is.
+TEST_F(HttpApiTest, Inspect_WithoutToken_OnlyTheServersUser) {
+  EXPECT_EQ(Api().Handle(Get("/api/v1/inspect?job=a&what=stacks")).status, 403);
+  EXPECT_FALSE(answer_);
+}
 
 TEST_F(HttpApiTest, Events_AreAStream) {
   HttpApi api = Api();

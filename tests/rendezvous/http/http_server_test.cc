@@ -59,6 +59,7 @@ class HttpServerTest : public ::testing::Test {
         return std::string(65536, 'x');
       }};
     }
+    if (request.target == "/later") return {.more = [this] { return TakePart(); }, .ends = true};
     if (request.target == "/stream") return {.body = "first\n", .more = [this] { return TakePart(); }};
     return {.body =
                 absl::StrCat(request.method, " ", request.target, " ", request.Header("x-test"), " ", request.body)};
@@ -178,6 +179,17 @@ TEST_F(HttpServerTest, Stream_NewEvents_AreSentUntilTheEnd) {
   HttpClient second(port());
   EXPECT_EQ(StatusOf(second.Get("/stream")), 503);
   client.Close();
+  EXPECT_TRUE(Eventually([&] { return server_->counts().streams == 0; }));
+}
+
+TEST_F(HttpServerTest, LaterAnswer_EndsTheConnection) {
+  Start();
+  HttpClient client(port());
+  client.Send("GET /later HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(client.ReadUntil("Connection: close\r\n\r\n"));
+  PushPart("the answer");
+  ASSERT_TRUE(client.ReadUntil("the answer"));
+  EXPECT_TRUE(client.AwaitClosed());
   EXPECT_TRUE(Eventually([&] { return server_->counts().streams == 0; }));
 }
 

@@ -6,6 +6,8 @@
 // have their ranks. Reads lines of standard input:
 //   progress STEP PHASE LOSS   every rank is there; rank 1 is 3 steps behind
 //   fail NODE MESSAGE          a worker of that node fails
+//   hang TEXT, continue TEXT, straggler TEXT   group rank 0 reports a hang, its end, or a straggler, rank 1; " | "
+//                                              stands for a line end
 //   finish                     all workers succeed
 #include <algorithm>
 #include <atomic>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/endpoint.h"
 #include "base/limits.h"
 #include "base/mutex.h"
@@ -83,6 +86,11 @@ class Node {
     failure.set_message(message);
     client_->Send(NewWorkerFailed(join_.current().round(), failure));
   }
+  void ReportHang(const std::string& text, Hang::Kind kind) {
+    MutexLock lock(&mutex_);
+    if (!join_.has_current()) return;
+    client_->Send(NewHang(kind, join_.current().round(), absl::StrReplaceAll(text, {{" | ", "\n"}}), {1}));
+  }
   void Finish() {
     MutexLock lock(&mutex_);
     if (join_.has_current()) client_->Send(NewGroupSucceeded(join_.current().round()));
@@ -133,6 +141,12 @@ void Obey(std::istream& commands, const std::vector<std::unique_ptr<Node>>& node
       words >> number >> std::ws;
       std::getline(words, message);
       nodes.at(number)->Fail(message);
+    } else if (verb == "hang" || verb == "continue" || verb == "straggler") {
+      std::string text;
+      std::getline(words >> std::ws, text);
+      nodes.at(0)->ReportHang(text, verb == "hang"       ? Hang::KIND_HUNG
+                                    : verb == "continue" ? Hang::KIND_CONTINUED
+                                                         : Hang::KIND_STRAGGLER);
     } else if (verb == "finish") {
       for (const auto& node : nodes) node->Finish();
     }

@@ -146,6 +146,25 @@ def show_progress(page, job):
     assert page.js("return document.getElementById('time-note').hidden")
 
 
+def show_hang(page, job):
+    """A reported hang is on the job's page, and in the list of jobs, until it is over."""
+    assert page.js("return document.getElementById('job-hang').hidden")
+    job.say("hang rank 1 on node0 hangs in <b>load</b>; ranks 0, 2-7 wait | stack of rank 1")
+    page.wait("!document.getElementById('job-hang').hidden")
+    assert page.text("#job-hang strong").endswith(" rank 1 on node0 hangs in <b>load</b>; ranks 0, 2-7 wait")
+    assert page.js("return document.querySelector('#job-hang pre').textContent") == "stack of rank 1"
+    page.wait("[...document.querySelectorAll('.kind')].some(e => e.textContent === 'round.hung')")
+    page.click("#back")
+    page.wait("document.querySelector('#jobs .why')?.textContent.startsWith('rank 1 on node0 hangs')")
+    page.click("#jobs tbody a")
+    page.wait("!document.getElementById('job-hang').hidden")
+    job.say("continue rank 1 continued after 20 s")
+    page.wait("document.getElementById('job-hang').hidden")
+    while page.text("#slow li") != "rank 1 (node0) is late":
+        job.say("straggler rank 1 (node0) is late")  # ignored for a second after the last report
+    assert page.js("return document.getElementById('job-hang').hidden")
+
+
 def show_failure(page, job):
     job.say("fail 1 CUDA error: <script>alert(1)</script>")
     job.await_round()
@@ -178,7 +197,7 @@ def timeline(page):
 def reconnect(page, server, job):
     """The server is killed and restarted; the page and the launchers reconnect."""
     before = timeline(page)
-    assert sum("round." in line for line in before) == 3, before
+    assert sum("round." in line for line in before) == 6, before
     server.stop()
     page.wait("document.getElementById('link').textContent === 'reconnecting'")
     server.start()
@@ -335,6 +354,7 @@ def run(folder):
         page.size(1280, 800)
         job = show_jobs(page, server)
         show_progress(page, job)
+        show_hang(page, job)
         show_failure(page, job)
         reconnect(page, server, job)
         expected = re.compile(r"/api/v1/\S+ - Failed to load resource|ERR_(CONNECTION|INCOMPLETE)|^chrome://")

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/wire/byte_buffer.h"
@@ -143,10 +144,9 @@ absl::StatusOr<v1::Job> RawClient::GetJob(const std::string& job_id) {
 absl::StatusOr<std::string> RawClient::Health(const std::string& service) {
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
-  const auto response =
-      Call(grpc::health::v1::Health::NewStub(impl_->channel), request, &grpc::health::v1::Health::Stub::Check);
-  if (!response.ok()) return response.status();
-  return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response->status());
+  DDPRUN_ASSIGN_OR_RETURN(const auto response, Call(grpc::health::v1::Health::NewStub(impl_->channel), request,
+                                                    &grpc::health::v1::Health::Stub::Check));
+  return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status());
 }
 
 absl::StatusOr<std::string> RawClient::WatchHealth(const std::string& service) {
@@ -169,8 +169,7 @@ absl::StatusOr<std::string> RawClient::Reflect() {
   reflection.WriteBytes("\x3A\x01*");  // ServerReflectionRequest{list_services: "*"}
   const std::optional<std::string> answer = reflection.ReadBytes();
   reflection.HalfClose();
-  const absl::Status status = reflection.Finish();
-  if (!status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(reflection.Finish());
   return answer.value_or("");
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/substitute.h"
+#include "rendezvous/core/inspection.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
 #include "rendezvous/wire/envelope.h"
@@ -63,7 +65,14 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
       NewReady(8, 40002, "", std::vector<Survivor>(), false, true),
       NewLeave("SIGTERM", true, 15),
       ProgressOf({}),
-      ProgressOf({RankAt(4, 12), RankAt(4095, 0)})};
+      ProgressOf({RankAt(4, 12), RankAt(4095, 0)}),
+      NewHang(Hang::KIND_HUNG, 8, "rank 5 hangs\n  in f", {5, 0}),
+      NewHang(Hang::KIND_CONTINUED, 8, "continued"),
+      TextProto<Inspection>(R"(id: 3 round: 8 last: true ranks { rank: 5 pid: 4711 state: "sleeps; state S"
+                                  text: "main thread:\n  in f" native: "in g" })"),
+      TextProto<Inspection>(R"(id: 3 round: 8 outputs { rank: 5 is_stderr: true text: "a\n\xff\x1b" end: 9 gap: true }
+                               usages { rank: 5 pid: 9 cpu: 1.5 memory_bytes: 7 io: 2 net: 3 collectives: 0 gpu: 0.5
+                                        gpu_memory_bytes: 6 })")};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 
@@ -115,7 +124,11 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                NewFinish(SampleVerdict()),
                                                NewFinish(success),
                                                NewRejected("other settings"),
-                                               NewExcludedFromRound(9, "node2 is left out")};
+                                               NewExcludedFromRound(9, "node2 is left out"),
+                                               NewHang(Hang::KIND_HUNG, 8, "rank 5 hangs\n  in f", {5, 0}),
+                                               TextProto<Inspect>("id: 3 round: 8 ranks: [5, 0] native: true"),
+                                               TextProto<Inspect>(R"(id: 3 round: 8 ranks: 5 what: WHAT_OUTPUT
+                                                   after { rank: 5 is_stderr: true end: 7 } since { seconds: 9 })")};
   for (const ServerMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 
@@ -186,6 +199,37 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
       {"leave.reason",
        [](v1::LauncherMessage* m) { m->mutable_leave()->set_reason(std::string(kMaxTextBytes + 1, 'x')); }},
       {"leave.reason", [](v1::LauncherMessage* m) { m->mutable_leave()->set_reason("\xFF"); }},
+      {"hang.kind: is missing", [](v1::LauncherMessage* m) { m->mutable_hang(); }},
+      {"hang.text", [](v1::LauncherMessage* m) { m->mutable_hang()->set_text(std::string(kMaxHangBytes + 1, 'x')); }},
+      {"hang.ranks: must", [](v1::LauncherMessage* m) { m->mutable_hang()->add_ranks(-1); }},
+      {"hang.ranks: names 257",
+       [](v1::LauncherMessage* m) { m->mutable_hang()->mutable_ranks()->Resize(kMaxRanksInHang + 1, 0); }},
+      {"inspection.ranks: has 257",
+       [](v1::LauncherMessage* m) {
+         for (int i = 0; i <= kMaxRanksInInspection; ++i) m->mutable_inspection()->add_ranks();
+       }},
+      {"inspection.rank", [](v1::LauncherMessage* m) { m->mutable_inspection()->add_ranks()->set_rank(-1); }},
+      {"inspection.pid", [](v1::LauncherMessage* m) { m->mutable_inspection()->add_ranks()->set_pid(-1); }},
+      {"inspection.text",
+       [](v1::LauncherMessage*
+              m) { m->mutable_inspection()->add_ranks()->set_text(std::string(kMaxStackBytes + 1, 'x')); }},
+      {"inspection.native",
+       [](v1::LauncherMessage*
+              m) { m->mutable_inspection()->add_ranks()->set_native(std::string(kMaxNativeStackBytes + 1, 'x')); }},
+      {"inspection.outputs: has 513",
+       [](v1::LauncherMessage* m) {
+         for (int i = 0; i <= kMaxOutputsInInspection; ++i) m->mutable_inspection()->add_outputs();
+       }},
+      {"inspection.rank", [](v1::LauncherMessage* m) { m->mutable_inspection()->add_outputs()->set_rank(-1); }},
+      {"inspection.text: has 65537",
+       [](v1::LauncherMessage*
+              m) { m->mutable_inspection()->add_outputs()->set_text(std::string(kMaxOutputBytes + 1, 'x')); }},
+      {"inspection.usages: has 257",
+       [](v1::LauncherMessage* m) {
+         for (int i = 0; i <= kMaxUsagesInInspection; ++i) m->mutable_inspection()->add_usages();
+       }},
+      {"inspection.pid", [](v1::LauncherMessage* m) { m->mutable_inspection()->add_usages()->set_pid(-1); }},
+      {"hang.at", [](v1::LauncherMessage* m) { m->mutable_hang()->mutable_at()->set_nanos(-1); }},
   };
   for (const BadLauncherMessage& bad : cases) {
     v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
@@ -220,6 +264,25 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
   EXPECT_EQ(code_and_text(message), "finish.verdict.exit_code: must be from 0 to 255, not 256");
   message.mutable_finish()->mutable_verdict()->mutable_first_cause()->clear_ran_for();
   EXPECT_EQ(code_and_text(message), "finish.verdict.first_cause.ran_for: is missing");
+}
+
+TEST(ServerWireTest, FromProto_InspectOutOfBounds_IsRefused) {
+  v1::ServerMessage many, never;
+  for (int i = 0; i <= 2 * kMaxSlots; ++i) many.mutable_inspect()->add_after();
+  EXPECT_EQ(FromProto(many).status().message(), "inspect.after: has 8193 entries, more than 8192");
+  never.mutable_inspect()->mutable_since()->set_seconds(-1);
+  EXPECT_EQ(FromProto(never).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Amounts are shown and written as JSON, and the host is the server's to say.
+TEST(LauncherWireTest, FromProto_UsageOfNoSense_BecomesZero) {
+  v1::LauncherMessage message;
+  RankUsage* const usage = message.mutable_inspection()->add_usages();
+  usage->set_host("forged");
+  usage->set_cpu(std::numeric_limits<double>::quiet_NaN());
+  usage->set_gpu(-std::numeric_limits<double>::infinity());
+  usage->set_memory_bytes(-1);
+  EXPECT_EQ(std::get<Inspection>(FromProto(message).value()), TextProto<Inspection>("usages { gpu: 0 }"));
 }
 
 // A peer's texts cannot forge a line of a log or control a terminal.

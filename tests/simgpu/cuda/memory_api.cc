@@ -110,6 +110,8 @@ cudaError_t cudaHostAlloc(void** address, size_t size, unsigned) {
   return cudaSuccess;
 }
 
+cudaError_t cudaMallocHost(void** address, size_t size) { return cudaHostAlloc(address, size, cudaHostAllocDefault); }
+
 cudaError_t cudaFreeHost(void* address) {
   if (address == nullptr) return cudaSuccess;
   SIMCUDA_RETURN_IF_ERROR(cudaHostUnregister(address));

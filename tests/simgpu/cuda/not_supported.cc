@@ -1,6 +1,6 @@
 // Functions that LibTorch is linked with and that are refused with cudaErrorNotSupported: graphs, memory shared between
-// processes (IPC), and memory pools (cudaMallocAsync). The driver's functions, which LibTorch asks for by name, are
-// refused as well, but for three that answer questions about devices.
+// processes (IPC), memory pools (cudaMallocAsync), managed memory and libraries of kernels. The driver's functions,
+// which LibTorch asks for by name, are refused as well, but for three that answer questions about devices.
 #include <cuda_runtime_api.h>
 #include <string.h>
 
@@ -69,4 +69,29 @@ NOT_SUPPORTED(cudaGraphLaunch, cudaGraphExec_t, cudaStream_t)
 NOT_SUPPORTED(cudaGraphNodeGetDependencies, cudaGraphNode_t, cudaGraphNode_t*, cudaGraphEdgeData*, size_t*)
 NOT_SUPPORTED(cudaStreamBeginCapture, cudaStream_t, cudaStreamCaptureMode)
 NOT_SUPPORTED(cudaStreamEndCapture, cudaStream_t, cudaGraph_t*)
+NOT_SUPPORTED(cudaStreamBeginCaptureToGraph, cudaStream_t, cudaGraph_t, const cudaGraphNode_t*,
+              const cudaGraphEdgeData*, size_t, cudaStreamCaptureMode)
+NOT_SUPPORTED(cudaStreamUpdateCaptureDependencies, cudaStream_t, cudaGraphNode_t*, const cudaGraphEdgeData*, size_t,
+              unsigned)
+NOT_SUPPORTED(cudaGraphAddNode, cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, const cudaGraphEdgeData*, size_t,
+              cudaGraphNodeParams*)
+NOT_SUPPORTED(cudaGraphConditionalHandleCreate, cudaGraphConditionalHandle*, cudaGraph_t, unsigned, unsigned)
+NOT_SUPPORTED(cudaGraphInstantiate, cudaGraphExec_t*, cudaGraph_t, unsigned long long)
+NOT_SUPPORTED(cudaGraphRetainUserObject, cudaGraph_t, cudaUserObject_t, unsigned, unsigned)
+NOT_SUPPORTED(cudaUserObjectCreate, cudaUserObject_t*, void*, cudaHostFn_t, unsigned, unsigned)
+NOT_SUPPORTED(cudaUserObjectRelease, cudaUserObject_t, unsigned)
+NOT_SUPPORTED(cudaDeviceGetGraphMemAttribute, int, cudaGraphMemAttributeType, void*)
+NOT_SUPPORTED(cudaDeviceSetGraphMemAttribute, int, cudaGraphMemAttributeType, void*)
+NOT_SUPPORTED(cudaMallocManaged, void**, size_t, unsigned)
+NOT_SUPPORTED(cudaKernelSetAttributeForDevice, cudaKernel_t, cudaFuncAttribute, int, int)
+NOT_SUPPORTED(cudaLibraryGetGlobal, void**, size_t*, cudaLibrary_t, const char*)
+NOT_SUPPORTED(cudaLibraryGetKernel, cudaKernel_t*, cudaLibrary_t, const char*)
+NOT_SUPPORTED(cudaLibraryGetKernelCount, unsigned*, cudaLibrary_t)
+NOT_SUPPORTED(cudaLibraryGetManaged, void**, size_t*, cudaLibrary_t, const char*)
+NOT_SUPPORTED(cudaLibraryGetUnifiedFunction, void**, cudaLibrary_t, const char*)
+NOT_SUPPORTED(cudaLibraryLoadData, cudaLibrary_t*, const void*, cudaJitOption*, void**, unsigned, cudaLibraryOption*,
+              void**, unsigned)
+NOT_SUPPORTED(cudaLibraryLoadFromFile, cudaLibrary_t*, const char*, cudaJitOption*, void**, unsigned,
+              cudaLibraryOption*, void**, unsigned)
+NOT_SUPPORTED(cudaLibraryUnload, cudaLibrary_t)
 }

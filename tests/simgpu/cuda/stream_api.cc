@@ -78,6 +78,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int pri
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
 
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   SIMCUDA_RETURN_IF_ERROR(Enter());
   Stream* const stream = reinterpret_cast<Stream*>(handle);

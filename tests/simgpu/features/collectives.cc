@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <string>
 
+#include "base/status_macros.h"
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/extras/metrics.h"
 
 namespace ddprun::testing {

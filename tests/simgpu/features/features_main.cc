@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/status_macros.h"
 #include "tests/simgpu/features/features.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::testing {

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 
 namespace ddprun::testing {

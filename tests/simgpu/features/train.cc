@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "tests/simgpu/features/features.h"
 #include "tests/simgpu/features/net.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/extras/amp.h"

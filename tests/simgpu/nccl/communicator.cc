@@ -101,7 +101,7 @@ void ncclComm::CompleteCall() {
 bool ncclComm::Await(const std::function<bool()>& condition) {
   static const bool detects_lost_ranks = simgpu::NumberSetting("SIMNCCL_REMOTE_ERROR", 1) != 0;
   for (long turn = 0;; ++turn) {
-    if (aborted) return false;
+    if (aborted || revoked) return false;
     if (condition()) return true;
     if (turn < 100) {
       sched_yield();
@@ -156,6 +156,13 @@ void ncclComm::Join() {
   RefuseSharedDevices();
   simgpu::SpendCalibrated(simgpu::kCommunicatorMs);
   CompleteCall();
+}
+
+void ncclComm::Revoke() {
+  revoked = true;
+  segment->ranks[rank].gone = 1;
+  if (creation.joinable()) creation.join();
+  while (left < begun) usleep(100);
 }
 
 void ncclComm::End(bool abort) {

@@ -33,15 +33,18 @@ struct ncclComm {
   void SetLastError(const std::string& reason);
   std::string last_error();
 
-  // Waits until `condition` holds; returns false once the communicator is aborted. Meanwhile it detects ranks that died
-  // or left, if SIMNCCL_REMOTE_ERROR is on.
+  // Waits until `condition` holds; returns false once the communicator is aborted or revoked. Meanwhile it detects
+  // ranks that died or left, if SIMNCCL_REMOTE_ERROR is on.
   bool Await(const std::function<bool()>& condition);
 
-  // Waits for the abort, as work after an error does.
+  // Waits for the abort or revoke, as work after an error does.
   void AwaitAbort();
 
   // The body of the thread that creates the communicator: waits for all ranks.
   void Join();
+
+  // Ends the work that is in progress, for good, and waits until none of it is left. Other ranks see it as having left.
+  void Revoke();
 
   // Ends the communicator: ncclCommAbort and ncclCommDestroy.
   void End(bool abort);
@@ -53,11 +56,13 @@ struct ncclComm {
   const bool blocking;
   simgpu::Segment* const segment;
 
-  std::atomic<bool> aborted{false};
+  std::atomic<bool> aborted{false}, revoked{false}, suspended{false};
   std::atomic<bool> ended{false};
-  std::atomic<int> state{ncclInProgress};        // an ncclResult_t
-  std::atomic<uint64_t> begun{0}, completed{0};  // calls, in the order of the host
-  uint64_t chunk = 0;                            // chunks of collectives, used by one stream at a time
+  std::atomic<int> state{ncclInProgress};  // an ncclResult_t
+  // Calls, in the order of the host; `left`: the stream has passed them, also without completing them.
+  std::atomic<uint64_t> begun{0}, completed{0}, left{0};
+  uint64_t chunk = 0;  // chunks of collectives, used by one stream at a time
+  int shrinks = 0, grows = 0, splits = 0;
   std::thread creation;
 
  private:

@@ -35,13 +35,15 @@ void Launch(const Pending& pending) {
   ncclComm* const comm = pending.comm;
   const uint64_t number = ++comm->begun;
   Enqueue(pending.stream, [comm, number, collective = pending.collective, messages = pending.messages] {
-    if (!comm->Await([&] { return comm->completed == number - 1; })) return;
-    if (collective) {
-      collective();
-    } else {
-      RunMessages(comm, messages);
+    if (comm->Await([&] { return comm->completed == number - 1; })) {
+      if (collective) {
+        collective();
+      } else {
+        RunMessages(comm, messages);
+      }
+      if (!comm->aborted && !comm->revoked) comm->completed = number;
     }
-    if (!comm->aborted) comm->completed = number;
+    ++comm->left;
   });
 }
 
@@ -55,7 +57,7 @@ void LaunchLater(std::vector<Pending> all, long delay_ms) {
     cudaSetDevice(device);
     usleep(delay_ms * 1000);
     for (const Pending& pending : all) {
-      if (!pending.comm->aborted) Launch(pending);
+      if (!pending.comm->aborted && !pending.comm->revoked) Launch(pending);
       pending.comm->CompleteCall();
     }
   }).detach();
@@ -102,6 +104,10 @@ ncclResult_t Refuse(ncclComm_t comm, const std::string& reason) {
 ncclResult_t Check(ncclComm_t comm, cudaStream_t stream, int peer, std::initializer_list<const void*> buffers) {
   if (!IsUsable(comm)) return ncclInvalidArgument;
   const int state = comm->state;
+  if (comm->revoked || comm->suspended) {
+    comm->SetLastError(comm->revoked ? "used after ncclCommRevoke" : "used while suspended");
+    return ncclInvalidUsage;
+  }
   if (state == ncclInProgress) return Refuse(comm, "used while an earlier call is in progress");
   if (state != ncclSuccess) return static_cast<ncclResult_t>(state);
   if (peer < 0 || peer >= comm->size) return Refuse(comm, "no rank " + std::to_string(peer));

@@ -20,6 +20,10 @@ using simgpu::Call;
 using simgpu::IsUsable;
 using simgpu::StartCollective;
 
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 30, 0)
+struct ncclWaitSignalDesc_t;
+#endif
+
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
@@ -68,6 +72,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
 // "ncclCommFinalize": waits for the work of a blocking communicator; a nonblocking one is in progress until then.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (!IsUsable(comm)) return ncclInvalidArgument;
+  if (comm->revoked) return ncclInvalidUsage;  // nccl.h, ncclCommRevoke
   const auto is_done = [comm] { return comm->completed == comm->begun; };
   if (comm->blocking) {
     comm->Await(is_done);
@@ -183,8 +188,6 @@ ncclResult_t ncclCommDeregister(ncclComm_t, void*) { return ncclSuccess; }
 
 NOT_SIMULATED(ncclCommInitRankScalable, ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*)
 NOT_SIMULATED(ncclCommInitAll, ncclComm_t*, int, const int*)
-NOT_SIMULATED(ncclCommSplit, ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*)
-NOT_SIMULATED(ncclCommShrink, ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int)
 NOT_SIMULATED(ncclGroupSimulateEnd, ncclSimInfo_t*)
 NOT_SIMULATED(ncclAlltoAll, const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t)
 NOT_SIMULATED(ncclRedOpCreatePreMulSum, ncclRedOp_t*, void*, ncclDataType_t, ncclScalarResidence_t, ncclComm_t)
@@ -195,4 +198,12 @@ NOT_SIMULATED(ncclCommWindowRegister, ncclComm_t, void*, size_t, ncclWindow_t*, 
 NOT_SIMULATED(ncclCommWindowDeregister, ncclComm_t, ncclWindow_t)
 NOT_SIMULATED(ncclDevCommCreate, ncclComm_t, const void*, void*)
 NOT_SIMULATED(ncclDevCommDestroy, ncclComm_t, const void*)
+NOT_SIMULATED(ncclGetLsaMultimemDevicePointer, ncclWindow_t, size_t, void**)
+NOT_SIMULATED(ncclGetPeerDevicePointer, ncclWindow_t, size_t, int, void**)
+NOT_SIMULATED(ncclWinGetUserPtr, ncclComm_t, ncclWindow_t, void**)
+NOT_SIMULATED(ncclGather, const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)
+NOT_SIMULATED(ncclPutSignal, const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int, unsigned,
+              ncclComm_t, cudaStream_t)
+NOT_SIMULATED(ncclSignal, int, int, int, unsigned, ncclComm_t, cudaStream_t)
+NOT_SIMULATED(ncclWaitSignal, int, ncclWaitSignalDesc_t*, ncclComm_t, cudaStream_t)
 }

@@ -10,7 +10,8 @@
 namespace simgpu {
 
 inline constexpr int kMaxRanks = 8;
-inline constexpr size_t kSlot = 256 << 10;    // bytes of one rank's chunk of a collective
+inline constexpr size_t kSlot = 256 << 10;  // bytes of one rank's chunk of a collective
+inline constexpr int kSplits = 64;
 inline constexpr size_t kMessage = 64 << 10;  // bytes of a chunk between two ranks
 
 // The arguments of a collective, which must be equal on all ranks.
@@ -36,6 +37,11 @@ struct Segment {
     std::atomic<int> gone;              // 1: aborted or destroyed
     std::atomic<uint64_t> wrote, read;  // chunks
     Call call;                          // call of the chunk last written
+    // Calls of ncclCommSplit, and their arguments; an entry is used again after kSplits more.
+    std::atomic<int> splits;
+    struct {
+      int color, key;
+    } split[kSplits];
   };
 
   // Messages from one rank to another, one chunk at a time.
@@ -45,6 +51,8 @@ struct Segment {
   };
 
   Rank ranks[kMaxRanks];
+  std::atomic<int> grows;  // number of ids that ncclCommGrow has announced; `grow_id` is the last one
+  char grow_id[128];
   Channel channels[kMaxRanks][kMaxRanks];
   char slots[kMaxRanks][kSlot];
   char messages[kMaxRanks][kMaxRanks][kMessage];

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/state/training_state.h"
@@ -72,7 +72,7 @@ absl::Status Train(const Group& group, const CheckpointerOptions& options, int64
   }
   for (int64_t step = from + 1; step <= until; ++step) {
     training.Step();
-    if (absl::Status saved = checkpointer->Save({.step = step}); !saved.ok()) return saved;
+    DDPRUN_RETURN_IF_ERROR(checkpointer->Save({.step = step}));
   }
   if (from > 0) {
     EXPECT_EQ(training.Bits(), Expected(until)) << "rank " << group->rank();
@@ -173,10 +173,10 @@ TEST(CheckpointCopies, Rebind_NewNode_NextSaveWritesACopyThere) {
   std::unique_ptr<Checkpointer> survivor;
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
     Training other(rank);
-    auto made = Checkpointer::Create(group, rank == 1 ? training.state : other.state, nodes.Options(rank, true));
-    if (!made.ok()) return made.status();
-    const absl::Status saved = (*made)->Save({.step = 1});
-    if (rank == 1) survivor = *std::move(made);
+    DDPRUN_ASSIGN_OR_RETURN(
+        auto made, Checkpointer::Create(group, rank == 1 ? training.state : other.state, nodes.Options(rank, true)));
+    const absl::Status saved = made->Save({.step = 1});
+    if (rank == 1) survivor = std::move(made);
     return saved;
   });
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "worker_runtime/safetensors/file_system.h"
 
 namespace ddprun::testing {
@@ -19,32 +20,32 @@ class HookedFiles : public FileSystem {
   explicit HookedFiles(Hook hook) : hook_(std::move(hook)) {}
 
   absl::StatusOr<int> Create(const std::string& path) override {
-    if (absl::Status status = hook_("create", path); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(hook_("create", path));
     return Real().Create(path);
   }
   absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override {
     // Two halves, so that a stop in between leaves a torn file.
     const size_t half = bytes.size() / 2;
-    if (absl::Status status = hook_("write", path); !status.ok()) return status;
-    if (absl::Status status = Real().Write(fd, bytes.substr(0, half), path); !status.ok()) return status;
-    if (absl::Status status = hook_("write", path); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(hook_("write", path));
+    DDPRUN_RETURN_IF_ERROR(Real().Write(fd, bytes.substr(0, half), path));
+    DDPRUN_RETURN_IF_ERROR(hook_("write", path));
     return Real().Write(fd, bytes.substr(half), path);
   }
   absl::Status Sync(int fd, const std::string& path) override {
-    if (absl::Status status = hook_("sync", path); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(hook_("sync", path));
     return Real().Sync(fd, path);
   }
   void Close(int fd) override { Real().Close(fd); }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    if (absl::Status status = hook_("rename", to); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(hook_("rename", to));
     return Real().Rename(from, to);
   }
   absl::Status SyncFolder(const std::string& folder) override {
-    if (absl::Status status = hook_("sync folder", folder); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(hook_("sync folder", folder));
     return Real().SyncFolder(folder);
   }
   absl::Status Remove(const std::string& path) override {
-    if (absl::Status status = hook_("remove", path); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(hook_("remove", path));
     return Real().Remove(path);
   }
 

@@ -18,11 +18,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
@@ -128,7 +128,7 @@ TEST(CheckpointRanks, Save_NotFiniteOnOneRank_ErrorNamesItAndKeepsTheLast) {
     torch::nn::Linear layer(2, 2);
     DDPRUN_ASSIGN_OR_RETURN(auto checkpointer,
                             Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .keep = 1}));
-    if (absl::Status saved = checkpointer->Save({.step = 1}); !saved.ok()) return saved;
+    DDPRUN_RETURN_IF_ERROR(checkpointer->Save({.step = 1}));
     const at::NoGradGuard no_grad;
     if (rank == 1) layer->bias[1] = std::nan("");
     errors[static_cast<size_t>(rank)] = std::string(checkpointer->Save({.step = 2}).message());
@@ -147,10 +147,10 @@ TEST(CheckpointRanks, Rebind_SurvivorAndNewRanks_ContinueTheRun) {
   std::unique_ptr<Checkpointer> survivor;
   absl::Status status = RunRanks(2, [&](int rank, Group group) -> absl::Status {
     torch::nn::Linear layer(2, 2);
-    auto made = Checkpointer::Create(group, rank == 0 ? *survivor_layer : *layer, nullptr, {.folder = temp.path()});
-    if (!made.ok()) return made.status();
-    if (absl::Status saved = (*made)->Save({.step = 1}); !saved.ok()) return saved;
-    if (rank == 0) survivor = *std::move(made);
+    DDPRUN_ASSIGN_OR_RETURN(
+        auto made, Checkpointer::Create(group, rank == 0 ? *survivor_layer : *layer, nullptr, {.folder = temp.path()}));
+    DDPRUN_RETURN_IF_ERROR(made->Save({.step = 1}));
+    if (rank == 0) survivor = std::move(made);
     return absl::OkStatus();
   });
   ASSERT_TRUE(status.ok()) << status;
@@ -185,9 +185,9 @@ TEST(CheckpointRanks, Rebind_FormerRankZeroStillWrites_NextSaveWaitsForIt) {
     torch::nn::Linear layer(2, 2);
     std::vector<std::unique_ptr<Checkpointer>> members(2);
     ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
-      auto made = Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .async = true, .files = &files});
-      if (!made.ok()) return made.status();
-      members[static_cast<size_t>(rank)] = *std::move(made);
+      DDPRUN_ASSIGN_OR_RETURN(
+          members[static_cast<size_t>(rank)],
+          Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .async = true, .files = &files}));
       return members[static_cast<size_t>(rank)]->Save({.step = 1});
     });
     ::testing::internal::CaptureStderr();
@@ -330,11 +330,9 @@ TEST(CheckpointRanks, Save_DiskSlowerThanTheGroupsTimeout_OthersWait) {
       DDPRUN_ASSIGN_OR_RETURN(
           auto checkpointer,
           Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .async = async, .files = &files}));
-      for (int64_t step = 1; step <= 2; ++step) {
-        if (absl::Status saved = checkpointer->Save({.step = step}); !saved.ok()) return saved;
-      }
+      for (int64_t step = 1; step <= 2; ++step) DDPRUN_RETURN_IF_ERROR(checkpointer->Save({.step = step}));
       // The group still works on all ranks.
-      if (absl::Status sum = group->AllReduce(at::ones({1})); !sum.ok()) return sum;
+      DDPRUN_RETURN_IF_ERROR(group->AllReduce(at::ones({1})));
       return checkpointer->Finish();
     });
     EXPECT_TRUE(CheckpointFolder(temp.path()).Open({1, 2}).ok());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace ddprun::testing {
 namespace {
@@ -55,10 +56,9 @@ absl::Status SaveSample(CheckpointFolder& folder, int64_t step, int keep, size_t
 }
 
 absl::StatusOr<Search> FindNewest(const CheckpointFolder& folder) {
-  const absl::StatusOr<std::vector<CheckpointId>> ids = folder.List();
-  if (!ids.ok()) return ids.status();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, folder.List());
   Search search;
-  for (const CheckpointId id : *ids) {
+  for (const CheckpointId id : ids) {
     absl::StatusOr<StoredCheckpoint> checkpoint = folder.OpenVerified(id);
     if (checkpoint.ok()) {
       search.newest = *std::move(checkpoint);
@@ -70,14 +70,13 @@ absl::StatusOr<Search> FindNewest(const CheckpointFolder& folder) {
 }
 
 absl::StatusOr<int64_t> NewestSample(const CheckpointFolder& folder) {
-  const absl::StatusOr<Search> search = FindNewest(folder);
-  if (!search.ok()) return search.status();
-  if (!search->newest) return 0;
-  const StoredCheckpoint& found = *search->newest;
+  DDPRUN_ASSIGN_OR_RETURN(const Search search, FindNewest(folder));
+  if (!search.newest) return 0;
+  const StoredCheckpoint& found = *search.newest;
   const int64_t step = found.info.progress.step;
   if (found.state == nullptr) return absl::DataLossError("the state is missing");
-  if (absl::Status status = Compare(*found.model, step); !status.ok()) return status;
-  if (absl::Status status = Compare(*found.state, step); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(Compare(*found.model, step));
+  DDPRUN_RETURN_IF_ERROR(Compare(*found.state, step));
   return step;
 }
 

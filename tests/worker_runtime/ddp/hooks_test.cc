@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "base/status_macros.h"
 #include "tests/worker_runtime/ddp/small_models.h"
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/ddp/comm_hook.h"
@@ -213,17 +214,16 @@ TEST(SharedMemoryAllReduceTest, AllReduce_AbortWhileWaiting_Returns) {
   absl::Status waiting;
   absl::Notification created;
   const absl::Status first = RunRanks(2, [&](int rank, Group group) -> absl::Status {
-    auto shared = SharedMemoryAllReduce::Create(group);
-    if (!shared.ok()) return shared.status();
+    DDPRUN_ASSIGN_OR_RETURN(auto shared, SharedMemoryAllReduce::Create(group));
     // Rank 1 fails, which aborts the group of rank 0; rank 1's memory must remain until then.
     static std::shared_ptr<SharedMemoryAllReduce> kept;
     if (rank == 1) {
-      kept = *shared;
+      kept = shared;
       created.WaitForNotification();
       return absl::CancelledError("on purpose");
     }
     created.Notify();
-    waiting = (*shared)->AllReduce(at::ones({100}));
+    waiting = shared->AllReduce(at::ones({100}));
     return waiting;
   });
   EXPECT_TRUE(absl::IsCancelled(first)) << first;
@@ -234,11 +234,10 @@ TEST(SharedMemoryAllReduceTest, AllReduce_NoOtherRankEnters_IsDeadlineExceeded) 
   ProcessGroupOptions options{.timeout = absl::Milliseconds(300)};
   absl::Status waiting;
   RunRanks(2, options, [&](int rank, Group group) -> absl::Status {
-    auto shared = SharedMemoryAllReduce::Create(group);
-    if (!shared.ok()) return shared.status();
+    DDPRUN_ASSIGN_OR_RETURN(auto shared, SharedMemoryAllReduce::Create(group));
     static std::shared_ptr<SharedMemoryAllReduce> kept;
-    if (rank == 1) kept = *shared;
-    if (rank == 0) waiting = (*shared)->AllReduce(at::ones({100}));
+    if (rank == 1) kept = shared;
+    if (rank == 0) waiting = shared->AllReduce(at::ones({100}));
     return absl::OkStatus();
   }).IgnoreError();
   EXPECT_TRUE(absl::IsDeadlineExceeded(waiting)) << waiting;

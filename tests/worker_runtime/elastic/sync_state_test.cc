@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "tests/launcher/store/store_on_loop.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/extras/optim.h"
 #include "worker_runtime/state/training_state.h"

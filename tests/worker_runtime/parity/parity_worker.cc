@@ -14,11 +14,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "examples/cpp/gpt/model.h"
 #include "tests/worker_runtime/parity/models.h"
 #include "tests/worker_runtime/parity/settings.h"
 #include "worker_runtime/base/parameters.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/extras/amp.h"
 #include "worker_runtime/extras/nn.h"
@@ -94,12 +94,9 @@ class Run {
   Run(const Settings& settings, Worker& worker, std::ostream& out) : settings_(settings), worker_(worker), out_(out) {}
 
   absl::Status Train(std::shared_ptr<M> module, const Loss& loss) {
-    absl::StatusOr<std::shared_ptr<Ddp>> ddp =
-        MakeDistributedDataParallel(module, worker_.group(), OptionsOf(settings_));
-    if (!ddp.ok()) return ddp.status();
-    if (settings_.Has("hook")) {
-      DDPRUN_RETURN_IF_ERROR((*ddp)->RegisterCommHook(HookOf(settings_.Text("hook", ""))));
-    }
+    DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<Ddp> ddp,
+                            MakeDistributedDataParallel(module, worker_.group(), OptionsOf(settings_)));
+    if (settings_.Has("hook")) DDPRUN_RETURN_IF_ERROR(ddp->RegisterCommHook(HookOf(settings_.Text("hook", ""))));
     std::unique_ptr<torch::optim::Optimizer> optimizer = OptimizerOf(settings_, *module);
     if (settings_.Number("lambda", 0) == 1) {
       scheduler_ = std::make_unique<LambdaLR>(*optimizer, CosineWithWarmup(2, settings_.Number("steps", 6)));
@@ -110,7 +107,7 @@ class Run {
     }
     torch::manual_seed(1000 + worker_.env().rank);  // dropout
     return worker_.group()->Try("training", [&] {
-      for (int step = 0; step < settings_.Number("steps", 6); ++step) Step(**ddp, *optimizer, step, loss);
+      for (int step = 0; step < settings_.Number("steps", 6); ++step) Step(*ddp, *optimizer, step, loss);
       return absl::OkStatus();
     });
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "tests/worker_runtime/testing/ranks.h"
 
 namespace ddprun::testing {
@@ -114,7 +115,7 @@ TEST(RankMeeting, AwaitAll_StoreIsLost_AbortsTheGroup) {
 TEST(RankMeeting, AwaitText_RootTakesTooLong_OthersNameIt) {
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
     RankMeeting meeting(group.get(), "Tests::Call");
-    if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
+    DDPRUN_RETURN_IF_ERROR(meeting.AwaitAll(absl::Minutes(1)));
     if (rank == 0) {
       group->store()->get("rank 1 gave up");
       return meeting.AwaitOutcome(0, absl::OkStatus(), absl::Minutes(1));

@@ -4,8 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include "base/status_macros.h"
 #include "tests/worker_runtime/testing/ranks.h"
-#include "worker_runtime/base/status_macros.h"
 
 namespace ddprun::testing {
 namespace {

@@ -14,9 +14,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "absl/strings/match.h"
+#include "base/status_macros.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/ranks.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/choose_device.h"
 
 namespace ddprun::testing {
@@ -37,11 +37,11 @@ TEST(ProcessGroup, Collectives_ThreeRanks_EqualOnAll) {
                                                            {ReduceOp::kProduct, 6}};
     for (const auto& [op, expected] : sums) {
       at::Tensor tensor = at::full({4}, rank + 1.0);
-      if (absl::Status status = group->AllReduce(tensor, op); !status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(group->AllReduce(tensor, op));
       EXPECT_EQ(tensor[3].item<double>(), expected);
     }
     at::Tensor from_two = at::full({2, 2}, rank);
-    if (absl::Status status = group->Broadcast(from_two, 2); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(group->Broadcast(from_two, 2));
     EXPECT_EQ(from_two[1][1].item<int>(), 2);
     DDPRUN_ASSIGN_OR_RETURN(auto all, group->AllGather(at::full({1}, rank * 10)));
     for (int other = 0; other < 3; ++other) EXPECT_EQ(all[other].item<int>(), other * 10);
@@ -253,7 +253,7 @@ TEST(ProcessGroup, NewSubgroup_SomeRanks_CommunicateAndEndWithTheParent) {
                    EXPECT_EQ(pair->rank(), rank == 0 ? 0 : 1);
                    EXPECT_EQ(pair->name(), "ends");
                    at::Tensor sum = at::full({1}, rank + 1.0);
-                   if (absl::Status status = pair->AllReduce(sum); !status.ok()) return status;
+                   DDPRUN_RETURN_IF_ERROR(pair->AllReduce(sum));
                    EXPECT_EQ(sum.item<double>(), 4);
                  }
                  DDPRUN_ASSIGN_OR_RETURN(auto pair, group->NewSubgroup({0, 2}, "stuck"));

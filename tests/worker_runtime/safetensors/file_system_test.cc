@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 
@@ -25,10 +26,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 absl::Status WriteAll(const std::string& path, absl::string_view content, FileSystem& files) {
-  auto file = AtomicFile::Create(path, files);
-  if (!file.ok()) return file.status();
-  if (absl::Status status = (*file)->Append(content); !status.ok()) return status;
-  return (*file)->Commit();
+  DDPRUN_ASSIGN_OR_RETURN(auto file, AtomicFile::Create(path, files));
+  DDPRUN_RETURN_IF_ERROR(file->Append(content));
+  return file->Commit();
 }
 
 TEST(AtomicFile, Commit_FileExists_ReplacesIt) {

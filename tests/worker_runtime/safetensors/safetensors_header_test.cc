@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun::testing {
@@ -244,9 +245,8 @@ SafetensorsHeader TwoTensors(std::map<std::string, std::string> metadata) {
 }
 
 absl::StatusOr<std::optional<Seal>> Read(const std::string& text) {
-  const auto header = ParseSafetensorsHeader("f", text, 8 + text.size() + 11);
-  if (!header.ok()) return header.status();
-  return ReadSeal("f", text, *header);
+  DDPRUN_ASSIGN_OR_RETURN(const auto header, ParseSafetensorsHeader("f", text, 8 + text.size() + 11));
+  return ReadSeal("f", text, header);
 }
 
 TEST(Seal, ReadSeal_OwnText_ReturnsTheChecksums) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "worker_runtime/spawn/spawn.h"
 
 namespace {
@@ -23,7 +24,7 @@ void Say(const std::string& text) {
 
 absl::Status AddRanks(Worker& worker) {
   const at::Tensor sum = at::full({1}, worker.group()->rank() + 1.0f);
-  if (absl::Status status = worker.group()->AllReduce(sum); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(worker.group()->AllReduce(sum));
   Say(absl::StrCat("rank ", worker.env().rank, "/", worker.env().world_size, " local ", worker.env().local_rank, "/",
                    worker.env().local_world_size, " sum ", sum.item<float>(), " omp ", getenv("OMP_NUM_THREADS"),
                    " stdin ", getchar() == EOF ? "empty" : "open", " mark ",
@@ -37,7 +38,7 @@ absl::Status AddRanks(Worker& worker) {
 }
 
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
-  if (absl::Status status = worker.InitProcessGroup(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
   const bool one = worker.env().rank == 1;
   if (behaviour == "fail" && one) return absl::InternalError("the weights are not finite");
   if (behaviour == "throw" && one) at::zeros({2}).view({3});
@@ -50,7 +51,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   }
   if (behaviour == "stubborn") {
     if (!one) signal(SIGTERM, SIG_IGN);
-    if (absl::Status status = worker.group()->Barrier(); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(worker.group()->Barrier());
     if (one) return absl::InternalError("the others do not listen");
     Hang();
   }

@@ -23,6 +23,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
@@ -311,35 +312,33 @@ TEST(TrainingState, Rollback_NoSyncMicroBatchUnderDdp_RepeatsIt) {
           const at::NoGradGuard no_grad;
           for (at::Tensor& p : net->parameters()) p.copy_(at::linspace(-1, 1, p.numel()).view(p.sizes()));
         }
-        auto ddp = MakeDistributedDataParallel(net, group, {.gradient_as_bucket_view = views});
-        if (!ddp.ok()) return ddp.status();
+        DDPRUN_ASSIGN_OR_RETURN(auto ddp, MakeDistributedDataParallel(net, group, {.gradient_as_bucket_view = views}));
         AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(0.1));
         TrainingState state(*net, &optimizer);
         const auto forward_backward = [&](int number) {
           const at::Tensor input = (at::arange(12, at::kFloat).view({3, 4}) * (number + 1 + 7 * rank)).sin();
-          (*ddp)->forward(input).square().mean().backward();
+          ddp->forward(input).square().mean().backward();
         };
-        const absl::Status added = state.AddText(
-            "buffers", [&] { return (*ddp)->require_forward_param_sync() ? "1" : ""; },
+        DDPRUN_RETURN_IF_ERROR(state.AddText(
+            "buffers", [&] { return ddp->require_forward_param_sync() ? "1" : ""; },
             [&](const std::string& text) {
-              (*ddp)->set_require_forward_param_sync(!text.empty());
+              ddp->set_require_forward_param_sync(!text.empty());
               return absl::OkStatus();
-            });
-        if (!added.ok()) return added;
+            }));
         state.Commit();
         for (int step = 0; step < 4; ++step) {
           const auto first_part = [&] {
-            auto no_sync = (*ddp)->no_sync();
+            auto no_sync = ddp->no_sync();
             forward_backward(10 * step);
           };
           if (interrupted) {
             first_part();
-            if (absl::Status rolled_back = state.Rollback(); !rolled_back.ok()) return rolled_back;
+            DDPRUN_RETURN_IF_ERROR(state.Rollback());
           }
           first_part();
           forward_backward(10 * step + 1);
           optimizer.step();
-          (*ddp)->zero_grad();
+          ddp->zero_grad();
           state.Commit();
         }
         bits[static_cast<size_t>(2 * interrupted + rank)] = Bits(*net);
@@ -358,7 +357,7 @@ TEST(TrainingState, Broadcast_FromAnyRank_AllContinueEqually) {
   const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
     Job job(3, rank);
     for (int step = 0; step < rank + 1; ++step) job.Step();
-    if (absl::Status sent = job.state.Broadcast(*group, 2); !sent.ok()) return sent;
+    DDPRUN_RETURN_IF_ERROR(job.state.Broadcast(*group, 2));
     // Without dropout, as these ranks are threads that share the random numbers.
     for (int step = 0; step < 3; ++step) {
       job.net.eval();
@@ -381,8 +380,8 @@ TEST(TrainingState, Broadcast_WithoutTake_KeepsItsOwn) {
     double value = rank;
     SampleNet net;
     TrainingState state(net);
-    if (absl::Status added = state.AddValue("value", &value); !added.ok()) return added;
-    if (absl::Status sent = state.Broadcast(*group, 2, /*take=*/rank != 1); !sent.ok()) return sent;
+    DDPRUN_RETURN_IF_ERROR(state.AddValue("value", &value));
+    DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group, 2, /*take=*/rank != 1));
     EXPECT_EQ(value, rank == 1 ? 1 : 2);
     return absl::OkStatus();
   });

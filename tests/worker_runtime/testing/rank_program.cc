@@ -44,8 +44,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "worker_runtime/base/non_restartable.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/collectives.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
@@ -62,7 +62,7 @@ void Say(const std::string& text) {
 absl::Status Loop(Worker& worker, int64_t elements) {
   at::Tensor tensor = at::full({elements}, 1.0f, at::TensorOptions(worker.device()));
   while (true) {
-    if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(worker.group()->AllReduce(tensor));
     tensor.fill_(1.0f);
     tensor[0].item<float>();  // a GPU may not have begun
   }
@@ -79,7 +79,7 @@ absl::Status Reform(Worker& worker) {
   DDPRUN_ASSIGN_OR_RETURN(auto group, ProcessGroup::Create(env, {.timeout = absl::Seconds(30)}));
   worker.set_group(group);
   at::Tensor tensor = at::full({1}, 1.0f);
-  if (absl::Status status = worker.group()->AllReduce(tensor); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(worker.group()->AllReduce(tensor));
   Say(absl::StrCat("new sum ", tensor.item<float>()));
   return absl::OkStatus();
 }
@@ -91,7 +91,7 @@ absl::Status Reform(Worker& worker) {
 
 // Prints the timeout of every collective in LibTorch's flight recorder.
 absl::Status ShutDown(ProcessGroup& group) {
-  if (absl::Status status = group.Shutdown(); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(group.Shutdown());
   const std::string trace = c10d::dump_fr_trace_json(true, false);
   for (const absl::string_view part : absl::StrSplit(trace, "\"profiling_name\":")) {
     const size_t timeout = part.find("\"timeout_ms\":");
@@ -186,7 +186,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   ProcessGroup& group = *worker.group();
   const int rank = worker.env().rank;
   at::Tensor tensor = at::full({4}, 1.0f, at::TensorOptions(worker.device()));
-  if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(group.AllReduce(tensor));
   if (behaviour == "abort" || behaviour.starts_with("half_")) AbortOnSignal(worker.group());
   if (behaviour == "stop") return TrainUntilStopped(group, rank);
   Say(absl::StrCat("rank ", rank, " ready"));
@@ -195,7 +195,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (behaviour == "shutdown") return ShutDown(group);
   if (behaviour == "error" || behaviour == "throw" || behaviour == "crash" || behaviour == "uncaught") {
     // The launcher kills the others as soon as rank 1 fails: wait until all have printed their line.
-    if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
+    DDPRUN_RETURN_IF_ERROR(group.AllReduce(tensor));
   }
   if (behaviour == "ok") return absl::OkStatus();
   if (behaviour == "give_up" && rank == 1) return NonRestartable(absl::InvalidArgumentError("--layers is -1"));

@@ -98,10 +98,8 @@ class Plugin : public NcclPlugin {
     UseDevice(device);
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = timeout;
-#ifdef NCCL_HAS_COMM_NONBLOCKING
     // Creation of a blocking communicator has no time limit and can't be aborted.
     options->config.blocking = 0;
-#endif
     return c10::make_intrusive<NcclBackend>(store, rank, size, options);
   }
 
