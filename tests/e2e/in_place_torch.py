@@ -61,6 +61,10 @@ def show_failure(name, call):
         print(name, error.sigval, flush=True)
 
 
+def show_results(name, results):
+    print(name, dict(sorted(results.items())), flush=True)  # PyTorch's are in the order in which the ranks ended
+
+
 def call_all(folder, port):
     from torch.distributed import launch, run
     from torch.distributed.launcher import LaunchConfig, elastic_launch, launch_agent
@@ -83,12 +87,12 @@ def call_all(folder, port):
     for way in ("exit", "kill", "signal"):
         show_failure(way, lambda: run.main(["--standalone", "--nproc_per_node=2", script, way, str(os.getpid())]))
     config = LaunchConfig(1, 1, 2, run_id="x", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0)
-    print("spawn", elastic_launch(config, reduce)(3), flush=True)
+    show_results("spawn", elastic_launch(config, reduce)(3))
     config = dataclasses.replace(config, start_method="fork")
-    print("fork", elastic_launch(config=config, entrypoint=reduce)(3), flush=True)
+    show_results("fork", elastic_launch(config=config, entrypoint=reduce)(3))
     show_failure("fork", lambda: elastic_launch(config, reduce)(3, True))
-    print("agent", launch_agent(config, reduce, [4]), flush=True)
-    print("agent", launch_agent(config=config, entrypoint=reduce, args=[5]), flush=True)
+    show_results("agent", launch_agent(config, reduce, [4]))
+    show_results("agent", launch_agent(config=config, entrypoint=reduce, args=[5]))
     show_failure("program", lambda: elastic_launch(config, sys.executable)("-u", script, "exit"))
     if "DDPRUN_PROGRAM" in os.environ:
         check_parser(run.get_args_parser())
