@@ -215,6 +215,7 @@ void HangWatch::OnCollectives(const NodeEvidence& evidence, SteadyTime now, Hang
   if (leads() && compares) {
     NoteClock(0, all, now);
     compared_[0] = {all, now};
+    if (round_->nodes == 1) compare_others_.Set(now);
   }
   if (leads() && !all.waits()) return;
   for (hang::v1::Rank& rank : *all.mutable_ranks()) {
@@ -326,12 +327,14 @@ void HangWatch::Compare(SteadyTime now, HangEffects* effects) {
     job.nodes.push_back(std::move(node.evidence));
   }
   compared_.clear();
-  CompareOperations(job, effects);
+  CompareOperations(job, now, effects);
   CompareTimes(job, effects);
 }
 
-void HangWatch::CompareOperations(const JobEvidence& job, HangEffects* effects) {
+void HangWatch::CompareOperations(const JobEvidence& job, SteadyTime now, HangEffects* effects) {
   const std::optional<Mismatch> before = std::exchange(mismatch_, FindMismatch(job));
+  // Other launchers have a time of their own for the next comparison.
+  if (round_->nodes == 1 && mismatch_ && !before) compare_.Set(now + suspect_);
   if (mismatch_reported_ || !mismatch_ || !before) return;
   if (mismatch_->group != before->group || mismatch_->odd != before->odd) return;
   mismatch_reported_ = true;

@@ -90,6 +90,7 @@ using HangEffects = std::vector<HangEffect>;
 // Comparing: while the job moves, workers are asked for their collectives after kFirstComparison, then after twice that
 // time, and so on up to kMaxComparison (less with a short fixed limit). A mismatch between ranks is reported if two
 // comparisons in a row find the same ranks, because groups that are made again differ for a moment; so are stragglers.
+// With one node, the second comparison of a mismatch follows soon after the first.
 //
 // Clocks: the times of entries are brought to the clock of this host. A message of another node that has arrived at t
 // by this clock, and was sent at s by the node's own, shifts its times by t - s, which is too much by the time that the
@@ -181,7 +182,7 @@ class HangWatch {
   void FindDifference(SteadyTime now, HangEffects* effects);
   void NoteClock(int32_t group_rank, const hang::v1::NodeEvidence& evidence, SteadyTime now);
   void Compare(SteadyTime now, HangEffects* effects);
-  void CompareOperations(const JobEvidence& job, HangEffects* effects);
+  void CompareOperations(const JobEvidence& job, SteadyTime now, HangEffects* effects);
   void CompareTimes(const JobEvidence& job, HangEffects* effects);
   void OnVerdict(const std::optional<Verdict>& verdict, const JobEvidence& job, SteadyTime since, bool complete,
                  SteadyTime now, HangEffects* effects);

@@ -575,6 +575,13 @@ TEST(HangWatchTest, OnDeadline_GroupIsBeingMadeAgain_IsNoMismatch) {
   EXPECT_TRUE(job.mismatches.empty());
 }
 
+TEST(HangWatchTest, OnDeadline_OneNodeEntersOtherSizes_IsReportedSoonAfterTheFirstComparison) {
+  SimulatedJob job(1, 3);
+  job.EnterOtherSizes(1);
+  job.Run(HangWatch::kFirstComparison + 2 * HangWatch::kSuspect);
+  EXPECT_EQ(job.mismatches.size(), 1u);
+}
+
 // ---- healthy jobs ----
 
 TEST(HangWatchTest, OnDeadline_LauncherWasSuspended_IsNoHang) {
