@@ -36,9 +36,11 @@ constexpr size_t kMaxVoters = 8;  // ranks of each side whose pasts are asked
 
 // Operations whose tensors must have the same types and numbers of elements on all ranks.
 bool HasSameSizes(absl::string_view name) {
-  static constexpr absl::string_view kNames[] = {"all_reduce",      "allreduce",           "broadcast",
-                                                 "reduce",          "all_gather",          "reduce_scatter",
-                                                 "_allgather_base", "_reduce_scatter_base"};
+  static constexpr absl::string_view kNames[] = {"all_reduce",        "allreduce",
+                                                 "broadcast",         "reduce",
+                                                 "all_gather",        "reduce_scatter",
+                                                 "_allgather_base",   "_reduce_scatter_base",
+                                                 "all_gather_single", "reduce_scatter_single"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

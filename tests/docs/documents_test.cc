@@ -155,13 +155,13 @@ std::set<std::string> Settings(const std::string& out, const std::string& name) 
   return {};
 }
 
-TEST(FromTorchrunTest, Newest_EveryFlagVariableAndKey_IsTakenOrNamed) {
+TEST(FromTorchrunTest, EveryFlagVariableAndKey_IsTakenOrNamed) {
   std::string site;
   std::error_code error;
-  for (const auto& version : std::filesystem::directory_iterator(SourceRoot() + "/.venv-newest/lib", error)) {
+  for (const auto& version : std::filesystem::directory_iterator(SourceRoot() + "/.venv/lib", error)) {
     site = version.path() / "site-packages";
   }
-  if (site.empty()) GTEST_SKIP() << "there is no .venv-newest: scripts/torch_versions --keep makes it";
+  if (site.empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   Process program({"/usr/bin/python3", "tests/docs/torchrun_settings.py", site});
   ASSERT_EQ(program.Wait(), 0) << program.Err();
   const std::string out = program.Out();

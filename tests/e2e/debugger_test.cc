@@ -1,4 +1,4 @@
-// Breakpoints in workers, with the newest PyTorch's environment, which has debugpy.
+// Breakpoints in workers, by debugpy of .venv.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -27,10 +27,9 @@ class DebuggerTest : public ::testing::Test {
  protected:
   // Returns the output of an editor that launches `what`, the arguments of a launch request.
   std::string Debug(const std::string& what) const {
-    const std::string python = SourceRoot() + "/.venv-newest/bin/python";
     const std::string script = dir_.File("train.py");
     std::ofstream(script) << kScript;
-    Process editor({python, "tests/e2e/debug_workers.py", script, absl::StrCat(kLineOfStep),
+    Process editor({VenvPython(), "tests/e2e/debug_workers.py", script, absl::StrCat(kLineOfStep),
                     absl::StrCat("{\"cwd\": \"", dir_.path(), "\", ", what, "}")},
                    {{"PYTHONPATH", std::filesystem::absolute("packaging/wheel")},
                     {"DDPRUN_PROGRAM", std::filesystem::absolute("launcher/ddprun")}});
@@ -38,9 +37,7 @@ class DebuggerTest : public ::testing::Test {
     return editor.Out() + editor.Err();
   }
   void SetUp() override {
-    if (!std::filesystem::exists(SourceRoot() + "/.venv-newest/bin/python")) {
-      GTEST_SKIP() << "there is no .venv-newest with debugpy: scripts/torch_versions --keep makes it";
-    }
+    if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   }
 
   const TempDir dir_;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "worker_runtime/process_group/backend_choice.h"
+#include "worker_runtime/process_group/c10d_operations.h"
 
 // Also has the operations of ProcessGroup, except for Barrier.
 namespace ddprun {
@@ -281,7 +282,7 @@ absl::StatusOr<Work> AsyncAllGatherIntoTensor(ProcessGroup& group, at::Tensor ou
   DDPRUN_RETURN_IF_ERROR(CheckParts(kOperation, output, input, group.size()));
   return WorkMaker::Make(group, kOperation, [&](c10d::ProcessGroup& c10d) {
     at::Tensor in = input;
-    return c10d._allgather_base(output, in);
+    return c10d.DDPRUN_C10D_NAME(all_gather_single, _allgather_base)(output, in);
   });
 }
 
@@ -294,7 +295,7 @@ absl::StatusOr<Work> AsyncReduceScatterTensor(ProcessGroup& group, at::Tensor ou
     at::Tensor in = input;
     c10d::ReduceScatterOptions options;
     options.reduceOp = SumFor(op);
-    return c10d._reduce_scatter_base(output, in, options);
+    return c10d.DDPRUN_C10D_NAME(reduce_scatter_single, _reduce_scatter_base)(output, in, options);
   };
   return WorkMaker::Make(group, kOperation, start, op == ReduceOp::kAverage ? output : at::Tensor());
 }
@@ -337,7 +338,7 @@ absl::Status AllToAllSingle(ProcessGroup& group, at::Tensor output, const at::Te
   return group.Try(kOperation, [&] {
     at::Tensor received = output, sent = input;
     std::vector<int64_t> equal;
-    group.c10d()->alltoall_base(received, sent, equal, equal)->wait();
+    group.c10d()->DDPRUN_C10D_NAME(all_to_all_single, alltoall_base)(received, sent, equal, equal)->wait();
     return absl::OkStatus();
   });
 }

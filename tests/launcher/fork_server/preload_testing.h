@@ -2,7 +2,6 @@
 #define DDPRUN_TESTS_LAUNCHER_FORK_SERVER_PRELOAD_TESTING_H_
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -61,8 +60,7 @@ with open(os.path.join(os.path.dirname(__file__), "imports"), "a") as file:
 class PreloadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* other = getenv("DDPRUN_TEST_PYTHON");  // interpreter for manual tests
-    python_ = other != nullptr ? other : VenvPython().empty() ? "python3" : VenvPython();
+    python_ = VenvPython().empty() ? "python3" : VenvPython();
     // Outside the scripts' folder, so that the modules count as installed.
     mkdir(Installed("").c_str(), 0700);
   }

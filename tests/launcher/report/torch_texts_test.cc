@@ -1,10 +1,8 @@
 // The table of texts by which the launcher recognizes a victim of another rank's failure, compared with the texts of
-// the installed versions of PyTorch, so that a new version's are noticed: .venv's and the newest, or that of
-// DDPRUN_TEST_PYTHON.
+// the installed PyTorch, so that a new version's are noticed.
 #include <elf.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -184,17 +182,9 @@ bool HasOne(absl::string_view text, absl::Span<const absl::string_view> words) {
 // A message may be put together from several constants: "failed: " and "timeout".
 absl::string_view FirstPart(absl::string_view text) { return text.substr(0, text.find(": ")); }
 
-class TorchTextsTest : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(TorchTextsTest, TableAndLibraries_Agree) {
-  const char* const given = getenv("DDPRUN_TEST_PYTHON");
-  const bool is_given = given != nullptr && *given != '\0';
-  const Libraries libraries = FindLibraries(is_given ? fs::path(given).parent_path().parent_path()
-                                                     : fs::path(testing::SourceRoot()) / GetParam());
-  if (libraries.files.empty()) {
-    GTEST_SKIP() << "there is no " << GetParam() << " with torch: scripts/setup makes .venv, and "
-                 << "scripts/torch_versions --keep makes .venv-newest";
-  }
+TEST(TorchTextsTest, TableAndLibraries_Agree) {
+  const Libraries libraries = FindLibraries(fs::path(testing::VenvPython()).parent_path().parent_path());
+  if (libraries.files.empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   std::set<absl::string_view> missing;
   for (const PeerError& error : PeerErrors()) {
     if (error.since >= 0 && error.since <= libraries.minor) missing.insert(error.text);
@@ -221,9 +211,6 @@ TEST_P(TorchTextsTest, TableAndLibraries_Agree) {
     ADD_FAILURE() << "add this text to the table of launcher/report/first_cause.cc, or here as an exception: " << text;
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(Versions, TorchTextsTest, ::testing::Values(".venv", ".venv-newest"),
-                         [](const auto& version) { return version.index == 0 ? "Pinned" : "Newest"; });
 
 }  // namespace
 }  // namespace ddprun::launcher

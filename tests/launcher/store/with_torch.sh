@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs a Python test with the interpreter that has torch: $DDPRUN_TEST_PYTHON, or .venv/bin/python of the source
+# Runs a Python test with the interpreter that has torch: $DDPRUN_PYTHON, or .venv/bin/python of the source
 # tree. Without one the test is skipped. Usage: with_torch.sh SCRIPT [ARGUMENT...]
 set -u
-python=${DDPRUN_TEST_PYTHON:-}
+python=${DDPRUN_PYTHON:-}
 if [[ -z $python ]]; then
   # The runfiles are links into the source tree.
   folder=$(dirname "$(readlink -f "$1")")
@@ -10,7 +10,7 @@ if [[ -z $python ]]; then
   python=$folder/.venv/bin/python
 fi
 if [[ ! -x $python ]]; then
-  echo "SKIPPED: no Python with torch (run scripts/setup, or set DDPRUN_TEST_PYTHON)"
+  echo "SKIPPED: no Python with torch (run scripts/setup, or set DDPRUN_PYTHON)"
   # So that the test does not count as passed.
   name=$(basename "$1")
   {
