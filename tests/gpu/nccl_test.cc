@@ -18,7 +18,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
+#include "worker_runtime/process_group/backend_choice.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group.h"
@@ -45,6 +47,9 @@ class Nccl : public ::testing::Test {
     return ProcessGroup::Create(WorkerEnv(), options);
   }
 
+  // True if "nccl" is nccl2 (TORCH_DIST_USE_NCCL2).
+  static bool IsNccl2() { return ParseBackendChoice("nccl", true)->engine == NcclEngine::kNccl2; }
+
   at::Tensor OnGpu(double value) { return at::full({1000}, value, at::TensorOptions().device(device_)); }
 
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
@@ -57,7 +62,7 @@ TEST_F(Nccl, Collectives_OneRank_Work) {
     absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make(backend);
     ASSERT_TRUE(group.ok()) << group.status();
     const auto nccl = (*group)->c10d()->getBackend(c10::DeviceType::CUDA);
-    EXPECT_EQ(nccl->getBackendName(), "nccl");
+    EXPECT_EQ(nccl->getBackendName(), IsNccl2() ? "nccl2" : "nccl");
     const uint64_t before = nccl->getSequenceNumberForGroup();
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
       at::Tensor tensor = OnGpu(3);
@@ -78,10 +83,10 @@ TEST_F(Nccl, Collectives_OneRank_Work) {
   }
 }
 
-// A model on several GPUs sends from all of them; no device is bound.
+// A model on several GPUs sends from all of them; no device is bound. nccl2 refuses that.
 TEST_F(Nccl, AllReduce_TensorsOfTwoGpus_Work) {
   if (at::getNumGPUs() < 2) GTEST_SKIP() << "this host has only one GPU";
-  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl-legacy");
   ASSERT_TRUE(group.ok()) << group.status();
   for (const int gpu : {0, 1}) {
     at::Tensor tensor = at::full({1000}, 2.0, at::TensorOptions().device(c10::Device(at::kCUDA, gpu)));
@@ -133,7 +138,8 @@ class NcclWithoutPeer : public Nccl {
       joining.join();
       std::thread waiting([&] { status = wait(*group); });
       // NcclStore counts the ranks that are about to create the communicator.
-      EXPECT_TRUE(testing::Eventually([&] { return store->add("g/cuda/0/ranks", 0) == 1; }));
+      const char* const id = IsNccl2() ? "nccl2/nccl_storekey_0" : "0";
+      EXPECT_TRUE(testing::Eventually([&] { return store->add(absl::StrCat("g/cuda/", id, "/ranks"), 0) == 1; }));
       end(*group);
       waiting.join();
     }

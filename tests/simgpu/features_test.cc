@@ -40,7 +40,9 @@ const std::vector<std::string>& NumbersOnCpu() {
 
 TEST(FeaturesTest, TwoRanks_OverNccl_NumbersEqualTheCpus) {
   EXPECT_GT(NumbersOnCpu().size(), 30);
-  EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(2)), NumbersOnCpu());
+  for (const char* engine : {"nccl", "nccl2"}) {
+    EXPECT_EQ(Numbers("cuda", engine, SimulatedGpus(2)), NumbersOnCpu()) << engine;
+  }
 }
 
 // Gloo adds the numbers of four ranks in another order than NCCL does, so only Gloo's are those of the CPU.
@@ -59,12 +61,16 @@ TEST(FeaturesTest, TwoRanks_MixedGroup_NumbersEqualTheCpus) {
 // Code that reads a result without waiting for its stream finds an old one.
 TEST(FeaturesTest, TwoRanks_SlowDevice_NumbersEqualTheCpus) {
   const Environment slow = {{"SIMCUDA_DELAY_US", "200"}, {"SIMNCCL_LAUNCH_MS", "1"}};
-  EXPECT_EQ(Numbers("cuda", "nccl", SimulatedGpus(2, slow)), NumbersOnCpu());
+  for (const char* engine : {"nccl", "nccl2"}) {
+    EXPECT_EQ(Numbers("cuda", engine, SimulatedGpus(2, slow)), NumbersOnCpu()) << engine;
+  }
 }
 
 TEST(FeaturesTest, ReForm_ManyTimes_NothingGrows) {
-  Finished launcher(0, Flags(2, "re-form", "cuda", "cpu:gloo,cuda:nccl", "100"), SimulatedGpus(2));
-  EXPECT_EQ(Count(launcher.Out(), "re-formed rank"), 2) << launcher.Out();
+  for (const char* backend : {"cpu:gloo,cuda:nccl", "cpu:gloo,cuda:nccl2"}) {
+    Finished launcher(0, Flags(2, "re-form", "cuda", backend, "100"), SimulatedGpus(2));
+    EXPECT_EQ(Count(launcher.Out(), "re-formed rank"), 2) << backend << ":\n" << launcher.Out();
+  }
 }
 
 }  // namespace

@@ -14,6 +14,13 @@ using TensorLists = std::vector<Tensors>;
 
 }  // namespace ddprun
 
+// All differences between the supported versions of LibTorch stand in this file.
+
+// Defined if LibTorch has c10d::nccl2::ProcessGroupNCCL.
+#if defined(USE_C10D_NCCL) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+#define DDPRUN_HAS_NCCL2
+#endif
+
 // Since 2.14, LibTorch calls some operations of a backend by new names, and the old ones forward to them.
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
 #define DDPRUN_C10D_NAME(new_name, old_name) new_name

@@ -45,8 +45,11 @@ namespace {
 // sizeof(ncclUniqueId). LibTorch's other values, such as signals to its debugging tools, are shorter.
 constexpr size_t kIdBytes = 128;
 
-// LibTorch gives a large communicator several ids, which all ranks then read with one multiGet.
-constexpr char kOneOfSeveralIds[] = "UniqueNCCLID:";
+// LibTorch gives a large communicator several ids, which all ranks then read with one multiGet. nccl2 does so with the
+// only one, too.
+bool IsReadByMultiGet(const std::string& key) {
+  return absl::StartsWith(key, "UniqueNCCLID:") || absl::StrContains(key, "nccl_storekey_");
+}
 
 // The keys of a communicator of two ranks, for send and recv, are as in "0:1"; those of all ranks are numbers.
 int RanksOf(const std::string& key, int size) { return absl::StrContains(key, ':') ? 2 : size; }
@@ -55,7 +58,7 @@ int RanksOf(const std::string& key, int size) { return absl::StrContains(key, ':
 
 void NcclStore::set(const std::string& key, const std::vector<uint8_t>& value) {
   PrefixStore::set(key, value);
-  if (value.size() == kIdBytes && !absl::StartsWith(key, kOneOfSeveralIds)) Meet(key, RanksOf(key, size_));
+  if (value.size() == kIdBytes && !IsReadByMultiGet(key)) Meet(key, RanksOf(key, size_));
 }
 
 std::vector<uint8_t> NcclStore::get(const std::string& key) {
@@ -66,7 +69,7 @@ std::vector<uint8_t> NcclStore::get(const std::string& key) {
 
 std::vector<std::vector<uint8_t>> NcclStore::multiGet(const std::vector<std::string>& keys) {
   std::vector<std::vector<uint8_t>> values = InterruptibleStore::multiGet(keys);
-  if (!keys.empty() && absl::StartsWith(keys[0], kOneOfSeveralIds)) Meet(keys[0], size_);
+  if (!keys.empty() && IsReadByMultiGet(keys[0])) Meet(keys[0], size_);
   return values;
 }
 

@@ -157,8 +157,10 @@ int CountGroup(const std::string& round) {
 // Prefix of the error of an aborted group; the reason follows.
 constexpr absl::string_view kAborted = "aborted: ";
 
-// How long a rank that gave up waits for the reports of ranks in the same operation, which are woken first.
+// How long a rank that gave up waits for the reports of ranks in the same operation, which are woken first. nccl2 looks
+// for errors and time-outs once in a second only.
 constexpr absl::Duration kReportWait = absl::Seconds(1);
+constexpr absl::Duration kReportWaitOfNccl2 = absl::Seconds(3);
 
 // How long an abort of NCCL is waited for. It takes milliseconds, unless the driver or the network hangs.
 constexpr absl::Duration kAbortWait = absl::Seconds(5);
@@ -203,6 +205,7 @@ class ProcessGroup::Impl {
   std::string name;
   std::string error_prefix;  // set in subgroups, whose ranks differ from the job's
   std::string backend_text;
+  absl::Duration report_wait = kReportWait;
   bool store_on_rank_0 = false;  // the store ends with rank 0
   bool several_hosts = false;
   ProcessGroupOptions options;
@@ -436,6 +439,7 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
                                             const std::string& unique_name) {
   DDPRUN_ASSIGN_OR_RETURN(BackendChoice choice, ParseBackendChoice(options.backend, options.device.is_cuda()));
   backend_text = choice.ToString();
+  if (choice.nccl() && choice.engine == NcclEngine::kNccl2) report_wait = kReportWaitOfNccl2;
   store = std::move(fresh_store);
   DDPRUN_RETURN_IF_ERROR(ResolveDevice(choice));
   if (failure_store == nullptr) failure_store = SecondConnection(store);
@@ -466,8 +470,8 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   if (gloo != nullptr) DDPRUN_RETURN_IF_ERROR(ConnectGloo());
   return TorchTry("", [&] {
     if (plugin != nullptr) {
-      nccl = plugin->Create(c10::make_intrusive<NcclStore>("cuda", store, aborted_.get_token(), size), rank, size,
-                            cuda_device, absl::ToChronoMilliseconds(options.timeout));
+      nccl = plugin->Create(choice.engine, c10::make_intrusive<NcclStore>("cuda", store, aborted_.get_token(), size),
+                            rank, size, cuda_device, absl::ToChronoMilliseconds(options.timeout));
     }
     MakeGroup(choice, checked, unique_name);
     return absl::OkStatus();
@@ -641,14 +645,14 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   // Gloo closes its connections before the rank that gave up can post its report. A rank that posts none is gone.
   const FailureCause first = FindCause(rank, own, reports);
   if (options.await_failure_reports && first.rank.has_value() && !first.reported.has_value()) {
-    board->Await(*first.rank, kReportWait);
+    board->Await(*first.rank, report_wait);
     reports = board->Read();
   }
   // Ranks give up at different times: without a wait, healthy ranks would be reported as missing from the collective.
   // NCCL does not tell which connection broke: ranks without a report are suspected.
   const FailureCause so_far = FindCause(rank, own, reports);
   if (IsTimeout(so_far) || (options.await_failure_reports && !so_far.rank.has_value())) {
-    board->AwaitAll(kReportWait);
+    board->AwaitAll(report_wait);
     reports = board->Read();
   }
   if (board->store_is_lost()) {
@@ -722,7 +726,7 @@ void ProcessGroup::Impl::AwaitReaders() {
     MutexLock lock(&mutex_);
     gone = gone_;
   }
-  board->AwaitReaders(gone, kReportWait);
+  board->AwaitReaders(gone, report_wait);
 }
 
 void ProcessGroup::Impl::Leave() {

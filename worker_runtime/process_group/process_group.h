@@ -28,7 +28,8 @@ namespace ddprun {
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 struct ProcessGroupOptions {
-  // "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl". Empty: chosen by `device`.
+  // "gloo", "nccl", "nccl2", or one per device as in "cpu:gloo,cuda:nccl": see backend_choice.h. Empty: chosen by
+  // `device`.
   std::string backend = "";
 
   // Device of this rank's tensors, used to choose the backend if `backend` is empty, and by operations that create

@@ -22,6 +22,8 @@ constexpr int64_t kSteps = 8;
 // A recovery takes less than a second. A survivor that does not stop in time is killed by the launcher after 30 s.
 constexpr absl::Duration kLimit = absl::Seconds(25);
 
+constexpr char kNccl2[] = "cpu:gloo,cuda:nccl2";
+
 using Environment = std::map<std::string, std::string>;
 
 std::vector<std::string> Flags(int ranks, const std::string& backend, std::vector<std::string> more = {},
@@ -101,6 +103,11 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"1:create:1"}, Fault{"1:init:1"}, Fault{"2:create:1", 4}, Fault{"0:aten::addmm:9"},
         Fault{"1:aten::threshold_backward:5"}, Fault{"0:before:30"}, Fault{"1:middle:30"}, Fault{"1:after:30"},
         Fault{"2:middle:31", 4}, Fault{"1:middle:30", 2, "nccl"},
+        // The same with the engine that is Python's default.
+        Fault{"1:create:1", 2, kNccl2}, Fault{"2:create:1", 4, kNccl2}, Fault{"1:init:1", 2, kNccl2},
+        Fault{"0:aten::addmm:9", 2, kNccl2}, Fault{"0:before:30", 2, kNccl2}, Fault{"1:middle:30", 2, kNccl2},
+        Fault{"1:after:30", 4, kNccl2}, Fault{"1:middle:30", 2, kNccl2, "SIMCUDA_DIE", {{"SIMNCCL_ABORT_WAITS", "1"}}},
+        Fault{"0:before:25", 2, kNccl2, "SIMCUDA_DIE", {{"SIMNCCL_LAUNCH_MS", "5"}}},
         // Gloo moves CUDA tensors through the host.
         Fault{"1:aten::addmm:9", 2, "cuda:gloo"}, Fault{"3:aten::threshold_backward:4", 4, "cuda:gloo"},
         // Rules of NCCL that are not documented, and a slow device.
@@ -116,6 +123,7 @@ TEST_P(DeviceBreaks, OnlyItsProcessIsReplaced_AndTheBitsAreTheSame) { Run(GetPar
 INSTANTIATE_TEST_SUITE_P(All, DeviceBreaks,
                          ::testing::Values(Fault{"1:aten::addmm:9", 2, "", "SIMCUDA_FAULT"},
                                            Fault{"0:middle:30", 2, "", "SIMCUDA_FAULT"},
+                                           Fault{"0:middle:30", 2, kNccl2, "SIMCUDA_FAULT"},
                                            Fault{"2:aten::threshold_backward:5", 4, "", "SIMCUDA_FAULT"}));
 
 using NcclFails = ElasticGpuTest;
@@ -123,6 +131,7 @@ TEST_P(NcclFails, NoProcessIsReplaced_AndTheBitsAreTheSame) { Run(/*replaced=*/-
 
 INSTANTIATE_TEST_SUITE_P(All, NcclFails,
                          ::testing::Values(Fault{"1:before:30", 2, "", "SIMNCCL_FAIL"},
+                                           Fault{"1:before:30", 2, kNccl2, "SIMNCCL_FAIL"},
                                            Fault{"0:before:30", 4, "", "SIMNCCL_FAIL"}));
 
 // Both ranks survive NCCL's error.
@@ -134,7 +143,7 @@ TEST(ElasticGpu, LogOfLibTorch_IsShownIfTheJobFails) {
     if (fails) flags.insert(flags.begin() + 3, "--max-restarts=0");
     Launcher launcher(flags, SimulatedGpus(2, environment));
     EXPECT_EQ(launcher.Wait(kLimit), fails ? 1 : 0) << launcher.Err();
-    EXPECT_EQ(Count(launcher.Err(), "ProcessGroupNCCL.cpp") > 0, fails) << launcher.Err();
+    EXPECT_EQ(Count(launcher.Err(), " ProcessGroupNCCL") > 0, fails) << launcher.Err();
     for (const char* rank : {"rank 0: ", "rank 1: "}) {
       EXPECT_EQ(Count(launcher.Err(), absl::StrCat(rank, "LibTorch logged ")), fails ? 0 : 1) << launcher.Err();
     }

@@ -36,17 +36,29 @@ std::string Explained(int rank, const FailureReport& own, const FailureReports& 
 TEST(BackendChoice, Parse_TorchsWords_ChoosesTheSameBackends) {
   EXPECT_EQ(ParseBackendChoice("", false)->ToString(), "gloo");
   EXPECT_EQ(ParseBackendChoice("", true)->ToString(), "cpu:gloo,cuda:nccl");
-  for (const char* text : {"gloo", "nccl", "cpu:gloo,cuda:nccl", "cpu:gloo", "cuda:gloo"}) {
+  for (const char* text :
+       {"gloo", "nccl", "nccl2", "cpu:gloo,cuda:nccl", "cpu:gloo,cuda:nccl2", "cpu:gloo", "cuda:gloo"}) {
     EXPECT_EQ(ParseBackendChoice(text, false)->ToString(), text);
   }
   EXPECT_EQ(ParseBackendChoice(" CPU:gloo, cuda:GLOO ", false)->ToString(), "gloo");
   EXPECT_EQ(ParseBackendChoice("cuda:nccl", false)->ToString(), "nccl");
+  EXPECT_EQ(ParseBackendChoice("nccl-legacy", false)->ToString(), "nccl");
+}
+
+TEST(BackendChoice, Parse_PyTorchsVariable_ChoosesTheEngineOfNccl) {
+  setenv("TORCH_DIST_USE_NCCL2", "1", 1);
+  EXPECT_EQ(ParseBackendChoice("", true)->ToString(), "cpu:gloo,cuda:nccl2");
+  EXPECT_EQ(ParseBackendChoice("nccl", false)->ToString(), "nccl2");
+  EXPECT_EQ(ParseBackendChoice("cuda:nccl-legacy", false)->ToString(), "nccl");
+  setenv("TORCH_DIST_USE_NCCL2", "0", 1);
+  EXPECT_EQ(ParseBackendChoice("nccl", false)->ToString(), "nccl");
+  unsetenv("TORCH_DIST_USE_NCCL2");
 }
 
 TEST(BackendChoice, Parse_UnknownWord_ErrorNamesIt) {
   for (const auto& [text, why] :
        std::vector<std::pair<std::string, std::string>>{{"mpi", "\"mpi\" is unknown"},
-                                                        {"cpu:nccl", "nccl does not support CPU tensors"},
+                                                        {"cpu:nccl", "NCCL does not support CPU tensors"},
                                                         {"cpu:gloo,cpu:gloo", "cpu is given twice"},
                                                         {"cuda:gloo,cuda:nccl", "cuda is given twice"},
                                                         {"cpu:mpi", "\"mpi\" is unknown"},

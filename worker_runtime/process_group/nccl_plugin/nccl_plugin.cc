@@ -5,18 +5,26 @@
 #include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <typeinfo>
 
 #include "worker_runtime/process_group/c10d_operations.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
 
+#ifdef DDPRUN_HAS_NCCL2
+#include <torch/csrc/distributed/c10d/nccl2/ProcessGroupNCCL.hpp>
+#endif
+
 namespace ddprun {
 namespace {
 
-// A ProcessGroupNCCL whose abort does not hit a collective that another thread is launching.
+// A backend of LibTorch over NCCL whose abort does not hit a collective that another thread is launching.
 //
 // With a non-blocking communicator, NCCL launches a collective on a thread of its own, and LibTorch polls the
 // communicator until the launch is done. If the communicator is aborted meanwhile, its handle is gone, and LibTorch
@@ -24,12 +32,13 @@ namespace {
 // collective is being launched, but not longer than kLaunchWait: a launch that connects to a rank that is gone may not
 // return before the abort.
 //
-// Threads: those of ProcessGroupNCCL; abort may be called from any thread.
-class NcclBackend : public c10d::ProcessGroupNCCL {
+// Threads: those of `Base`; abort may be called from any thread.
+template <typename Base>
+class NcclBackend : public Base {
  public:
   static constexpr std::chrono::seconds kLaunchWait = std::chrono::seconds(1);
 
-  using ProcessGroupNCCL::ProcessGroupNCCL;
+  using Base::Base;
 
   void abort() override {
     {
@@ -37,16 +46,20 @@ class NcclBackend : public c10d::ProcessGroupNCCL {
       aborted_ = true;
       changed_.wait_for(lock, kLaunchWait, [this] { return launching_ == 0; });
     }
-    ProcessGroupNCCL::abort();
+    // nccl2's may not run on two threads: both would join its watchdog.
+    std::call_once(abort_, [this] { Base::abort(); });
   }
 
 #define DDPRUN_FORWARD(kind, name, parameters, arguments)   \
   c10::intrusive_ptr<c10d::Work> name parameters override { \
-    const Launch launch(*this);                             \
-    return ProcessGroupNCCL::name arguments;                \
+    return Begin([&] { return Base::name arguments; });     \
   }
   DDPRUN_FOR_EACH_C10D_OPERATION(DDPRUN_FORWARD)
 #undef DDPRUN_FORWARD
+
+ protected:
+  // Called before each launch.
+  virtual void Connect() {}
 
  private:
   // A collective that is being launched. Collectives may call others.
@@ -68,11 +81,65 @@ class NcclBackend : public c10d::ProcessGroupNCCL {
     NcclBackend& backend_;
   };
 
+  template <typename Call>
+  c10::intrusive_ptr<c10d::Work> Begin(Call call) {
+    const Launch launch(*this);
+    try {
+      Connect();
+      return call();
+    } catch (const c10::Error& error) {
+      // nccl2's errors of the communicator have no type of their own.
+      const bool is_typed = typeid(error) != typeid(c10::Error);
+      if (is_typed || this->getError() == c10d::ErrorType::SUCCESS) throw;
+      C10_THROW_ERROR(DistBackendError, error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      C10_THROW_ERROR(DistBackendError, error.what());
+    }
+  }
+
+  std::once_flag abort_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int launching_ = 0;
   bool aborted_ = false;
 };
+
+#ifdef DDPRUN_HAS_NCCL2
+// nccl2 connects the ranks when it is given a device. Here the first operation does, as in the legacy backend, with
+// TORCH_NCCL_NONBLOCKING_TIMEOUT as the limit.
+class Nccl2Backend : public NcclBackend<c10d::nccl2::ProcessGroupNCCL> {
+ public:
+  Nccl2Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+               const c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options>& options, c10::Device device)
+      : NcclBackend(store, rank, size, options), device_(device), timeout_(options->timeout) {
+    const int limit = c10d::getCvarInt({"TORCH_NCCL_NONBLOCKING_TIMEOUT"}, 0);
+    if (limit > 0) setTimeout(std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(limit)));
+  }
+
+  // c10d::ProcessGroup calls this without a device. nccl2 would take the GPU of the rank's number.
+  void setBoundDeviceId(std::optional<at::Device> /*device*/) override {}
+
+  void startCoalescing() override {
+    Connect();
+    NcclBackend::startCoalescing();
+  }
+
+ protected:
+  void Connect() override {
+    const std::lock_guard<std::mutex> lock(connect_mutex_);
+    if (connected_) return;
+    NcclBackend::setBoundDeviceId(device_);
+    setTimeout(timeout_);
+    connected_ = true;
+  }
+
+ private:
+  const c10::Device device_;
+  const std::chrono::milliseconds timeout_;
+  std::mutex connect_mutex_;
+  bool connected_ = false;
+};
+#endif
 
 class Plugin : public NcclPlugin {
  public:
@@ -87,8 +154,8 @@ class Plugin : public NcclPlugin {
     return {properties.uuid.bytes, sizeof properties.uuid.bytes};
   }
 
-  c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                           c10::Device device, std::chrono::milliseconds timeout) override {
+  c10::intrusive_ptr<c10d::Backend> Create(NcclEngine engine, const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                           int size, c10::Device device, std::chrono::milliseconds timeout) override {
     CheckDevice(device);
     static std::once_flag once;  // programs without RunWorker, which calls it before there are threads
     std::call_once(once, [timeout] {
@@ -100,7 +167,14 @@ class Plugin : public NcclPlugin {
     options->timeout = timeout;
     // Creation of a blocking communicator has no time limit and can't be aborted.
     options->config.blocking = 0;
-    return c10::make_intrusive<NcclBackend>(store, rank, size, options);
+    if (engine == NcclEngine::kLegacy) {
+      return c10::make_intrusive<NcclBackend<c10d::ProcessGroupNCCL>>(store, rank, size, options);
+    }
+#ifdef DDPRUN_HAS_NCCL2
+    return c10::make_intrusive<Nccl2Backend>(store, rank, size, options, device);
+#else
+    TORCH_CHECK_VALUE(false, "backend nccl2 needs LibTorch 2.15 or newer, and this is " TORCH_VERSION);
+#endif
   }
 
  private:

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <string>
 
+#include "worker_runtime/process_group/backend_choice.h"
+
 namespace c10d {
 class Backend;
 class Store;
@@ -31,13 +33,14 @@ class NcclPlugin {
   virtual std::string DeviceUuid(c10::Device device) = 0;
 
   // Creates a rank's endpoint of a group on `device`. Its abort() and shutdown() are those of c10d::Backend; after
-  // abort(), collectives throw c10::DistBackendError.
-  virtual c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                   c10::Device device, std::chrono::milliseconds timeout) = 0;
+  // abort(), collectives throw c10::DistBackendError. Throws c10::ValueError if this LibTorch does not have `engine`.
+  virtual c10::intrusive_ptr<c10d::Backend> Create(NcclEngine engine, const c10::intrusive_ptr<c10d::Store>& store,
+                                                   int rank, int size, c10::Device device,
+                                                   std::chrono::milliseconds timeout) = 0;
 };
 
 // Must be equal on both sides. Raise the number when this file changes.
-#define DDPRUN_NCCL_PLUGIN_BUILD "interface 2, LibTorch " TORCH_VERSION
+#define DDPRUN_NCCL_PLUGIN_BUILD "interface 3, LibTorch " TORCH_VERSION
 
 struct NcclPluginEntry {
   const char* build;  // the plugin's DDPRUN_NCCL_PLUGIN_BUILD; must be read before `plugin`
