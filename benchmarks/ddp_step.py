@@ -27,16 +27,19 @@ PYTHON = str(ROOT / ".venv/bin/python")
 TIMEOUT = 300.0  # seconds for an answer that usually takes a few
 WARM_UP_STEPS = 10
 WORLD = 2
-AIMS = {"mlp": "0.45, and 0.2 with shared memory", "gpt": "0.90", "cnn": "0.90", "embedding": "0.60"}
+AIMS = {"mlp": "0.25", "gpt": "0.85", "cnn": "0.85", "embedding": "0.50"}
 SIZES = {
     "cnn": ("--batch", "16"),
     "embedding": ("--vocab", "20000", "--width", "64", "--block", "32", "--batch", "32"),
 }
-BEST = ("--optimizer", "fused", "--bucket-view")
-DEFAULTS_OF_PYTHON, BEST_OF_PYTHON = "Python, defaults", "Python, best"
+BEST = ("--optimizer", "fused", "--bucket-view", "--static-graph")
+DEFAULTS_OF_PYTHON = "Python, defaults"
+VIEWS_OF_PYTHON, COPIES_OF_PYTHON = "Python, bucket views", "Python, batched copies"
 TRAINERS = {
     DEFAULTS_OF_PYTHON: ("Python", ()),
-    BEST_OF_PYTHON: ("Python", BEST),
+    VIEWS_OF_PYTHON: ("Python", BEST),
+    COPIES_OF_PYTHON: ("Python", ("--optimizer", "fused", "--batched-copy", "--static-graph")),
+    "Python, compiled": ("Python", (*BEST, "--compile")),
     "C++, defaults": ("C++", ()),
     "C++, best on Gloo": ("C++", BEST),
     "C++, best": ("C++", (*BEST, "--hook", "shared-memory")),
@@ -144,6 +147,7 @@ class Run:
     rounds: int
     steps: int  # per round
     folder: str  # for logs
+    compiles: bool  # uses torch.compile, too, whose first step takes long
 
     def command(self, language, more):
         python = [PYTHON, str(ROOT / "benchmarks/ddp/step_trainer.py")]
@@ -154,6 +158,8 @@ class Run:
         """Starts the ranks of each trainer, one trainer after the other, and compares their losses."""
         losses = {}
         for name, (language, more) in TRAINERS.items():
+            if "--compile" in more and not self.compiles:
+                continue
             say(f"first steps of {name}")
             trainers.append(Ranks(name, self.command(language, more), self.world, self.folder))
             losses[name] = statistics.mean(answer["loss"] for answer in trainers[-1].steps(WARM_UP_STEPS))
@@ -170,10 +176,14 @@ class Run:
 
     def show(self, trainers):
         by_name = {trainer.name: trainer for trainer in trainers}
-        defaults, best = by_name[DEFAULTS_OF_PYTHON], by_name[BEST_OF_PYTHON]
+        defaults = by_name[DEFAULTS_OF_PYTHON]
+        # Which of the two is faster depends on the model.
+        candidates = [by_name[VIEWS_OF_PYTHON], by_name[COPIES_OF_PYTHON]]
+        best = min(candidates, key=lambda ranks: statistics.median(ranks.medians))
+        to_best = f"to the best Python ({best.name})"
         print(f"### Step time: {self.model.upper()}, {self.world} rank{'s' if self.world > 1 else ''}\n")
         print_table(
-            ("", "ms", "best ms", "to Python's defaults", "to Python's best", "CPU to Python's defaults"),
+            ("", "ms", "best ms", "to Python's defaults", to_best, "CPU to Python's defaults"),
             [
                 (
                     trainer.name,
@@ -186,7 +196,7 @@ class Run:
                 for trainer in trainers
             ],
         )
-        print(f"\nAim: C++ to Python, each with its defaults, at most {AIMS[self.model]}.\n", flush=True)
+        print(f"\nAim: C++, best, to the best Python at most {AIMS[self.model]}.\n", flush=True)
 
     def run(self):
         trainers = []
@@ -214,7 +224,7 @@ def main():
         for model in args.model or AIMS:
             # The MLP stays below 800 steps in total: later moments of dead units are subnormal, so slow.
             steps = 3 if args.quick else min(40, 780 // rounds) if model == "mlp" else 8
-            Run(model, trainer.resolve(), world, rounds, steps, folder).run()
+            Run(model, trainer.resolve(), world, rounds, steps, folder, compiles=not args.quick).run()
 
 
 if __name__ == "__main__":

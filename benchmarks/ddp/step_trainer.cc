@@ -44,6 +44,7 @@ struct Flags {
   int64_t batch = 8;
   std::string optimizer = "default";
   bool bucket_view = false;
+  bool static_graph = false;
   std::string hook = "none";
 };
 
@@ -57,6 +58,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--batch", flags.batch);
   app.add_option("--optimizer", flags.optimizer)->check(CLI::IsMember({"default", "fused"}));
   app.add_flag("--bucket-view", flags.bucket_view);
+  app.add_flag("--static-graph", flags.static_graph);
   app.add_option("--hook", flags.hook)->check(CLI::IsMember({"none", "shared-memory"}));
 }
 
@@ -203,7 +205,8 @@ class Trainer {
     const std::shared_ptr<Net> net = MakeNet(flags.model, flags.config);
     DDPRUN_ASSIGN_OR_RETURN(
         std::shared_ptr<Ddp> ddp,
-        MakeDistributedDataParallel(net, worker.group(), {.gradient_as_bucket_view = flags.bucket_view}));
+        MakeDistributedDataParallel(
+            net, worker.group(), {.gradient_as_bucket_view = flags.bucket_view, .static_graph = flags.static_graph}));
     if (flags.hook == "shared-memory") {
       DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<SharedMemoryAllReduce> shared,
                               SharedMemoryAllReduce::Create(worker.group()));

@@ -37,6 +37,9 @@ def read_flags():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
     parser.add_argument("--bucket-view", action="store_true")
+    parser.add_argument("--static-graph", action="store_true")
+    parser.add_argument("--batched-copy", action="store_true", help="PyTorch 2.15")
+    parser.add_argument("--compile", action="store_true")
     return parser.parse_args()
 
 
@@ -120,7 +123,11 @@ class Trainer:
             self.model = Embedding(flags.vocab, flags.width)
         else:
             self.model = Cnn() if flags.model == "cnn" else Mlp()
-        self.ddp = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=flags.bucket_view)
+        batched = {"batched_grad_copy": True} if flags.batched_copy else {}
+        self.ddp = nn.parallel.DistributedDataParallel(
+            self.model, gradient_as_bucket_view=flags.bucket_view, static_graph=flags.static_graph, **batched
+        )
+        self.forward = torch.compile(self.ddp) if flags.compile else self.ddp
         fused = {"fused": True} if flags.optimizer == "fused" else {}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **fused)
         self.done = 0
@@ -134,7 +141,7 @@ class Trainer:
         x, y = self.batches.get(self.done)
         # With gradients as views, set_to_none would only make the reducer copy again.
         self.optimizer.zero_grad(set_to_none=not self.flags.bucket_view)
-        loss = self.loss(self.ddp(x), y)
+        loss = self.loss(self.forward(x), y)
         loss.backward()
         self.optimizer.step()
         self.done += 1

@@ -41,7 +41,8 @@ TEST(BenchmarksTest, DdpStep_Quick_PrintsTable) {
       {{"PYTHONDONTWRITEBYTECODE", "1"}});
   ASSERT_EQ(benchmark.Wait(4 * Process::kPatience), 0) << benchmark.Err();
   EXPECT_TRUE(absl::StrContains(benchmark.Out(), "### Step time: MLP, 1 rank\n"));
-  for (const char* row : {"Python, defaults", "Python, best", "C++, defaults", "C++, best on Gloo", "C++, best"}) {
+  for (const char* row : {"Python, defaults", "Python, bucket views", "Python, batched copies", "C++, defaults",
+                          "C++, best on Gloo", "C++, best"}) {
     EXPECT_TRUE(absl::StrContains(benchmark.Out(), absl::StrCat("| ", row, " | "))) << benchmark.Out();
   }
 }
