@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import signal
+import statistics
 import sys
 import time
 
@@ -235,7 +236,55 @@ def abort(keep):
     end()
 
 
-JOBS = {job.__name__: job for job in (facts, start, share, restart, memory, abort)}
+def reform(way):
+    """The last rank is replaced several times, by an object that is as new as a process's would be. The others drop
+    their nccl2 backend and make another one (way "new"), or abort it and reconfigure it."""
+    from torch._C._distributed_c10d import ProcessGroupNCCL2, ReconfigureOptions
+
+    device, at, keeps, last = use_device(), store(), way != "new", RANK == WORLD - 1
+
+    def make(number):
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout, options.enable_reconfigure = datetime.timedelta(seconds=20), keeps
+        own = at if keeps else dist.PrefixStore(str(number), at)
+        return ProcessGroupNCCL2(own, RANK, WORLD, options, None if keeps else device)
+
+    def connect(group, number):
+        options = ReconfigureOptions()
+        at.set(f"handle/{number}/{RANK}", group.get_reconfigure_handle())
+        options.handles = [at.get(f"handle/{number}/{rank}").decode() for rank in range(WORLD)]
+        options.uuid = number
+        group.reconfigure(options).wait()
+
+    tensor, group, aborts, reforms = torch.ones(1000, device=device), None, [], []
+    for number in range(8):
+        meet(at, f"round {number}")
+        began = time.perf_counter()
+        if group is None or last or not keeps:
+            group = make(number)
+        if keeps:
+            connect(group, number)
+        tensor.fill_(1)
+        group.allreduce([tensor]).wait()
+        torch.cuda.synchronize()
+        reforms.append(1e3 * (time.perf_counter() - began))
+        right = tensor[0].item() == WORLD
+        meet(at, f"dies {number}")
+        if not last:
+            group.allreduce([tensor])
+            time.sleep(0.05)  # the kernel waits for the last rank by then
+        began = time.perf_counter()
+        group.abort()
+        aborts.append(1e3 * (time.perf_counter() - began))
+        if not right:
+            break
+    names = {"abort, ms": aborts, "re-formed, with the first all-reduce, ms": reforms}
+    middle = {name: round(statistics.median(values[1:]), 1) for name, values in names.items()}
+    report(**{"sum is right": right, **({} if last else middle)})
+    end()
+
+
+JOBS = {job.__name__: job for job in (facts, start, share, restart, memory, abort, reform)}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](*sys.argv[2:])

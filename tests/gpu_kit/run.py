@@ -104,13 +104,13 @@ class Elastic:
         self.part.expect(self.again == 0, f"{what}: {self.again} steps were made again")
 
 
-def elastic(part, log, ranks, steps, flags=(), arguments=(), kills=0, seed=0, second=0.0, limit=60):
+def elastic(part, log, ranks, steps, flags=(), arguments=(), kills=0, seed=0, second=0.0, limit=60, **variables):
     """Trains, and kills a random rank at `kills` random steps; with `second`, another one within that many seconds."""
     program = [str(ROOT / "examples/cpp/elastic_gpt"), "--backend=nccl", f"--steps={steps}", f"--text={part.kit.text}"]
     program += [*model(part.kit), *arguments]
     chance, job = random.Random(seed), Elastic(part)
     command, environment = part.kit.job(ranks, program, ["--max-restarts=50", *flags])
-    running = part.start(log, command, **environment)
+    running = part.start(log, command, **environment, **variables)
     running.listeners.append(job.hear)
     places = sorted(chance.sample(range(steps // 10, steps - steps // 10), kills))
     timers = []
@@ -136,6 +136,10 @@ def elastic(part, log, ranks, steps, flags=(), arguments=(), kills=0, seed=0, se
     running.expect_success(log)
     part.expect(len(job.kills) >= kills, f"{log}: {len(job.kills)} of {kills} kills were made")
     return job
+
+
+def has_nccl2():
+    return tuple(map(int, importlib.metadata.version("torch").split(".")[:2])) >= (2, 15)
 
 
 def model(kit):
@@ -217,8 +221,11 @@ def recovery(part):
     half = len(reference.times) // 2
     (first, began), (last, ended) = reference.times[half], reference.times[-1]
     part.figure("step, ms", round(1e3 * (ended - began) / max(1, last - first), 1))
-    for seed, (name, flags) in enumerate({"cold": (), "--preload": ("--preload",)}.items(), 1):
-        job = elastic(part, name, ranks, steps, flags, kills=2 if part.kit.small else 5, seed=seed)
+    ways = {"cold": ((), {}), "--preload": (("--preload",), {})}
+    if has_nccl2():
+        ways["nccl2, --preload"] = (("--preload",), {"TORCH_DIST_USE_NCCL2": "1"})
+    for seed, (name, (flags, variables)) in enumerate(ways.items(), 1):
+        job = elastic(part, name, ranks, steps, flags, kills=2 if part.kit.small else 5, seed=seed, **variables)
         job.expect_same(reference, name)
         job.phase_figures(name)
 
@@ -316,6 +323,23 @@ def abort(part):
                 part.figure(f"{kept}: rank {rank}: {name}", value)
             if running.code != 0:
                 part.note(f"{kept}: rank {rank}: {running.outcome()}")
+
+
+def reform(part):
+    """nccl2 re-formed in place, as a whole or by shrinking and growing, beside a new backend."""
+    if not has_nccl2():
+        part.note("this PyTorch has no nccl2")
+        return "skipped"
+    for way in ("new", "in place", "shrink and grow"):
+        grow = {"TORCH_NCCL2_RECONFIGURE_SHRINK_GROW": "1"} if way == "shrink and grow" else {}
+        ended = part.ranks(way, 3, [RANKS, "reform", way], **grow)
+        ended.expect_success(way)
+        reports = ended.reports()
+        right = [report["sum is right"] for report in reports if "sum is right" in report]
+        part.expect(right == [True] * 3, f"{way}: sum is right: {right}")
+        for name in ("abort, ms", "re-formed, with the first all-reduce, ms"):
+            part.figure(f"{way}: {name}", max((report[name] for report in reports if name in report), default=None))
+    return None
 
 
 def restart(part):
@@ -495,6 +519,7 @@ PARTS = {
     "twice": ("a second death during a recovery", twice, 90, BESIDE),
     "node": ("a node lost", node, 70, BESIDE),
     "abort": ("abort of a group in Python", abort, 70, BESIDE),
+    "reform": ("nccl2 re-formed in place, or made anew", reform, 90, BESIDE),
     "examples": ("the examples over NCCL", examples, 90, BESIDE),
     "count": ("--nproc-per-node=gpu", count, 40, BESIDE),
     "restart": ("Python DDP restarted, beside torchrun", restart, 150, ALONE),
