@@ -256,9 +256,10 @@ def reform(way):
         options.uuid = number
         group.reconfigure(options).wait()
 
-    tensor, group, aborts, reforms = torch.ones(1000, device=device), None, [], []
+    tensor, group, dead, aborts, reforms = torch.ones(1000, device=device), None, [], [], []
     for number in range(8):
         meet(at, f"round {number}")
+        dead.append(group)  # dropping it takes time that a dead process does not take
         began = time.perf_counter()
         if group is None or last or not keeps:
             group = make(number)

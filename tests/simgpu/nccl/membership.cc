@@ -108,11 +108,17 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   return ncclInProgress;
 }
 
+// Announces the id to the other ranks of `comm`, which wait for it in ncclCommGrow.
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
-  return IsUsable(comm) ? ncclGetUniqueId(id) : ncclInvalidArgument;
+  if (!IsUsable(comm)) return ncclInvalidArgument;
+  const ncclResult_t made = ncclGetUniqueId(id);
+  if (made != ncclSuccess) return made;
+  memcpy(comm->segment->grow_id, id->internal, sizeof id->internal);
+  ++comm->segment->grows;
+  return ncclSuccess;
 }
 
-// Ranks of `comm` keep their ranks, and pass -1; the root passes the id, which new ranks have from elsewhere.
+// Ranks of `comm` keep their ranks, and pass -1 and no id (the root may pass it); new ranks have it from elsewhere.
 ncclResult_t ncclCommGrow(ncclComm_t comm, int size, const ncclUniqueId* id, int rank, ncclComm_t* created,
                           ncclConfig_t* config) {
   if (comm == nullptr) {
@@ -125,8 +131,6 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int size, const ncclUniqueId* id, int
   ++comm->grows;
   if (id != nullptr) {
     announced = *id;
-    memcpy(comm->segment->grow_id, id->internal, sizeof id->internal);
-    ++comm->segment->grows;
   } else if (!AwaitId(comm, &announced)) {
     return ncclRemoteError;
   }

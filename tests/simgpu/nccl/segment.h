@@ -51,7 +51,7 @@ struct Segment {
   };
 
   Rank ranks[kMaxRanks];
-  std::atomic<int> grows;  // number of ids that ncclCommGrow has announced; `grow_id` is the last one
+  std::atomic<int> grows;  // number of ids that ncclCommGetUniqueId has announced; `grow_id` is the last one
   char grow_id[128];
   Channel channels[kMaxRanks][kMaxRanks];
   char slots[kMaxRanks][kSlot];
