@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "worker_runtime/process_group/backend_choice.h"
+#include "worker_runtime/process_group/c10d_operations.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group.h"
@@ -34,6 +35,9 @@ class Nccl : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!HostHasGpu()) GTEST_SKIP() << "this host has no NVIDIA GPU";
+#ifndef DDPRUN_HAS_NCCL2
+    if (IsNccl2()) GTEST_SKIP() << "this LibTorch has no nccl2";
+#endif
     absl::StatusOr<c10::Device> chosen = ChooseDevice(WorkerEnv(), "cuda");
     ASSERT_TRUE(chosen.ok()) << chosen.status();
     device_ = *chosen;
