@@ -7,9 +7,7 @@
 #include <fstream>
 #include <map>
 #include <ostream>
-#include <regex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -133,11 +131,7 @@ TEST_P(TorchCausesTest, Summary_EveryNode_NamesRankAndCause) {
 INSTANTIATE_TEST_SUITE_P(All, TorchCausesTest, ::testing::ValuesIn(kTorchCauses),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// The examples of examples/python: report_progress.py and elastic_reform.py.
-
-using ::testing::ElementsAre;
-using ::testing::Ne;
-using ::testing::SizeIs;
+// examples/python/report_progress.py.
 
 class PythonExampleTest : public ::testing::Test {
  protected:
@@ -166,46 +160,6 @@ TEST_F(PythonExampleTest, ReportProgress_Stopped_SavesFirst) {
     EXPECT_EQ(launcher.Wait(), 128 + signal) << launcher.Err();
     EXPECT_THAT(launcher.Out(), HasSubstr("saved before step "));
     EXPECT_TRUE(std::filesystem::remove(dir_.File("snapshot.pt")));
-  }
-}
-
-// Output of elastic_reform.py: for each rank the losses by step, and its processes in order.
-struct Printed {
-  explicit Printed(const std::string& out) {
-    static const std::regex kLine("rank (\\d) pid (\\d+) step (\\d+) loss (\\S+)\n");
-    for (std::sregex_iterator it(out.begin(), out.end(), kLine), end; it != end; ++it) {
-      const int rank = std::stoi((*it)[1]), step = std::stoi((*it)[3]);
-      const auto [at, fresh] = losses[rank].emplace(step, (*it)[4]);
-      if (!fresh) repeated.emplace_back(rank, step);
-      const pid_t pid = std::stoi((*it)[2]);
-      if (pids[rank].empty() || pids[rank].back() != pid) pids[rank].push_back(pid);
-    }
-  }
-  std::map<int, std::map<int, std::string>> losses;
-  std::vector<std::pair<int, int>> repeated;
-  std::map<int, std::vector<pid_t>> pids;
-};
-
-TEST_F(PythonExampleTest, ElasticReform_WorkerKilled_SurvivorKeepsProcessAndLosses) {
-  constexpr int kSteps = 300;
-  Process undisturbed({"/bin/sh", "-c", Command("elastic_reform.py", kSteps)}, Environment());
-  EXPECT_EQ(undisturbed.Wait(), 0) << undisturbed.Err();
-  Process launcher({"/bin/sh", "-c", Command("elastic_reform.py", kSteps)}, Environment());
-  ASSERT_TRUE(launcher.WaitForOut(" step 20 loss")) << launcher.Err();
-  const pid_t victim = Printed(launcher.Out()).pids[1].back();
-  kill(victim, SIGKILL);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
-
-  const Printed expected(undisturbed.Out()), run(launcher.Out());
-  EXPECT_EQ(expected.losses.at(0).size(), kSteps);
-  EXPECT_EQ(run.losses.at(0), expected.losses.at(0));
-  // The victim may have died between a step and its line.
-  EXPECT_GE(run.losses.at(1).size(), kSteps - 1);
-  for (const auto& [step, loss] : run.losses.at(1)) EXPECT_EQ(loss, expected.losses.at(1).at(step)) << step;
-  EXPECT_THAT(run.pids.at(0), SizeIs(1)) << "the survivor's process";
-  EXPECT_THAT(run.pids.at(1), ElementsAre(victim, Ne(victim)));
-  for (const auto& [rank, step] : run.repeated) {
-    EXPECT_EQ(rank, 1) << "step " << step << ": the survivor makes no step twice; the victim may have been one ahead";
   }
 }
 

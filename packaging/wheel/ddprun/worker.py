@@ -9,8 +9,8 @@
             save_checkpoint()
             break
 
-A worker can also keep its process when another one dies: see `keep_process`, and examples/python/elastic_reform.py in
-the sources.
+A worker can also keep its process when another one dies: see `keep_process`. ddprun.elastic does so for loops in
+PyTorch.
 
 Needs the standard library only, and costs microseconds a call. Under another launcher, or without one,
 `report_progress` does nothing. docs/worker_protocol.md in the sources describes the protocol.

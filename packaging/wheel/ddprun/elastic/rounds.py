@@ -1,0 +1,186 @@
+"""Connections of this process in one round of the job.
+
+A round has its own store, which the launcher serves, and its own Gloo groups. Ranks first exchange a small record
+through the store (`Round.exchange`): where they listen, and how far their training state is. Then they connect.
+
+`Round.cut` ends a round from any thread. Gloo can't abort a collective, so it shuts down the round's sockets: the
+operations of this process fail, and so do those of its peers, which see closed connections. Gloo leaves an operation
+hanging if it had received part of a message; `Round.leave` gives operations a moment and leaves such ones behind. The
+module `groups` limits how long they stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import stat
+import threading
+import time
+from collections import deque
+from datetime import timedelta
+from typing import Any, Callable, Iterator, Optional
+
+import torch
+import torch.distributed as dist
+
+_STORE_PATIENCE = timedelta(minutes=30)  # for ranks that still import PyTorch, or read a checkpoint
+_CONNECT_TIMEOUT = timedelta(seconds=12)  # Gloo waits five times as long
+_GRACE = 0.05  # seconds in which Gloo usually ends operations whose connections were shut down
+
+
+class GroupLost(RuntimeError):
+    """The round is over: a rank died, or the launcher ended the round. The step will be repeated."""
+
+
+def _sockets() -> Iterator[tuple[socket.socket, bool]]:
+    """Yields duplicates of this process's TCP sockets, each with True if it listens."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.stat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as copy:
+                if copy.type == socket.SOCK_STREAM and copy.family in (socket.AF_INET, socket.AF_INET6):
+                    yield copy, bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _listening() -> set[tuple[str, int]]:
+    return {copy.getsockname()[:2] for copy, listens in _sockets() if listens}
+
+
+def _devices() -> list[Any]:
+    """Gloo devices as init_process_group chooses them."""
+    gloo = dist.ProcessGroupGloo
+    interfaces = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    if interfaces:
+        return [gloo.create_device(interface=name) for name in interfaces.split(",")]
+    return [gloo.create_default_device()]
+
+
+class Round:
+    """One round, as described by RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and DDPRUN_ROUND in the environment.
+
+    The main thread uses it; `cut` may be called by any thread.
+    """
+
+    def __init__(self) -> None:
+        self.number = int(os.environ.get("DDPRUN_ROUND", "0"))
+        self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.over: Optional[str] = None  # the reason
+        self.cut_at = 0.0  # time.monotonic()
+        self._master = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        self._store: Optional[dist.Store] = None
+        self._devices: list[Any] = []
+        self._addresses: set[tuple[str, int]] = set()  # where the Gloo devices of all ranks listen
+        self._records: Optional[list[Any]] = None
+        self._groups: list[Any] = []
+        self._works: deque[dist.Work] = deque()  # Gloo's operations that were not seen completed, oldest first
+        self._waiting: set[threading.Event] = set()
+
+    def exchange(self, record: Any) -> list[Any]:
+        """Publishes a JSON value to all ranks and returns those of all, by rank. Later calls return the same."""
+        if self._records is None:
+            self._records = self.interruptibly(lambda: self._exchange(record))
+        return self._records
+
+    def connect(self, name: str, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+        """Makes a Gloo group of `size` ranks, after `exchange`. The name is the same on all of its ranks."""
+        group = self.interruptibly(lambda: self._connect(name, rank, size, timeout))
+        self._groups.append(group)
+        return group
+
+    def track(self, work: dist.Work) -> None:
+        """Remembers an operation for `leave`, and forgets older ones that have completed."""
+        self.forget_completed()
+        self._works.append(work)
+
+    def forget_completed(self) -> None:
+        """Lets go of completed operations, which hold their tensors."""
+        while self._works and self._works[0].is_completed():
+            self._works.popleft()
+
+    def cut(self, reason: str) -> None:
+        """Ends the round: all operations and waits of this process and its peers fail. Thread-safe."""
+        if self.over is None:
+            self.cut_at, self.over = time.monotonic(), reason
+        for event in list(self._waiting):
+            event.set()
+        for copy, listens in _sockets():
+            with contextlib.suppress(OSError):
+                local, remote = copy.getsockname()[:2], copy.getpeername()[:2]
+                ours = local in self._addresses or remote in self._addresses or remote[1] == self._master[1]
+                if ours and not listens:
+                    copy.shutdown(socket.SHUT_RDWR)
+
+    def lost(self, error: Exception) -> GroupLost:
+        """Cuts the round because of an error of one of its operations."""
+        self.cut(str(error))
+        return GroupLost(self.over)
+
+    def leave(self) -> None:
+        """Drops the groups. An operation that Gloo does not end may hold its tensors for longer."""
+        self.cut("this rank has left the round")
+        while self._works and time.monotonic() < self.cut_at + _GRACE:
+            with contextlib.suppress(RuntimeError):
+                self._works[0].wait(timedelta(milliseconds=5))
+            self.forget_completed()
+        # Destructors wait for Gloo's threads.
+        garbage: list[Any] = [self._works, self._groups, self._devices, self._store]
+        self._works, self._groups, self._devices, self._store = deque(), [], [], None
+        threading.Thread(target=garbage.clear, name="ddprun-discard", daemon=True).start()
+
+    def _exchange(self, record: Any) -> list[Any]:
+        store = dist.TCPStore(*self._master, is_master=False, wait_for_workers=False, timeout=_STORE_PATIENCE)
+        self._store = store
+        before = _listening()
+        self._devices = _devices()
+        own = sorted(_listening() - before)
+        self._addresses.update(own)
+        prefix = f"ddprun.elastic/{self.number}"
+        store.set(f"{prefix}/{self.rank}", json.dumps([own, record]))
+        records = []
+        for rank in range(self.size):
+            addresses, its_record = json.loads(store.get(f"{prefix}/{rank}"))
+            self._addresses.update((host, port) for host, port in addresses)
+            records.append(its_record)
+        return records
+
+    def _connect(self, name: str, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+        store = dist.PrefixStore(f"ddprun.elastic/{self.number}/{name}", self._store)
+        options = dist.ProcessGroupGloo._Options()
+        options._devices, options._timeout = self._devices, _CONNECT_TIMEOUT
+        options._threads = 1  # operations run in order, which groups.Group relies on
+        gloo = dist.ProcessGroupGloo(store, rank, size, options)
+        gloo._set_default_timeout(timeout)
+        group = dist.ProcessGroup(store, rank, size)
+        group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
+        return group
+
+    def interruptibly(self, function: Callable[[], Any]) -> Any:
+        """Runs a blocking call on another thread, which is left behind if the round ends meanwhile."""
+        done, results = threading.Event(), queue.SimpleQueue()
+
+        def call() -> None:
+            try:
+                results.put((function(), None))
+            except BaseException as error:
+                results.put((None, error))
+            done.set()
+
+        self._waiting.add(done)
+        try:
+            if self.over is None:
+                threading.Thread(target=call, name="ddprun-connect", daemon=True).start()
+                done.wait()
+        finally:
+            self._waiting.discard(done)
+        if self.over is not None:
+            raise GroupLost(self.over)
+        result, error = results.get()
+        if error is not None:
+            raise self.lost(error) from error
+        return result
