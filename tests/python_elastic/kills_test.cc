@@ -25,8 +25,8 @@ using ::testing::Ne;
 using ::testing::SizeIs;
 
 // Output of a trainer: tests/python_elastic/trainer.py and examples/python/elastic_train.py.
-struct Run {
-  explicit Run(const std::string& out) {
+struct Training {
+  explicit Training(const std::string& out) {
     static const std::regex kLine("rank (\\d) pid (\\d+) (step|evaluation|end) (\\d+) (?:loss |digest )?(\\S+)\n");
     for (std::sregex_iterator it(out.begin(), out.end(), kLine), end; it != end; ++it) {
       const int rank = std::stoi((*it)[1]), number = std::stoi((*it)[4]);
@@ -70,9 +70,9 @@ class PythonElasticTest : public ::testing::Test {
                                                          {"KILLED", killed_.path()}});
     return Launcher(std::move(command), std::move(environment));
   }
-  Run Finish(Launcher* launcher) const {
+  Training Finish(Launcher* launcher) const {
     EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();
-    return Run(launcher->Out());
+    return Training(launcher->Out());
   }
 
   const TempDir killed_;  // marks of the kills that were made
@@ -93,9 +93,9 @@ class KillsTest : public PythonElasticTest, public ::testing::WithParamInterface
 TEST_P(KillsTest, Train_RanksKilled_EqualsUndisturbedRun) {
   const Kills& kills = GetParam();
   Launcher undisturbed = Start(kills.ranks, kTrainer, kills.arguments);
-  const Run expected = Finish(&undisturbed);
+  const Training expected = Finish(&undisturbed);
   Launcher launcher = Start(kills.ranks, kTrainer, kills.arguments, {{"KILL", absl::StrJoin(kills.points, ",")}});
-  const Run run = Finish(&launcher);
+  const Training run = Finish(&launcher);
 
   ASSERT_THAT(expected.values, SizeIs(kills.ranks)) << undisturbed.Out();
   EXPECT_THAT(expected.ends, SizeIs(1));
@@ -132,7 +132,7 @@ const Kills kKills[] = {
     {"Gpt",
      {"gpt", "2"},
      2,
-     {"1:2:backward", "0:4:update", "1:7:updated", "0:11:committed", "1:12:epoch", "0:15:reduce"}},
+     {"1:2:backward", "0:4:update", "1:7:updated", "0:11:committed", "1:6:epoch", "0:8:reduce"}},
     {"BatchNorm",
      {"bn", "5"},
      3,
@@ -148,17 +148,53 @@ const Kills kKills[] = {
 TEST_F(PythonElasticTest, Example_WorkerKilled_SurvivorKeepsProcessAndLosses) {
   const std::string example = "examples/python/elastic_train.py";
   Launcher undisturbed = Start(2, example, {"8"});
-  const Run expected = Finish(&undisturbed);
+  const Training expected = Finish(&undisturbed);
   Launcher launcher = Start(2, example, {"8"});
   ASSERT_TRUE(launcher.WaitForOut(" step 10 loss")) << launcher.Err();
-  const pid_t victim = Run(launcher.Out()).pids[1].back();
+  const pid_t victim = Training(launcher.Out()).pids[1].back();
   kill(victim, SIGKILL);
-  const Run run = Finish(&launcher);
+  const Training run = Finish(&launcher);
   EXPECT_EQ(run.values.at(0), expected.values.at(0));
   EXPECT_THAT(expected.values.at(0), SizeIs(8 * 8));
   EXPECT_THAT(run.differing, SizeIs(0));
   EXPECT_THAT(run.pids.at(0), SizeIs(1)) << "the survivor's process";
   EXPECT_THAT(run.pids.at(1), ElementsAre(victim, Ne(victim)));
+}
+
+TEST_F(PythonElasticTest, Errors_EachMisuse_IsNamed) {
+  Launcher launcher = Start(2, kTrainer, {"errors", "1"});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  for (const char* error : {
+           "allreduce after the optimizer's step within a step",
+           "SGD.step: worker.state does not know this optimizer",
+           "barrier outside of a step",
+           "SGD.step outside of `with step:`",
+           "worker.retry: call it within",
+           "the ranks are at different places: rank 0 at a step (epoch 0, 4 batches drawn, 3 steps done), rank 1 at "
+           "the "
+           "end of an epoch (epoch 0, 3 batches drawn, 3 steps done)",
+       }) {
+    EXPECT_THAT(launcher.Out(), HasSubstr(error));
+  }
+}
+
+TEST_F(PythonElasticTest, Checkpoint_NoSurvivorThenStopThenTorchrun_EqualsUndisturbedRun) {
+  const TempDir dir;
+  Launcher undisturbed = Start(2, kTrainer, {"mlp", "4"});
+  const Training expected = Finish(&undisturbed);
+  Launcher launcher =
+      Start(2, kTrainer, {"mlp", "4", dir.path()}, {{"KILL", "0:12:update,1:12:update"}, {"PAUSE", "0.1"}});
+  ASSERT_TRUE(launcher.WaitForOut(" step 16 loss")) << launcher.Err();
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM) << launcher.Err();
+  EXPECT_THAT(Training(launcher.Out()).differing, SizeIs(0));
+  Process torchrun({VenvPython(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", kTrainer, "mlp",
+                    "4", dir.path()},
+                   {{"PYTHONPATH", std::filesystem::absolute("packaging/wheel")}, {"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(torchrun.Wait(), 0) << torchrun.Err();
+  const Training rest(torchrun.Out());
+  EXPECT_EQ(rest.ends, expected.ends);
+  EXPECT_EQ(rest.values.at(0).count({"step", 10}), 0) << "it began with the checkpoint";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KillsTest, ::testing::ValuesIn(kKills),

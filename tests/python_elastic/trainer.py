@@ -258,6 +258,39 @@ def scaler(epochs):
         point("epoch")
 
 
+def errors(epochs):
+    """Misuses, whose errors are printed."""
+    global state
+    net, other = nn.Linear(4, 1), nn.Linear(4, 1)
+    model = worker.ddp(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    unknown = torch.optim.SGD(other.parameters(), lr=0.01)
+    state = worker.state(model=net, optimizer=optimizer)
+
+    def misuse(function):
+        try:
+            function()
+        except RuntimeError as error:
+            say(f"{type(error).__name__} {error}")
+
+    def train():
+        for _ in worker.epochs(epochs):
+            for step, x in worker.steps([torch.ones(2, 4)] * (4 - worker.rank)):
+                with step:
+                    model(x).sum().backward()
+                    if step.number == 0:
+                        misuse(unknown.step)
+                    optimizer.step()
+                    if step.number == 0:
+                        misuse(lambda: dist.all_reduce(torch.ones(1)))
+                if step.number == 0:
+                    misuse(dist.barrier)
+                    misuse(optimizer.step)
+                    misuse(lambda: worker.retry(dist.barrier))
+
+    misuse(train)
+
+
 def digest():
     """Checksum of everything that ranks have in common."""
     checksum = hashlib.sha256(repr((state.step, state.epoch)).encode())
@@ -275,7 +308,7 @@ def main():
     model, epochs = sys.argv[1], int(sys.argv[2])
     worker = elastic.init(seed=1, checkpoint=sys.argv[3] if len(sys.argv) > 3 else None, save_every=5)
     torch.manual_seed(worker.rank)  # parameters are rank 0's
-    {"mlp": mlp, "gpt": gpt, "bn": bn, "scaler": scaler}[model](epochs)
+    {"mlp": mlp, "gpt": gpt, "bn": bn, "scaler": scaler, "errors": errors}[model](epochs)
     say(f"end {state.step} digest {digest()}")
 
 

@@ -40,8 +40,9 @@ def init(
 ) -> Worker:
     """Initializes torch.distributed and returns this process's worker. Call it once, instead of init_process_group.
 
-    `seed`: random numbers (PyTorch's, NumPy's and Python's) depend on it, the place in the training and the rank only.
-    None leaves them alone; a rank that replaces another one then draws other numbers.
+    `seed`: random numbers (PyTorch's, NumPy's and Python's) depend on it, the place in the training and the rank only;
+    until the first epoch they are the same on all ranks. None leaves them alone; a rank that replaces another one then
+    draws other numbers.
     `timeout`: limit for a collective, as in init_process_group.
     `checkpoint`: a folder, to which rank 0 writes the state every `save_every` steps, at a stop request and at the end,
     and from which it reads it at the start, unless another rank holds the state. All ranks should have access to it.

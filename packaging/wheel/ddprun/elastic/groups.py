@@ -1,7 +1,7 @@
 """The process group that outlives the rounds.
 
 The script's process groups are Python objects (`Group`) that forward each collective to a Gloo group of the current
-round, which is connected at the first collective. DDP, DeviceMesh and compiled code keep their references to them.
+round, which is connected at the first collective. So DDP keeps its reference.
 `Group.collective` is the only way in: it asks the owner whether the collective is allowed here, and it lets a waiting
 caller go when the round ends.
 

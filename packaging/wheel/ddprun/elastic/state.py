@@ -10,7 +10,6 @@ between two epochs, which that rank does itself.
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 from typing import Any, Iterable, Iterator, NamedTuple, Optional
@@ -240,12 +239,10 @@ class State:
     def save(self, folder: str) -> None:
         """Writes the offered state to FOLDER/elastic.pt, atomically. Raises OSError."""
         packed, tensors = self.pack()
-        contents = io.BytesIO()
-        torch.save({"packed": pickle.dumps(packed), "tensors": [t.contiguous() for t in tensors]}, contents)
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, _FILE)
         with open(path + ".new", "wb") as file:
-            file.write(contents.getbuffer())
+            torch.save({"packed": pickle.dumps(packed), "tensors": [t.contiguous() for t in tensors]}, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(path + ".new", path)

@@ -59,7 +59,7 @@ class _Place(NamedTuple):
     batch: int
 
     def __str__(self) -> str:
-        return f"{_ACTIVITIES[self.activity]} after step {self.step} (epoch {self.epoch}, batch {self.batch})"
+        return f"{_ACTIVITIES[self.activity]} (epoch {self.epoch}, {self.batch} batches drawn, {self.step} steps done)"
 
 
 class Step:
@@ -117,6 +117,8 @@ class Worker:
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
         else:
             dist.init_process_group("gloo", timeout=timeout)
+        if seed is not None:
+            seed_all(mix(seed))  # the same on all ranks
         register_optimizer_step_pre_hook(lambda optimizer, *_: self._before_update(optimizer))
 
     # ---- for the script ----
