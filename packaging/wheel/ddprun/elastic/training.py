@@ -94,6 +94,7 @@ class Worker:
         self._drawn = 0  # batches of the current step
         self._in_step = self._updating = self._in_body = self._in_retry = self._begun = False
         self._settled = True  # nothing was committed since the state was last offered
+        self._failed = False  # the script has raised an error in a step
         self._synced: Optional[list[tuple[torch.Tensor, int]]] = None
         self._calls = (0, 0)  # epoch, and calls of `retry` in it
         self._places: list[tuple[dist.Work, list[torch.Tensor], _Place]] = []  # exchanges under way
@@ -205,9 +206,10 @@ class Worker:
             try:
                 yield Step(self, state.step or 0, state.batch + self._drawn - 1), batch
             except GeneratorExit:  # the script has left the loop
-                state.ended = state.epoch
-                self._drop_batches()
-                self._settle()
+                if not self._failed:
+                    state.ended = state.epoch
+                    self._drop_batches()
+                    self._settle()
                 raise
             finally:
                 self._in_body = False
@@ -288,6 +290,7 @@ class Worker:
         if not isinstance(error, Exception) or not self._lost(error):
             if isinstance(error, RuntimeError) and not (self.elastic or updating) and link.stop_requested() is not None:
                 self._stop()  # a rank that has stopped closed its connections
+            self._failed = True
             return False
         if updating:
             raise RuntimeError("the round ended after the optimizer's step: it can't be undone") from error
