@@ -22,7 +22,7 @@ EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 
 
 def say(text):
-    print(text + "\n", end="", flush=True)  # as one write, so that lines of several ranks do not mix
+    print(text + "\n", end="", flush=True)  # one write, so that lines of several ranks do not mix
 
 
 def main():

@@ -26,8 +26,8 @@ BACKEND = "ddprun"
 _SLICE = timedelta(milliseconds=25)  # a wait for a hanging operation notices the end of the round this late
 _GRACE = 0.025  # seconds that an operation gets to end by itself once its connections are shut down
 _LARGE = 64 << 10  # bytes; smaller messages arrive in one piece
-_TRANSFER_TIMEOUT = 30.0  # seconds, for an operation that all ranks have entered ...
-_TRANSFER_RATE = 4 << 20  # ... and bytes a second in addition
+_TRANSFER_TIMEOUT = 60.0  # seconds, for an operation that all ranks have entered ...
+_TRANSFER_RATE = 1 << 20  # ... and bytes a second in addition
 
 # Operations whose tensors have the same sizes on all ranks, so that all agree on whether they are large.
 _SYMMETRIC = (
