@@ -60,9 +60,9 @@ class PythonElasticTest : public ::testing::Test {
 
   // Starts `ranks` workers of the program, from a process that has imported PyTorch.
   Launcher Start(int ranks, const std::string& program, const std::vector<std::string>& arguments,
-                 std::map<std::string, std::string> environment = {}) const {
+                 std::map<std::string, std::string> environment = {}, int restarts = 20) const {
     std::vector<std::string> command = {"--standalone", absl::StrCat("--nproc-per-node=", ranks), "--preload=torch",
-                                        "--max-restarts=20", program};
+                                        absl::StrCat("--max-restarts=", restarts), program};
     command.insert(command.end(), arguments.begin(), arguments.end());
     environment.merge(std::map<std::string, std::string>{{"PYTHON_EXEC", VenvPython()},
                                                          {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")},
@@ -177,12 +177,17 @@ TEST_F(PythonElasticTest, Errors_EachMisuse_IsNamed) {
            "barrier outside of a step",
            "SGD.step outside of `with step:`",
            "worker.retry: call it within",
-           "the ranks are at different places: rank 0 at a step (epoch 0, 4 batches drawn, 3 steps done), rank 1 at "
-           "the "
-           "end of an epoch (epoch 0, 3 batches drawn, 3 steps done)",
        }) {
     EXPECT_THAT(launcher.Out(), HasSubstr(error));
   }
+}
+
+TEST_F(PythonElasticTest, Steps_UnequalNumbersOfBatches_IsNamed) {
+  Launcher launcher = Start(2, kTrainer, {"unequal", "1"}, {}, 0);
+  EXPECT_EQ(launcher.Wait(), 1);
+  EXPECT_THAT(launcher.Err(), HasSubstr("RanksDiffer: the ranks are at different places: rank 0 at a step (epoch 0, 4 "
+                                        "batches drawn, 3 steps done), rank 1 at the end of an epoch (epoch 0, 3 "
+                                        "batches drawn, 3 steps done)"));
 }
 
 TEST_F(PythonElasticTest, Checkpoint_NoSurvivorThenStopThenTorchrun_EqualsUndisturbedRun) {

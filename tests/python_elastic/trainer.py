@@ -275,22 +275,31 @@ def errors(epochs):
         except RuntimeError as error:
             say(f"{type(error).__name__} {error}")
 
-    def train():
-        for _ in worker.epochs(epochs):
-            for step, x in worker.steps([torch.ones(2, 4)] * (4 - worker.rank)):
-                with step:
-                    model(x).sum().backward()
-                    if step.number == 0:
-                        misuse(unknown.step)
-                    optimizer.step()
-                    if step.number == 0:
-                        misuse(lambda: dist.all_reduce(torch.ones(1)))
-                if step.number == 0:
-                    misuse(dist.barrier)
-                    misuse(optimizer.step)
-                    misuse(lambda: worker.retry(dist.barrier))
+    for _ in worker.epochs(epochs):
+        for step, x in worker.steps([torch.ones(2, 4)] * 4):
+            with step:
+                model(x).sum().backward()
+                misuse(unknown.step)
+                optimizer.step()
+                misuse(lambda: dist.all_reduce(torch.ones(1)))
+            misuse(dist.barrier)
+            misuse(optimizer.step)
+            misuse(lambda: worker.retry(dist.barrier))
 
-    misuse(train)
+
+def unequal(epochs):
+    """Rank 0 draws one batch more than the others."""
+    global state
+    net = nn.Linear(4, 1)
+    model = worker.ddp(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    state = worker.state(model=net, optimizer=optimizer)
+    groups._STALL = groups._STALL_INTERVAL = 0.5
+    for _ in worker.epochs(epochs):
+        for step, x in worker.steps([torch.ones(2, 4)] * (3 + (worker.rank == 0))):
+            with step:
+                model(x).sum().backward()
+                optimizer.step()
 
 
 def digest():
@@ -310,7 +319,7 @@ def main():
     model, epochs = sys.argv[1], int(sys.argv[2])
     worker = elastic.init(seed=1, checkpoint=sys.argv[3] if len(sys.argv) > 3 else None, save_every=5)
     torch.manual_seed(worker.rank)  # parameters are rank 0's
-    {"mlp": mlp, "gpt": gpt, "bn": bn, "scaler": scaler, "errors": errors}[model](epochs)
+    {"mlp": mlp, "gpt": gpt, "bn": bn, "scaler": scaler, "errors": errors, "unequal": unequal}[model](epochs)
     say(f"end {state.step} digest {digest()}")
 
 

@@ -26,6 +26,8 @@ BACKEND = "ddprun"
 _SLICE = timedelta(milliseconds=25)  # a wait for a hanging operation notices the end of the round this late
 _GRACE = 0.025  # seconds that an operation gets to end by itself once its connections are shut down
 _LARGE = 64 << 10  # bytes; smaller messages arrive in one piece
+_STALL = 10.0  # seconds until a wait asks its owner whether it can end ...
+_STALL_INTERVAL = 5.0  # ... and seconds between such questions
 _TRANSFER_TIMEOUT = 60.0  # seconds, for an operation that all ranks have entered ...
 _TRANSFER_RATE = 1 << 20  # ... and bytes a second in addition
 
@@ -53,27 +55,42 @@ class Owner(Protocol):
     def stands_alone(self) -> bool:
         """True if this process replaces another one and has not joined the survivors yet."""
 
+    def check_stall(self) -> None:
+        """Called while a wait is long. Raises if it can't end."""
+
+    def end_stall(self) -> None:
+        """Called after a long wait."""
+
 
 class _Work(dist.Work):
     """A Gloo operation. Waiting for it ends with the round, even where Gloo's operation does not."""
 
-    def __init__(self, round_: Round, inner: dist.Work) -> None:
+    def __init__(self, owner: Owner, inner: dist.Work) -> None:
         super().__init__()
-        self._round, self._inner = round_, inner
+        self._owner, self._round, self._inner = owner, owner.round, inner
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         inner, round_ = self._inner, self._round
+        question = time.monotonic() + _STALL
+        stalled = False
         while True:
+            completed = inner.is_completed()
             try:
-                return inner.wait(_SLICE)
+                inner.wait(timedelta(0) if completed else _SLICE)
+                break
             except RuntimeError as error:
+                if completed:
+                    raise round_.lost(error) from error
                 if inner.is_completed():
-                    try:
-                        return inner.wait()  # it may have succeeded right after the slice
-                    except RuntimeError as failure:
-                        raise round_.lost(failure) from error
+                    continue  # right after the slice; well or not
                 if round_.over is not None and time.monotonic() > round_.cut_at + _GRACE:
                     raise GroupLost(round_.over) from None
+            if round_.over is None and time.monotonic() > question:
+                question, stalled = time.monotonic() + _STALL_INTERVAL, True
+                self._owner.check_stall()
+        if stalled:
+            self._owner.end_stall()
+        return True
 
     def get_future(self) -> torch.futures.Future:
         # At the end of backward, DDP waits for this future in C++, where nothing can interrupt it. The callback is
@@ -199,9 +216,9 @@ class Group(dist.ProcessGroup):
         except RuntimeError as error:
             raise round_.lost(error) from error
         if name in _MESSAGES:
-            return _Message(round_, work)
+            return _Message(self._owner, work)
         round_.track(work)
-        return _Work(round_, work)
+        return _Work(self._owner, work)
 
     def _connected(self) -> dist.ProcessGroup:
         round_ = self._owner.round

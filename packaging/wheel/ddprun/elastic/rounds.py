@@ -85,6 +85,18 @@ class Round:
             self._records = self.interruptibly(lambda: self._exchange(record))
         return self._records
 
+    def publish(self, value: Any) -> list[Any]:
+        """Publishes another JSON value, and returns the latest ones of all ranks, by rank; None: none. Never waits."""
+        prefix = f"ddprun.elastic/{self.number}/waiting"
+        store = self._store
+        assert store is not None
+        try:
+            store.set(f"{prefix}/{self.rank}", json.dumps(value))
+            keys = [f"{prefix}/{rank}" for rank in range(self.size)]
+            return [json.loads(store.get(key)) if store.check([key]) else None for key in keys]
+        except RuntimeError as error:
+            raise self.lost(error) from error
+
     def connect(self, name: str, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
         """Makes a Gloo group of `size` ranks, after `exchange`. The name is the same on all of its ranks."""
         group = self.interruptibly(lambda: self._connect(name, rank, size, timeout))

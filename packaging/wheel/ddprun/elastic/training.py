@@ -12,9 +12,9 @@ iterator of the batches enters the next round (`Worker._enter`): the ranks excha
 connect, and a rank that is behind, or new, gets the state of one with the largest position. As a step commits without
 communication after its last gradient arrived, positions differ by one step at most.
 
-At the beginning of a step and at the end of an epoch all ranks exchange where they are (`_Place`), in the shadow of
-the forward pass. So ranks that draw different numbers of batches, or take different branches, end with an error instead
-of a hang or of wrong sums.
+At the end of an epoch and in `retry` all ranks exchange where they are (`_Place`). A rank whose collective takes long
+publishes its place in the store and looks at those of the others. So ranks that draw different numbers of batches, or
+take different branches, end with an error instead of a hang.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RanksDiffer(RuntimeError):
 
 
 class _Place(NamedTuple):
-    """Where a rank is; equal on all ranks whenever they exchange it."""
+    """Where a rank is; equal on all ranks in each collective."""
 
     activity: int  # index of _ACTIVITIES
     step: int
@@ -60,6 +60,15 @@ class _Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{_ACTIVITIES[self.activity]} (epoch {self.epoch}, {self.batch} batches drawn, {self.step} steps done)"
+
+
+def _compare(places: list[_Place]) -> None:
+    if any(place != places[0] for place in places):
+        each = ", ".join(f"rank {rank} at {place}" for rank, place in enumerate(places))
+        raise RanksDiffer(
+            f"the ranks are at different places: {each}. All ranks must draw equally many batches and take the same "
+            "branches"
+        )
 
 
 class Step:
@@ -97,7 +106,8 @@ class Worker:
         self._failed = False  # the script has raised an error in a step
         self._synced: Optional[list[tuple[torch.Tensor, int]]] = None
         self._calls = (0, 0)  # epoch, and calls of `retry` in it
-        self._places: list[tuple[dist.Work, list[torch.Tensor], _Place]] = []  # exchanges under way
+        self._activity = _STEP  # the latest
+        self._stalled: Optional[list[Any]] = None  # places of all ranks, when they were last seen waiting
         self._joined = False  # this process has the state of its round
         self._survived = False  # this process was in an earlier round
         self._error: Optional[Exception] = None  # the reason to leave the round
@@ -251,11 +261,8 @@ class Worker:
         state = self._known_state()
         self._in_step = True
         self._reseed(0, state.step or 0, self._drawn)
+        self._activity = _STEP
         link.report_progress(state.step or 0, phase="forward")
-        try:
-            self._exchange_places(_STEP)
-        except GroupLost:
-            pass  # the first collective of the step raises it, where `with step:` takes it
 
     def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Performs the last communication of a step, as its first optimizer begins."""
@@ -275,9 +282,7 @@ class Worker:
         for i, ddp in enumerate(self._ddps):
             if ddp.reducer._rebuild_buckets():  # the next forward would do it
                 self._rebuilt[i] = reducers.layout(ddp)
-        copies = self._sync_buffers() if self._synced_ddps else None
-        self._check_places()
-        self._synced = copies
+        self._synced = self._sync_buffers() if self._synced_ddps else None
         self._updating = True
 
     def _end_step(self, error: Optional[BaseException]) -> bool:
@@ -404,7 +409,6 @@ class Worker:
         return isinstance(error, GroupLost) or self.round.over is not None or link.suspend_requested() is not None
 
     def _note_loss(self, error: Exception) -> None:
-        self._check_places(finished_only=True)
         # Without the traceback, whose frames hold tensors.
         self._error = RuntimeError(f"{type(error).__name__}: {error}")
 
@@ -432,7 +436,7 @@ class Worker:
         if self._drawn and state.step is not None:
             state.rollback()
         self._drawn = 0
-        self._places.clear()
+        self._stalled = None
         self._rebuilt.clear()
         for group in self._groups:
             group.disconnect()
@@ -537,37 +541,30 @@ class Worker:
 
     # ---- places ----
 
-    def _exchange_places(self, activity: int) -> None:
+    def _place(self) -> _Place:
         state = self._known_state()
-        if self.round.size > 1:
-            place = _Place(activity, state.step or 0, state.epoch, state.batch + self._drawn)
-            work, places = self._all_gather(list(place))
-            self._places.append((work, places, place))
+        return _Place(self._activity, state.step or 0, state.epoch, state.batch + self._drawn)
 
     def _agree_on(self, activity: int) -> None:
-        """Waits until all ranks are at this place."""
-        self._exchange_places(activity)
-        self._check_places()
+        """Waits until all ranks are at this place. Raises an error if one is at another place."""
+        self._activity = activity
+        if self.round.size > 1:
+            work, places = self._all_gather(list(self._place()))
+            work.wait()
+            _compare([_Place(*place.tolist()) for place in places])
 
-    def _check_places(self, finished_only: bool = False) -> None:
-        """Waits for the exchanges under way. Raises an error if a rank was at another place."""
-        exchanges, self._places = self._places, []
-        for work, places, own in exchanges:
-            if finished_only and not work.is_completed():
-                return
-            try:
-                work.wait()
-            except GroupLost:
-                if finished_only:
-                    return
-                raise
-            for rank, values in enumerate(places):
-                place = _Place(*values.tolist())
-                if place != own:
-                    raise RanksDiffer(
-                        f"the ranks are at different places: rank {self.round.rank} at {own}, rank {rank} at {place}. "
-                        "All ranks must draw equally many batches and take the same branches"
-                    )
+    def check_stall(self) -> None:
+        """Raises an error if all ranks wait, at different places, and have done so at the last question, too."""
+        if not self._joined:
+            return
+        waiting = self.round.publish([*self._place()])
+        if None not in waiting and waiting == self._stalled:
+            _compare([_Place(*place) for place in waiting])
+        self._stalled = waiting
+
+    def end_stall(self) -> None:
+        self._stalled = None
+        self.round.publish(None)
 
     # ---- collectives of this module ----
 
