@@ -123,7 +123,7 @@ TEST_F(WheelTest, File_Wheel_IsSmallWithoutTorchAndNamesLicences) {
   EXPECT_LT(fs::file_size(*wheel_), 9'500'000);
   const End end = Shell(absl::StrCat(Tools(), " -m zipfile -l ", *wheel_));
   for (const char* name :
-       {"ddprun/__init__.py", "ddprun/__main__.py", "ddprun/worker.py", "ddprun/py.typed",
+       {"ddprun/__init__.py", "ddprun/__main__.py", "ddprun/worker.py", "ddprun/py.typed", "ddprun/elastic/__init__.py",
         "ddprun/in_place/bin/torchrun", "ddprun/in_place/site/sitecustomize.py", ".data/scripts/ddprun ",
         ".data/scripts/rendezvousd ", ".data/data/lib/libddprun_crash.so", ".data/data/lib/libddprun_ports.so",
         "licenses/LICENSE", "licenses/libgrpc-dev", "licenses/libssl-dev", "licenses/libcli11-dev"}) {

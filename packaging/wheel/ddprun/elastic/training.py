@@ -165,6 +165,9 @@ class Worker:
         """
         if self._state is not None:
             raise RuntimeError("worker.state: call it once; give it all models and optimizers")
+        for value in (model, *others.values()):
+            if isinstance(value, DistributedDataParallel) and not any(value is ddp for ddp in self._ddps):
+                raise ValueError("worker.state: use worker.ddp(module) instead of DistributedDataParallel(module)")
         others = {name: value for name, value in others.items() if value is not None}
         self._state = State(model, optimizers_of(optimizer), others)
         for value in others.values():
