@@ -85,7 +85,6 @@ struct Kills {
   std::vector<std::string> arguments;
   int ranks;
   std::vector<std::string> points;  // RANK:STEP:POINT
-  std::string venv = ".venv";
 };
 
 class KillsTest : public PythonElasticTest, public ::testing::WithParamInterface<Kills> {};
@@ -93,14 +92,10 @@ class KillsTest : public PythonElasticTest, public ::testing::WithParamInterface
 // A rank that dies in a point between two lines of its output has one line less.
 TEST_P(KillsTest, Train_RanksKilled_EqualsUndisturbedRun) {
   const Kills& kills = GetParam();
-  const std::string python = absl::StrCat(SourceRoot(), "/", kills.venv, "/bin/python");
-  if (!std::filesystem::exists(python)) {
-    GTEST_SKIP() << "no " << kills.venv << " with torch (scripts/torch_versions --keep makes .venv-newest)";
-  }
-  Launcher undisturbed = Start(kills.ranks, kTrainer, kills.arguments, {{"PYTHON_EXEC", python}});
+  Launcher undisturbed = Start(kills.ranks, kTrainer, kills.arguments);
   const Training expected = Finish(&undisturbed);
-  Launcher launcher = Start(kills.ranks, kTrainer, kills.arguments,
-                            {{"PYTHON_EXEC", python}, {"KILL", absl::StrJoin(kills.points, ",")}});
+  Launcher launcher =
+      Start(kills.ranks, kTrainer, kills.arguments, {{"KILL", absl::StrJoin(kills.points, ",")}});
   const Training run = Finish(&launcher);
 
   ASSERT_THAT(expected.values, SizeIs(kills.ranks)) << undisturbed.Out();
@@ -148,7 +143,6 @@ const Kills kKills[] = {
      {"scaler", "4"},
      2,
      {"1:1:unscaled", "0:5:update", "1:9:updated", "0:13:unscaled", "1:17:committed", "0:23:reduce"}},
-    {"NewestTorch", {"bn", "2"}, 2, {"1:3:reduce", "0:5:evaluate", "1:8:backward"}, ".venv-newest"},
 };
 
 // examples/python/elastic_train.py
