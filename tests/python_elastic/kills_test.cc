@@ -94,8 +94,7 @@ TEST_P(KillsTest, Train_RanksKilled_EqualsUndisturbedRun) {
   const Kills& kills = GetParam();
   Launcher undisturbed = Start(kills.ranks, kTrainer, kills.arguments);
   const Training expected = Finish(&undisturbed);
-  Launcher launcher =
-      Start(kills.ranks, kTrainer, kills.arguments, {{"KILL", absl::StrJoin(kills.points, ",")}});
+  Launcher launcher = Start(kills.ranks, kTrainer, kills.arguments, {{"KILL", absl::StrJoin(kills.points, ",")}});
   const Training run = Finish(&launcher);
 
   ASSERT_THAT(expected.values, SizeIs(kills.ranks)) << undisturbed.Out();
