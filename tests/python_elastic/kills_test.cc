@@ -71,7 +71,7 @@ class PythonElasticTest : public ::testing::Test {
     return Launcher(std::move(command), std::move(environment));
   }
   Training Finish(Launcher* launcher) const {
-    EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();
+    EXPECT_EQ(launcher->Wait(3 * Process::kPatience), 0) << launcher->Err();
     return Training(launcher->Out());
   }
 
