@@ -526,6 +526,7 @@ void RankEvidence::Finish() {
   for (auto& [pid, process] : processes) {
     if (process.ByteSizeLong() == 0) continue;
     process.set_pid(pid);
+    process.set_ancestor(pid == worker_ && pid != main_);
     *(pid == main_ ? rank.mutable_process() : rank.add_children()) = std::move(process);
   }
   rank.set_recorded(!groups_.empty());

@@ -282,8 +282,7 @@ double BytesPerSecond(const Rank& rank) { return Positive(rank.io()) + Positive(
 // "; its child 4711 reads /tmp/x at data.py:8 in __getitem__": the first child that may be the cause.
 std::string ChildPhrase(const Rank& rank, bool waits_for_child) {
   for (const Process& child : rank.children()) {
-    // The worker itself is among them if a child has the process group; it is older.
-    if (ContainsAny(child.command(), kHelpers) || child.pid() < rank.process().pid()) continue;
+    if (ContainsAny(child.command(), kHelpers) || child.ancestor()) continue;
     const Wait wait = WaitOf(child);
     std::string text = absl::StrCat("; its child ", child.pid());
     if (child.frames().empty()) {

@@ -140,6 +140,7 @@ TEST(JudgeTest, Judge_InterpreterLockHeld_NamesTheHolder) {
 
 TEST(JudgeTest, Judge_ChildThatWaits_IsNamed) {
   RankBuilder rank(1);
+  rank->mutable_process()->set_pid(31936);  // higher than the child's: the numbers start again
   rank->mutable_process()->set_call("wait4");
   auto* helper = rank->add_children();
   helper->set_pid(4710);
@@ -162,6 +163,7 @@ TEST(JudgeTest, Judge_DataLoaderWorker_OneThatWaitsForWorkIsNotTheCause) {
                                         std::tuple(4712, "/home/user/data.py", "read")}) {
     auto* child = rank->add_children();
     child->set_pid(pid);
+    child->set_ancestor(pid == 900);
     child->set_state("S");
     child->set_call(call);
     if (std::string(call) == "read") child->set_target("/data/x");
