@@ -250,8 +250,7 @@ void Job::Assign(const Turn& turn) {
 }
 
 void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn) {
-  const bool is_stuck = IsStuckInKernel(message.failure());
-  if (is_stuck && !ended()) {
+  if (IsStuckInKernel(message.failure()) && !ended()) {
     cooldowns_.OnStuckWorker(node->join.node_id(), turn.now);
     if (size_.max_nodes == 1) {
       return End(
@@ -282,7 +281,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   Event event = EventOf(event_kind::kWorkerFailed, *node, DescribeFailure(failure));
   *event.mutable_failure() = failure;
   Report(std::move(event), turn);
-  if ((failure.restartable() || is_stuck) && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
+  if (AllowsRestart(failure) && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
     held_node_ = node->join.node_id();
     return LeaveRound(DescribeFailure(failure), failure, turn);
   }

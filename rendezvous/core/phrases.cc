@@ -96,8 +96,7 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all) {
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts, absl::Duration window) {
   const std::string what = DescribeFailure(failure);
   const bool said_so = failure.pid() != 0;
-  if (!failure.restartable() && !IsStuckInKernel(failure))
-    return said_so ? what : absl::StrCat(what, "; non-restartable");
+  if (!AllowsRestart(failure)) return said_so ? what : absl::StrCat(what, "; non-restartable");
   if (max_restarts == 0) return absl::StrCat(what, "; restarts are disabled (--max-restarts 0)");
   const std::string within =
       window > absl::ZeroDuration() ? absl::StrCat(" within ", absl::FormatDuration(window)) : "";

@@ -27,6 +27,9 @@ inline bool IsStuckInKernel(const WorkerFailure& failure) {
   return failure.signal() == SIGKILL && !failure.restartable();
 }
 
+// True if a restart may help: that of the worker, or of one on another node for a worker that is stuck in the kernel.
+inline bool AllowsRestart(const WorkerFailure& failure) { return failure.restartable() || IsStuckInKernel(failure); }
+
 // Returns how the worker ended: "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such
 // program", "exited with 78 (non-restartable)", "reported a failure" (the worker is alive), "is stuck in the
 // kernel", "was lost" (the failure is a node's).

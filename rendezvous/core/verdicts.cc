@@ -79,8 +79,7 @@ bool RestartBudget::LearnUsed(int32_t used) {
 }
 
 std::optional<Verdict> Judge(const WorkerFailure& failure, RestartBudget* budget, SteadyTime now) {
-  if (!failure.restartable() && !IsStuckInKernel(failure))
-    return Failed(DescribeGivingUp(failure, budget->max(), budget->window()), failure);
+  if (!AllowsRestart(failure)) return Failed(DescribeGivingUp(failure, budget->max(), budget->window()), failure);
   switch (budget->Charge(failure, now)) {
     case RestartBudget::Answer::kRestart: return std::nullopt;
     case RestartBudget::Answer::kSpent: break;
