@@ -2,7 +2,7 @@
 
 usage: count_tests.py EVENTS.json
 
-Names the failed cases on standard error.
+Names the failed cases on standard error, each with the beginning of its message.
 
 Cases are read from each test's XML. A test target that did not pass but has no failed case (it crashed, timed out or
 was not built) counts as one failed case; a target that passed without XML counts as one passed case.
@@ -15,15 +15,20 @@ import xml.etree.ElementTree as ElementTree
 
 
 def count_cases(path):
-    """Returns ((passed, failed, skipped), names of failed cases) of one XML file, or None if it can't be read."""
+    """Returns ((passed, failed, skipped), [name and message of a failed case]), or None if the file can't be read."""
     try:
         cases = list(ElementTree.parse(path).getroot().iter("testcase"))
     except (OSError, ElementTree.ParseError):
         return None
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    failed = []
+    for case in cases:
+        failure = next((child for child in case if child.tag in ("failure", "error")), None)
+        if failure is not None:
+            message = failure.get("message") or failure.text or ""
+            lines = [line[:400] for line in message.strip().splitlines()[:12]]
+            failed.append("\n    ".join([f"{case.get('classname', '')}.{case.get('name', '')}", *lines]))
     skipped = sum(1 for case in cases if case.find("skipped") is not None or case.get("status") == "notrun")
-    names = [f"{case.get('classname', '')}.{case.get('name', '')}" for case in failed]
-    return (len(cases) - len(failed) - skipped, len(failed), skipped), names
+    return (len(cases) - len(failed) - skipped, len(failed), skipped), failed
 
 
 def is_chosen(tags, filters):
@@ -80,8 +85,8 @@ def main():
         for result in results.get(label, {}).values():
             files = {f["name"]: f.get("uri", "") for f in result.get("testActionOutput", [])}
             xml = urllib.parse.unquote(urllib.parse.urlparse(files.get("test.xml", "")).path)
-            cases, failed_names = count_cases(xml) or ((0, 0, 0), [])
-            names += failed_names
+            cases, failed_cases = count_cases(xml) or ((0, 0, 0), [])
+            names += failed_cases
             if sum(cases) == 0:
                 cases = (1, 0, 0) if good else (0, 1, 0)
             passed += cases[0]
@@ -91,7 +96,7 @@ def main():
             failed_here = 1
         failed += failed_here
         if failed_here:
-            print(f"{label}: {overall} {' '.join(names)}".rstrip(), file=sys.stderr)
+            print("\n  ".join([f"{label}: {overall}", *names]), file=sys.stderr)
     print(passed, failed, skipped)
 
 

@@ -4,6 +4,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +13,10 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <typeinfo>
+#include <utility>
 
 #include "worker_runtime/process_group/c10d_operations.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
@@ -23,6 +27,8 @@
 
 namespace ddprun {
 namespace {
+
+constexpr char kAborted[] = "NCCL: the group was aborted";
 
 // A backend of LibTorch over NCCL whose abort does not hit a collective that another thread is launching.
 //
@@ -47,7 +53,7 @@ class NcclBackend : public Base {
       changed_.wait_for(lock, kLaunchWait, [this] { return launching_ == 0; });
     }
     // nccl2's may not run on two threads: both would join its watchdog.
-    std::call_once(abort_, [this] { Base::abort(); });
+    std::call_once(abort_, [this] { AbortCommunicator(); });
   }
 
 #define DDPRUN_FORWARD(kind, name, parameters, arguments)   \
@@ -61,13 +67,15 @@ class NcclBackend : public Base {
   // Called before each launch.
   virtual void Connect() {}
 
+  virtual void AbortCommunicator() { Base::abort(); }
+
  private:
   // A collective that is being launched. Collectives may call others.
   class Launch {
    public:
     explicit Launch(NcclBackend& backend) : backend_(backend) {
       const std::lock_guard<std::mutex> lock(backend_.mutex_);
-      TORCH_CHECK_WITH(DistBackendError, !backend_.aborted_, "NCCL: the group was aborted");
+      TORCH_CHECK_WITH(DistBackendError, !backend_.aborted_, kAborted);
       ++backend_.launching_;
     }
     ~Launch() {
@@ -107,6 +115,10 @@ class NcclBackend : public Base {
 #ifdef DDPRUN_HAS_NCCL2
 // nccl2 connects the ranks when it is given a device. Here the first operation does, as in the legacy backend, with
 // TORCH_NCCL_NONBLOCKING_TIMEOUT as the limit.
+//
+// While nccl2 connects, nothing can abort its communicator, and if a rank dies, the others may wait until the limit. So
+// a thread of its own connects, which an abort leaves behind; that thread then aborts what it has connected. As it polls
+// without a pause, it gets a low priority then.
 class Nccl2Backend : public NcclBackend<c10d::nccl2::ProcessGroupNCCL> {
  public:
   Nccl2Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -124,20 +136,75 @@ class Nccl2Backend : public NcclBackend<c10d::nccl2::ProcessGroupNCCL> {
     NcclBackend::startCoalescing();
   }
 
+  void abort() override {
+    {
+      const std::lock_guard<std::mutex> lock(connect_mutex_);
+      aborted_ = true;
+      if (connecting_thread_ > 0) setpriority(PRIO_PROCESS, connecting_thread_, 19);
+      connect_changed_.notify_all();
+    }
+    NcclBackend::abort();
+  }
+
  protected:
   void Connect() override {
-    const std::lock_guard<std::mutex> lock(connect_mutex_);
-    if (connected_) return;
-    NcclBackend::setBoundDeviceId(device_);
-    setTimeout(timeout_);
-    connected_ = true;
+    std::unique_lock<std::mutex> lock(connect_mutex_);
+    if (state_ == State::kConnected) return;
+    TORCH_CHECK_WITH(DistBackendError, !aborted_, kAborted);
+    if (state_ == State::kNew) {
+      state_ = State::kConnecting;
+      auto self = c10::intrusive_ptr<Nccl2Backend>::unsafe_reclaim_from_nonowning(this);
+      std::thread([self = std::move(self)] { self->ConnectHere(); }).detach();
+    }
+    connect_changed_.wait(lock, [this] { return state_ != State::kConnecting || aborted_; });
+    if (state_ == State::kNew) std::rethrow_exception(error_);
+    TORCH_CHECK_WITH(DistBackendError, !aborted_, kAborted);
+  }
+
+  void AbortCommunicator() override {
+    {
+      const std::lock_guard<std::mutex> lock(connect_mutex_);
+      if (state_ == State::kConnecting) return;
+    }
+    ProcessGroupNCCL::abort();
   }
 
  private:
+  enum class State { kNew, kConnecting, kConnected };
+
+  void ConnectHere() {
+    {
+      const std::lock_guard<std::mutex> lock(connect_mutex_);
+      connecting_thread_ = gettid();
+    }
+    std::exception_ptr error;
+    try {
+      c10::cuda::set_device(device_.index());
+      NcclBackend::setBoundDeviceId(device_);
+      setTimeout(timeout_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    bool left_behind = false;
+    {
+      const std::lock_guard<std::mutex> lock(connect_mutex_);
+      state_ = error == nullptr ? State::kConnected : State::kNew;
+      error_ = error;
+      connecting_thread_ = 0;
+      left_behind = aborted_ && error == nullptr;
+      connect_changed_.notify_all();
+    }
+    if (left_behind) ProcessGroupNCCL::abort();
+  }
+
   const c10::Device device_;
   const std::chrono::milliseconds timeout_;
   std::mutex connect_mutex_;
-  bool connected_ = false;
+  std::condition_variable connect_changed_;
+  State state_ = State::kNew;
+  pid_t connecting_thread_ = 0;
+  bool aborted_ = false;
+  std::exception_ptr error_;
 };
 #endif
 
