@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <ostream>
 #include <regex>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tests/e2e/launch.h"
+#include "tests/simgpu/simulated_gpus.h"
 
 namespace ddprun::testing {
 namespace {
@@ -61,8 +63,9 @@ class PythonElasticTest : public ::testing::Test {
   // Starts `ranks` workers of the program, from a process that has imported PyTorch.
   Launcher Start(int ranks, const std::string& program, const std::vector<std::string>& arguments,
                  std::map<std::string, std::string> environment = {}, int restarts = 20) const {
-    std::vector<std::string> command = {"--standalone", absl::StrCat("--nproc-per-node=", ranks), "--preload=torch",
-                                        absl::StrCat("--max-restarts=", restarts), program};
+    std::vector<std::string> command = {"--standalone", absl::StrCat("--nproc-per-node=", ranks),
+                                        "--preload=torch,torch._dynamo", absl::StrCat("--max-restarts=", restarts),
+                                        program};
     command.insert(command.end(), arguments.begin(), arguments.end());
     environment.merge(std::map<std::string, std::string>{{"PYTHON_EXEC", VenvPython()},
                                                          {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")},
@@ -85,16 +88,21 @@ struct Kills {
   std::vector<std::string> arguments;
   int ranks;
   std::vector<std::string> points;  // RANK:STEP:POINT
+  std::string device = "cpu";
 };
+void PrintTo(const Kills& kills, std::ostream* out) { *out << kills.name; }
 
 class KillsTest : public PythonElasticTest, public ::testing::WithParamInterface<Kills> {};
 
 // A rank that dies in a point between two lines of its output has one line less.
 TEST_P(KillsTest, Train_RanksKilled_EqualsUndisturbedRun) {
   const Kills& kills = GetParam();
-  Launcher undisturbed = Start(kills.ranks, kTrainer, kills.arguments);
+  std::map<std::string, std::string> environment = {{"DEVICE", kills.device}};
+  if (kills.device == "cuda") environment = SimulatedGpus(kills.ranks, environment);
+  Launcher undisturbed = Start(kills.ranks, kTrainer, kills.arguments, environment);
   const Training expected = Finish(&undisturbed);
-  Launcher launcher = Start(kills.ranks, kTrainer, kills.arguments, {{"KILL", absl::StrJoin(kills.points, ",")}});
+  environment["KILL"] = absl::StrJoin(kills.points, ",");
+  Launcher launcher = Start(kills.ranks, kTrainer, kills.arguments, environment);
   const Training run = Finish(&launcher);
 
   ASSERT_THAT(expected.values, SizeIs(kills.ranks)) << undisturbed.Out();
@@ -142,6 +150,24 @@ const Kills kKills[] = {
      {"scaler", "4"},
      2,
      {"1:1:unscaled", "0:5:update", "1:9:updated", "0:13:unscaled", "1:17:committed", "0:23:reduce"}},
+    // The same over NCCL.
+    {"MlpOnGpus",
+     {"mlp", "4"},
+     3,
+     {"1:3:forward", "2:6:backward", "0:9:reduce", "1:12:update", "2:15:updated", "0:18:committed", "0:21:backward",
+      "1:21:join", "2:24:transferred", "1:24:backward"},
+     "cuda"},
+    {"BatchNormOnGpus",
+     {"bn", "5"},
+     2,
+     {"1:2:update", "1:5:epoch", "0:10:evaluate", "1:12:updated", "1:15:evaluated", "0:17:reduce", "0:20:committed",
+      "1:25:evaluate"},
+     "cuda"},
+    {"GradScalerOnGpus",
+     {"scaler", "4"},
+     4,
+     {"1:1:unscaled", "0:5:update", "3:9:updated", "2:13:unscaled", "1:17:committed", "0:23:reduce"},
+     "cuda"},
 };
 
 // examples/python/elastic_train.py

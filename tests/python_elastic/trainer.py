@@ -3,8 +3,9 @@
     trainer.py MODEL [EPOCHS] [CHECKPOINT]
 
 Prints "rank R pid P step S loss L" for each step that it has made, "evaluation E ..." for each evaluation, and "end S
-digest D" after the last step. KILL=RANK:STEP:POINT,... lets the process of this rank end by SIGKILL, once, when it is
-in that step at that point; a process without a state is in step "-". PAUSE is a time in seconds for each step.
+digest D" after the last step. DEVICE=cuda trains on GPUs. KILL=RANK:STEP:POINT,... lets the process of this rank end by
+SIGKILL, once, when it is in that step at that point; a process without a state is in step "-". PAUSE is a time in
+seconds for each step.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from ddprun.elastic import groups, training
 
 PLAN = [entry.split(":") for entry in os.environ.get("KILL", "").split(",") if entry]
 PAUSE = float(os.environ.get("PAUSE", "0"))
+DEVICE = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if os.environ.get("DEVICE") == "cuda" else "cpu"
 worker = None
 state = None
 
@@ -108,7 +110,7 @@ def log(step, loss):
 def mlp(epochs):
     """AdamW with a schedule and clipping. Buckets are small, so that there are several."""
     global state
-    net = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
+    net = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1)).to(DEVICE)
     model = worker.ddp(net, bucket_cap_mb=0.1)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.003)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.003, total_steps=100000)
@@ -118,7 +120,7 @@ def mlp(epochs):
     for _ in worker.epochs(epochs):
         for step, (x, y) in worker.steps(batches):
             with step:
-                loss = functional.mse_loss(model(x), y)
+                loss = functional.mse_loss(model(x.to(DEVICE)), y.to(DEVICE))
                 loss.backward()
                 nn.utils.clip_grad_norm_(net.parameters(), 1.0)
                 optimizer.step()
@@ -196,7 +198,7 @@ def bn(epochs):
     net = nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
     )
-    net = nn.Sequential(net, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
+    net = nn.Sequential(net, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)).to(DEVICE)
     model = worker.ddp(net, bucket_cap_mb=0.0005)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.7)
@@ -208,10 +210,11 @@ def bn(epochs):
     def evaluate():
         point("evaluate")
         net.eval()
-        total = torch.zeros(1)
+        total = torch.zeros(1, device=DEVICE)
         with torch.no_grad():
             for x, y in checks:
-                total += functional.mse_loss(net(x.reshape(-1, 1, 8, 8)), y, reduction="sum")
+                outputs = net(x.to(DEVICE).reshape(-1, 1, 8, 8))
+                total += functional.mse_loss(outputs, y.to(DEVICE), reduction="sum")
                 dist.all_reduce(total)
         net.train()
         return total.item()
@@ -220,7 +223,7 @@ def bn(epochs):
         for step, (x, y) in worker.steps(batches):
             with step:
                 x = x.reshape(-1, 1, 8, 8).flip(3) if random.random() < 0.5 else x.reshape(-1, 1, 8, 8)
-                loss = functional.mse_loss(model(x), y)
+                loss = functional.mse_loss(model(x.to(DEVICE)), y.to(DEVICE))
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
@@ -235,17 +238,17 @@ def bn(epochs):
 def scaler(epochs):
     """GradScaler, which skips steps as its scale grows too large."""
     global state
-    net = nn.Sequential(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1))
+    net = nn.Sequential(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1)).to(DEVICE)
     model = worker.ddp(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
-    scale = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=3)
+    scale = torch.amp.GradScaler(torch.device(DEVICE).type, init_scale=2.0**120, growth_interval=3)
     state = worker.state(model=net, optimizer=optimizer, scaler=scale)
     Points(net, optimizer)
     batches = loader(Vectors(24 * worker.world_size, 256), 3)
     for _ in worker.epochs(epochs):
         for step, (x, y) in worker.steps(batches):
             with step:
-                loss = functional.mse_loss(model(x), y)
+                loss = functional.mse_loss(model(x.to(DEVICE)), y.to(DEVICE))
                 scale.scale(loss).backward()
                 scale.unscale_(optimizer)
                 point("unscaled")
@@ -307,7 +310,7 @@ def digest():
     checksum = hashlib.sha256(repr((state.step, state.epoch)).encode())
     _, tensors = state.pack()
     for tensor in [*tensors, *state.buffers]:
-        checksum.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        checksum.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     for name, value in state.objects.items():
         checksum.update(repr((name, value.state_dict())).encode())
     return checksum.hexdigest()[:16]
@@ -317,6 +320,8 @@ def main():
     global worker
     torch.set_num_threads(1)
     model, epochs = sys.argv[1], int(sys.argv[2])
+    if DEVICE != "cpu":
+        torch.cuda.set_device(DEVICE)
     worker = elastic.init(seed=1, checkpoint=sys.argv[3] if len(sys.argv) > 3 else None, save_every=5)
     torch.manual_seed(worker.rank)  # parameters are rank 0's
     {"mlp": mlp, "gpt": gpt, "bn": bn, "scaler": scaler, "errors": errors, "unequal": unequal}[model](epochs)

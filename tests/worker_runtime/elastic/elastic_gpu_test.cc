@@ -45,8 +45,8 @@ const std::string& ReferenceOf(int ranks, const std::string& backend) {
 }
 
 // Expects that the job succeeds with the steps and the bits of one without a failure, that the process of the rank
-// `replaced` (-1: of none) was replaced once, and that no survivor repeated a step. The launcher replaces survivors, too,
-// if they do not stop within 30 s.
+// `replaced` (-1: of none) was replaced once, and that no survivor repeated a step. The launcher also replaces a
+// survivor that does not stop within 30 s.
 void ExpectRecovery(Launcher& launcher, int ranks, const std::string& backend, int replaced) {
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Out() << launcher.Err();
   const std::string out = launcher.Out();

@@ -117,8 +117,8 @@ class NcclBackend : public Base {
 // TORCH_NCCL_NONBLOCKING_TIMEOUT as the limit.
 //
 // While nccl2 connects, nothing can abort its communicator, and if a rank dies, the others may wait until the limit. So
-// a thread of its own connects, which an abort leaves behind; that thread then aborts what it has connected. As it polls
-// without a pause, it gets a low priority then.
+// a thread of its own connects, which an abort leaves behind; that thread then aborts what it has connected. It polls
+// without a pause, so it gets a low priority then.
 class Nccl2Backend : public NcclBackend<c10d::nccl2::ProcessGroupNCCL> {
  public:
   Nccl2Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

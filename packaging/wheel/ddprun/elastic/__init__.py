@@ -15,7 +15,8 @@
         accuracy = worker.retry(evaluate)                    # what communicates between epochs
 
 Under ddprun, the survivors of a failure keep their processes, and a replacement gets the training state from them.
-Under another launcher, or none, the same script restarts from its checkpoint, if it has one. Collectives use Gloo.
+Under another launcher, or none, the same script restarts from its checkpoint, if it has one. Collectives use Gloo, and
+NCCL for tensors on GPUs.
 
 docs/python.md in the sources has the rules that a loop must keep. Needs PyTorch 2.6 or newer, and Linux.
 """
@@ -33,6 +34,7 @@ __all__ = ["GroupLost", "RanksDiffer", "State", "Step", "Worker", "init"]
 
 
 def init(
+    backend: Optional[str] = None,
     seed: Optional[int] = 0,
     timeout: timedelta = timedelta(minutes=30),
     checkpoint: Optional[str] = None,
@@ -40,6 +42,8 @@ def init(
 ) -> Worker:
     """Initializes torch.distributed and returns this process's worker. Call it once, instead of init_process_group.
 
+    `backend`: "gloo", for all tensors; None: NCCL for tensors on GPUs, if there are any, and Gloo for others. As in any
+    script, `torch.cuda.set_device` chooses the GPU of this process.
     `seed`: random numbers (PyTorch's, NumPy's and Python's) depend on it, the place in the training and the rank only;
     until the first epoch they are the same on all ranks. None leaves them alone; a rank that replaces another one then
     draws other numbers.
@@ -49,6 +53,8 @@ def init(
 
     Raises RuntimeError if a process group exists already.
     """
+    if backend not in (None, "gloo"):
+        raise ValueError(f'elastic.init: backend is "gloo" or None, and not {backend!r}')
     if save_every < 1:
         raise ValueError("save_every must be at least 1")
-    return Worker(seed, timeout, checkpoint, save_every)
+    return Worker(backend, seed, timeout, checkpoint, save_every)

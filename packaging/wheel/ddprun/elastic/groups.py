@@ -1,7 +1,7 @@
 """The process group that outlives the rounds.
 
-The script's process groups are Python objects (`Group`) that forward each collective to a Gloo group of the current
-round, which is connected at the first collective. So DDP keeps its reference.
+The script's process groups are Python objects (`Group`) that forward each collective to a Gloo or NCCL group of the
+current round, which is connected at the first collective. So DDP keeps its reference.
 `Group.collective` is the only way in: it asks the owner whether the collective is allowed here, and it lets a waiting
 caller go when the round ends.
 
@@ -48,6 +48,7 @@ class Owner(Protocol):
     """The training loop, as far as a group needs to know it."""
 
     round: Round
+    uses_nccl: bool  # for tensors on GPUs
 
     def check_collective(self, name: str) -> None:
         """Raises if a collective is not allowed at this point of the script."""
@@ -147,6 +148,10 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
+def _gpu_of(args: tuple[Any, ...]) -> Optional[torch.device]:
+    return next((tensor.device for tensor in _tensors(args) if tensor.is_cuda), None)
+
+
 def _size(args: tuple[Any, ...]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(args))
 
@@ -159,6 +164,7 @@ class Group(dist.ProcessGroup):
         self._owner, self._key, self._timeout = owner, options.group_id, options.timeout
         self._ranks = list(options.global_ranks_in_group)  # empty: all ranks
         self._inner: Optional[dist.ProcessGroup] = None
+        self._nccl: Any = None
         self._name = self._description = ""
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
 
@@ -194,7 +200,7 @@ class Group(dist.ProcessGroup):
 
     def disconnect(self) -> None:
         """Lets go of the group of a round that is over."""
-        self._inner = None
+        self._inner = self._nccl = None
 
     def checked(self, name: str, *args: Any, **kwargs: Any) -> dist.Work:
         """Starts a collective of the script."""
@@ -207,6 +213,8 @@ class Group(dist.ProcessGroup):
         """Starts a collective. Raises GroupLost if the round is over."""
         round_ = self._owner.round
         inner = self._connected()
+        if self._owner.uses_nccl and (device := _gpu_of(args)) is not None:
+            return self._on_gpu(device, name, args, kwargs)
         try:
             options = args[-1] if args else kwargs.get("opts")
             if name in _SYMMETRIC and hasattr(options, "timeout") and (size := _size(args)) >= _LARGE:
@@ -219,6 +227,16 @@ class Group(dist.ProcessGroup):
             return _Message(self._owner, work)
         round_.track(work)
         return _Work(self._owner, work)
+
+    def _on_gpu(self, device: torch.device, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
+        round_ = self._owner.round
+        if self._nccl is None:
+            self._nccl = round_.connect_nccl(self._key, self.getRank(), self.getSize(), self._timeout, device)
+        nccl = self._nccl
+        try:
+            return round_.launch(lambda: getattr(nccl, name)(*args, **kwargs))
+        except dist.DistBackendError as error:
+            raise round_.lost(error) from error
 
     def _connected(self) -> dist.ProcessGroup:
         round_ = self._owner.round

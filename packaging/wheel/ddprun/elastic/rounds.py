@@ -7,6 +7,9 @@ through the store (`Round.exchange`): where they listen, and how far their train
 operations of this process fail, and so do those of its peers, which see closed connections. Gloo leaves an operation
 hanging if it had received part of a message; `Round.leave` gives operations a moment and leaves such ones behind. The
 module `groups` limits how long they stay.
+
+CUDA tensors use NCCL, whose groups `Round.cut` aborts. Their operations run on the GPU, behind the script's back: an
+aborted one ends there as if it had succeeded, so `Round.settle` waits for them before a step commits.
 """
 
 from __future__ import annotations
@@ -25,10 +28,24 @@ from typing import Any, Callable, Iterator, Optional
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import ErrorType
 
 _STORE_PATIENCE = timedelta(minutes=30)  # for ranks that still import PyTorch, or read a checkpoint
 _CONNECT_TIMEOUT = timedelta(seconds=12)  # Gloo waits five times as long
 _GRACE = 0.05  # seconds in which Gloo usually ends operations whose connections were shut down
+_LAUNCH_WAIT = 1.0  # seconds that an abort of NCCL waits for an operation that is being launched
+_ABORT_WAIT = 5.0  # seconds that this process waits for the end of an abort
+_NCCL_LIMIT = 20  # seconds to connect; less than --shutdown-timeout, after which the launcher replaces this process
+
+# PyTorch ends the process when NCCL reports an error, unless these say otherwise. It reads them once.
+_NCCL_ENVIRONMENT = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "2",  # the watchdog aborts the communicator only
+    "TORCH_NCCL_ENABLE_MONITORING": "0",  # a second watchdog, which would end the process anyway
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1",
+    "TORCH_NCCL_NONBLOCKING_TIMEOUT": str(_NCCL_LIMIT),
+}
 
 
 class GroupLost(RuntimeError):
@@ -59,6 +76,14 @@ def _devices() -> list[Any]:
     return [gloo.create_default_device()]
 
 
+def prepare_nccl() -> None:
+    """Lets this process live when NCCL fails. Call it before the first group."""
+    if os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "1":  # the launcher's default
+        del os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"]
+    for name, value in _NCCL_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
 class Round:
     """One round, as described by RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and DDPRUN_ROUND in the environment.
 
@@ -78,6 +103,10 @@ class Round:
         self._groups: list[Any] = []
         self._works: deque[dist.Work] = deque()  # Gloo's operations that were not seen completed, oldest first
         self._waiting: set[threading.Event] = set()
+        self._nccl: list[Any] = []  # connected backends that were not aborted
+        self._connecting: list[Any] = []
+        self._launching = threading.Lock()
+        self._aborting = threading.Lock()
 
     def exchange(self, record: Any) -> list[Any]:
         """Publishes a JSON value to all ranks and returns those of all, by rank. Later calls return the same."""
@@ -103,6 +132,30 @@ class Round:
         self._groups.append(group)
         return group
 
+    def connect_nccl(self, name: str, rank: int, size: int, timeout: timedelta, device: torch.device) -> Any:
+        """Makes an NCCL backend of `size` ranks for a GPU, after `exchange`."""
+        nccl = self.interruptibly(lambda: self._connect_nccl(name, rank, size, timeout, device))
+        self._groups.append(nccl)
+        return nccl
+
+    def launch(self, function: Callable[[], dist.Work]) -> dist.Work:
+        """Starts an operation of NCCL. An abort waits meanwhile: PyTorch would poll the aborted communicator."""
+        with self._launching:
+            if self.over is not None:
+                raise GroupLost(self.over)
+            return function()
+
+    def settle(self) -> None:
+        """Returns when all operations of NCCL have ended well."""
+        nccl = list(self._nccl)
+        if nccl:
+            torch.cuda.synchronize()
+        if self.over is not None:
+            raise GroupLost(self.over)
+        for backend in nccl:
+            if (error := backend.get_error()) != ErrorType.SUCCESS:
+                raise self.lost(RuntimeError(f"NCCL failed: {error.name}"))
+
     def track(self, work: dist.Work) -> None:
         """Remembers an operation for `leave`, and forgets older ones that have completed."""
         self.forget_completed()
@@ -125,6 +178,7 @@ class Round:
                 ours = local in self._addresses or remote in self._addresses or remote[1] == self._master[1]
                 if ours and not listens:
                     copy.shutdown(socket.SHUT_RDWR)
+        self._abort_nccl()
 
     def lost(self, error: Exception) -> GroupLost:
         """Cuts the round because of an error of one of its operations."""
@@ -142,6 +196,21 @@ class Round:
         garbage: list[Any] = [self._works, self._groups, self._devices, self._store]
         self._works, self._groups, self._devices, self._store = deque(), [], [], None
         threading.Thread(target=garbage.clear, name="ddprun-discard", daemon=True).start()
+
+    def _abort_nccl(self) -> None:
+        # PyTorch aborts a communicator that is being connected only after its limit. None of its operations runs.
+        while self._connecting:
+            threading.Thread(target=self._connecting.pop().abort, name="ddprun-abort", daemon=True).start()
+        if not self._aborting.acquire(timeout=_ABORT_WAIT):
+            return
+        launched = self._launching.acquire(timeout=_LAUNCH_WAIT) if self._nccl else False
+        try:
+            while self._nccl:
+                self._nccl.pop().abort()
+        finally:
+            if launched:
+                self._launching.release()
+            self._aborting.release()
 
     def _exchange(self, record: Any) -> list[Any]:
         store = dist.TCPStore(*self._master, is_master=False, wait_for_workers=False, timeout=_STORE_PATIENCE)
@@ -171,6 +240,24 @@ class Round:
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
             group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
         return group
+
+    def _connect_nccl(self, name: str, rank: int, size: int, timeout: timedelta, device: torch.device) -> Any:
+        torch.cuda.set_device(device)
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        options.config.blocking = 0  # creation of a blocking communicator can't be aborted
+        store = dist.PrefixStore(f"ddprun.elastic/{self.number}/{name}/nccl", self._store)
+        nccl = dist.ProcessGroupNCCL(store, rank, size, options)
+        self._connecting.append(nccl)
+        # The first operation connects.
+        work = nccl.allreduce([torch.zeros(1, device=device)], dist.AllreduceOptions())
+        while not work.is_completed() and self.over is None:
+            time.sleep(0.001)
+        with self._launching:
+            if self.over is None:
+                self._connecting.remove(nccl)
+                self._nccl.append(nccl)
+        return nccl
 
     def interruptibly(self, function: Callable[[], Any]) -> Any:
         """Runs a blocking call on another thread, which is left behind if the round ends meanwhile."""

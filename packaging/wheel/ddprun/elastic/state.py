@@ -86,24 +86,25 @@ class Parts(NamedTuple):
     indices: list[int]
     elements: int
     dtype: torch.dtype
+    on_gpu: bool
 
 
-def parts(specs: list[tuple[torch.Size, torch.dtype]]) -> Iterator[Parts]:
-    """Divides tensors of these shapes and dtypes into broadcasts, in the same way on all ranks."""
-    small: dict[torch.dtype, tuple[list[int], int]] = {}
-    for i, (shape, dtype) in enumerate(specs):
-        size = shape.numel()
+def parts(specs: list[tuple[torch.Size, torch.dtype, bool]]) -> Iterator[Parts]:
+    """Divides tensors of these shapes, dtypes and places (True: GPU) into broadcasts, in the same way on all ranks."""
+    small: dict[tuple[torch.dtype, bool], tuple[list[int], int]] = {}
+    for i, (shape, dtype, on_gpu) in enumerate(specs):
+        size, kind = shape.numel(), (dtype, on_gpu)
         if size * dtype.itemsize >= _CHUNK:
-            yield Parts([i], size, dtype)
+            yield Parts([i], size, *kind)
             continue
-        indices, elements = small.get(dtype, ([], 0))
+        indices, elements = small.get(kind, ([], 0))
         if elements and (elements + size) * dtype.itemsize > _CHUNK:
-            yield Parts(indices, elements, dtype)
+            yield Parts(indices, elements, *kind)
             indices, elements = [], 0
-        small[dtype] = ([*indices, i], elements + size)
-    for dtype, (indices, elements) in small.items():
+        small[kind] = ([*indices, i], elements + size)
+    for kind, (indices, elements) in small.items():
         if elements:
-            yield Parts(indices, elements, dtype)
+            yield Parts(indices, elements, *kind)
 
 
 class State:

@@ -38,7 +38,7 @@ from ddprun import worker as link
 from . import reducers
 from .batches import END, Batches, mix, seed_all
 from .groups import BACKEND, Group
-from .rounds import GroupLost, Round
+from .rounds import GroupLost, Round, prepare_nccl
 from .state import Position, State, optimizers_of, parts
 
 _STOPPED = 143  # exit code after a stop request, as of SIGTERM
@@ -94,7 +94,14 @@ class Step:
 class Worker:
     """This process's part in the training. Made by `init`, once in a process; for the main thread only."""
 
-    def __init__(self, seed: Optional[int], timeout: timedelta, checkpoint: Optional[str], save_every: int) -> None:
+    def __init__(
+        self,
+        backend: Optional[str],
+        seed: Optional[int],
+        timeout: timedelta,
+        checkpoint: Optional[str],
+        save_every: int,
+    ) -> None:
         self._seed, self._folder, self._save_every = seed, checkpoint, save_every
         self._ddps: list[DistributedDataParallel] = []
         self._synced_ddps: list[DistributedDataParallel] = []  # their buffers are rank 0's
@@ -117,6 +124,9 @@ class Worker:
         self._loop: tuple[int, Any, Optional[Batches]] = (-1, None, None)  # epoch, loader and its batches
         if "RANK" not in os.environ:
             os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="localhost", MASTER_PORT="0")
+        self.uses_nccl = backend != "gloo" and torch.cuda.is_available() and dist.is_nccl_available()
+        if self.uses_nccl:
+            prepare_nccl()
         self.round = Round()
         self.elastic = link.keep_process(lambda suspend: self.round.cut(suspend.reason))
         link.stop_requested()  # handles SIGTERM from here on
@@ -125,9 +135,9 @@ class Worker:
             rank, size = self.round.rank, self.round.size
             dist.init_process_group(BACKEND, store=dist.HashStore(), rank=rank, world_size=size, timeout=timeout)
         elif self.round.size == 1:
-            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
         else:
-            dist.init_process_group("gloo", timeout=timeout)
+            dist.init_process_group(backend, timeout=timeout)
         if seed is not None:
             seed_all(mix(seed))  # the same on all ranks
         register_optimizer_step_pre_hook(lambda optimizer, *_: self._before_update(optimizer))
@@ -252,6 +262,7 @@ class Worker:
                 self._in_retry = True
                 try:
                     result = function(*args, **kwargs)
+                    self.round.settle()
                 finally:
                     self._in_retry = False
                 self._agree_on(_RETRY)
@@ -286,6 +297,7 @@ class Worker:
             if ddp.reducer._rebuild_buckets():  # the next forward would do it
                 self._rebuilt[i] = reducers.layout(ddp)
         self._synced = self._sync_buffers() if self._synced_ddps else None
+        self.round.settle()
         self._updating = True
 
     def _end_step(self, error: Optional[BaseException]) -> bool:
@@ -409,7 +421,9 @@ class Worker:
         """True if the round is over. Errors of other groups than ours never end a round."""
         if not self.elastic or isinstance(error, RanksDiffer):
             return False
-        return isinstance(error, GroupLost) or self.round.over is not None or link.suspend_requested() is not None
+        if isinstance(error, (GroupLost, dist.DistBackendError)):
+            return True
+        return self.round.over is not None or link.suspend_requested() is not None
 
     def _note_loss(self, error: Exception) -> None:
         # Without the traceback, whose frames hold tensors.
@@ -509,21 +523,23 @@ class Worker:
         if not takers:
             return
         packed, tensors = state.pack() if rank == source else (None, [])
-        specs = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        specs = [(tensor.shape, tensor.dtype, self.uses_nccl and tensor.is_cuda) for tensor in tensors]
         packed, specs, layouts = self._broadcast_object((packed, specs, self._layouts), source)
         received: list[torch.Tensor] = [torch.empty(0)] * len(specs)
         # A rank that is a step behind keeps its own state until it has all of the newer one.
-        for indices, elements, dtype in parts(specs):
+        for indices, elements, dtype, on_gpu in parts(specs):
+            device = torch.device("cuda" if on_gpu else "cpu")
             if rank == source:
-                flat = torch.cat([tensors[i].detach().reshape(-1).cpu() for i in indices])
+                flat = torch.cat([tensors[i].detach().reshape(-1).to(device) for i in indices])
             else:
-                flat = torch.empty(elements, dtype=dtype)
+                flat = torch.empty(elements, dtype=dtype, device=device)
             self._broadcast(flat, source)
             if rank in takers:
                 for i, piece in zip(indices, flat.split([specs[i][0].numel() for i in indices])):
                     received[i] = piece.reshape(specs[i][0]).clone() if len(indices) > 1 else piece.view(specs[i][0])
         if rank in takers:
-            for i, (shape, dtype) in enumerate(specs):
+            self.round.settle()
+            for i, (shape, dtype, _) in enumerate(specs):
                 if shape.numel() == 0:
                     received[i] = torch.empty(shape, dtype=dtype)
             if layouts != self._layouts:
