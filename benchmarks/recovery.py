@@ -6,7 +6,8 @@ usage: benchmarks/recovery.py [--injections N] [--only WORD]... [--programs DIR]
 Each case is a job of which one process is repeatedly killed with SIGKILL, each time a random while after the job has
 recovered. The table shows medians and p99 (with 20 injections: the maximum) of the time from the kill to the end of the
 next optimizer step, the parts of that time, and how many committed steps were repeated. Jobs under torchrun and jobs
-without recovery resume from a snapshot of every 20th step. Needs scripts/setup; Bazel builds the C++ examples.
+without recovery resume from a snapshot of every 20th step. "Python, survivors" is a loop of ddprun.elastic. Needs
+scripts/setup; Bazel builds the C++ examples.
 """
 
 import argparse
@@ -32,7 +33,7 @@ MODEL = ["--block-size=64", "--n-layer=2", "--n-head=4", "--n-embd=64", "--batch
 SNAPSHOTS = ["--snapshot-every=20", "--log-every=1", "--steps=1000000"]
 PARTS = ("rolled back", "re-form", "group", "state", "first step")
 
-PID = re.compile(r"rank (\d+) of (\d+): pid (\d+)")
+PID = re.compile(r"rank (\d+)(?: of \d+:)? pid (\d+)")
 STEP = re.compile(r"step (\d+)\D.*loss")
 RECOVERED = re.compile(r"rank (\d+): round (\d+) goes on after step (\d+)(?:; suspended at ([\d.]+) s, then(.*))?")
 
@@ -74,7 +75,7 @@ class Job:
         except queue.Empty:
             raise RuntimeError("the job makes no progress") from None
         if found := PID.search(line):
-            self.pids[int(found[1])] = int(found[3])
+            self.pids[int(found[1])] = int(found[2])
         return at, number, line
 
     def run_until_step(self, step):
@@ -88,6 +89,7 @@ class Job:
 @contextlib.contextmanager
 def job(commands=()):
     env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="ERROR", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    env.update(PYTHONPATH=str(ROOT / "packaging/wheel"), PYTHON_EXEC=str(ROOT / ".venv/bin/python"))
     started = Job(env)
     try:
         for command in commands:
@@ -129,7 +131,7 @@ def recovered_by_survivors(running, killed, survivors):
     return result
 
 
-def resumed_from_snapshot(running, killed):
+def resumed_from_snapshot(running, killed, _):
     """After a kill at `killed`: waits for the first step completed by restarted workers."""
     result = Injection()
     before = running.step
@@ -146,8 +148,26 @@ def resumed_from_snapshot(running, killed):
             return result
 
 
-def kill_workers(commands, world, injections, elastic):
-    """Kills random ranks of one job."""
+def joined_survivors(running, killed, survivors):
+    """After a kill at `killed`: waits for the first step of the process that replaces the dead one."""
+    result = Injection()
+    before = running.step
+    deadline = time.monotonic() + GIVE_UP
+    known = set(running.pids.values())
+    while True:
+        at, _, line = running.next(deadline)
+        found = STEP.search(line)
+        if not found:
+            continue
+        running.step = max(running.step, int(found[1]))
+        if int(PID.search(line)[2]) not in known:
+            result.total = at - killed
+            result.lost = max(0, before - int(found[1]))
+            return result
+
+
+def kill_workers(commands, world, injections, recovered):
+    """Kills random ranks of one job; `recovered` waits for its next step."""
     results = []
     with job(commands) as running:
         running.run_until_step(25)
@@ -159,12 +179,9 @@ def kill_workers(commands, world, injections, elastic):
             survivors = {rank: pid for rank, pid in running.pids.items() if rank != victim}
             killed = time.monotonic()
             os.kill(running.pids[victim], signal.SIGKILL)
-            if elastic:
-                results.append(recovered_by_survivors(running, killed, survivors))
-                if any(running.pids[rank] != pid for rank, pid in survivors.items()):
-                    raise RuntimeError("a survivor was restarted")
-            else:
-                results.append(resumed_from_snapshot(running, killed))
+            results.append(recovered(running, killed, survivors))
+            if recovered != resumed_from_snapshot and any(running.pids[rank] != pid for rank, pid in survivors.items()):
+                raise RuntimeError("a survivor was restarted")
     return results
 
 
@@ -178,7 +195,7 @@ def lose_nodes(worker, injections):
             server = [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=recovery{port}"]
             flags = ["--nnodes=2:3", "--nproc-per-node=1", *server]
             for _ in range(3):
-                running.start([str(DDPRUN), *flags, "--max-restarts=100", "--no-python", *worker])
+                running.start([str(DDPRUN), *flags, "--max-restarts=100", *worker])
             running.run_until_step(random.randint(30, 60))
             victim = random.randrange(3)
             pid = running.pids[victim]
@@ -193,7 +210,7 @@ def lose_nodes(worker, injections):
 
 def one_node(world, worker, *flags):
     job = ["--standalone", f"--nproc-per-node={world}", "--max-restarts=1000"]
-    return [[str(DDPRUN), *job, *flags, "--no-python", *worker]]
+    return [[str(DDPRUN), *job, *flags, *worker]]
 
 
 def p99(values):
@@ -240,28 +257,39 @@ def main():
         def trainer(program, name):
             return [*program, *MODEL, *SNAPSHOTS, f"--snapshot={folder}/{name}"]
 
-        elastic = trainer([str(programs / "elastic_gpt")], "elastic")[:-1]
+        elastic = trainer(["--no-python", str(programs / "elastic_gpt")], "elastic")[:-1]
+        loop = [str(ROOT / "examples/python/elastic_train.py"), "1000000"]
         cases = {}
         for world in (2, 4):
             cases[f"survivors: {world} ranks"] = lambda world=world: kill_workers(
-                one_node(world, elastic), world, injections, True
+                one_node(world, elastic), world, injections, recovered_by_survivors
             )
             cases[f"survivors, --preload: {world} ranks"] = lambda world=world: kill_workers(
-                one_node(world, elastic, "--preload"), world, injections, True
+                one_node(world, elastic, "--preload"), world, injections, recovered_by_survivors
             )
+        for world in (2, 4, 8):
+            for flags in ((), ("--preload",)):
+                cases[f"Python, survivors{''.join(f', {flag}' for flag in flags)}: {world} ranks"] = (
+                    lambda world=world, flags=flags: kill_workers(
+                        one_node(world, loop, *flags), world, injections, joined_survivors
+                    )
+                )
         cases["survivors, shrinking: 1 node of 3"] = lambda: lose_nodes(elastic, injections)
         for world in (2, 4):
-            plain = trainer([str(programs / "train_gpt")], f"plain{world}")
+            plain = trainer(["--no-python", str(programs / "train_gpt")], f"plain{world}")
             cases[f"restart: {world} ranks"] = lambda world=world, plain=plain: kill_workers(
-                one_node(world, plain), world, injections, False
+                one_node(world, plain), world, injections, resumed_from_snapshot
             )
             torchrun = str(ROOT / ".venv/bin/torchrun")
             script = trainer([str(ROOT / "examples/python/train_gpt.py")], f"python{world}")
+            cases[f"Python, restart, --preload: {world} ranks"] = lambda world=world, script=script: kill_workers(
+                one_node(world, script, "--preload"), world, injections, resumed_from_snapshot
+            )
             cases[f"torchrun, Python: {world} ranks"] = lambda world=world, script=script: kill_workers(
                 [[torchrun, "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", *script]],
                 world,
                 injections,
-                False,
+                resumed_from_snapshot,
             )
         print_table(("case", "kills", "kill to next step, ms", "kill to suspend", *PARTS, "steps lost"), [])
         for name, run in cases.items():
