@@ -36,7 +36,7 @@ __all__ = ["GroupLost", "RanksDiffer", "State", "Step", "Worker", "init"]
 def init(
     backend: Optional[str] = None,
     seed: Optional[int] = 0,
-    timeout: timedelta = timedelta(minutes=30),
+    timeout: timedelta = timedelta(minutes=10),
     checkpoint: Optional[str] = None,
     save_every: int = 100,
 ) -> Worker:
@@ -47,7 +47,8 @@ def init(
     `seed`: random numbers (PyTorch's, NumPy's and Python's) depend on it, the place in the training and the rank only;
     until the first epoch they are the same on all ranks. None leaves them alone; a rank that replaces another one then
     draws other numbers.
-    `timeout`: limit for a collective, as in init_process_group.
+    `timeout`: limit for a collective, and so for the time by which ranks may be late. With Gloo, memory of a collective
+    whose peer has died may stay in use for as long.
     `checkpoint`: a folder, to which rank 0 writes the state every `save_every` steps, at a stop request and at the end,
     and from which it reads it at the start, unless another rank holds the state. All ranks should have access to it.
 

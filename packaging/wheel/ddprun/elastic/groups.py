@@ -4,11 +4,6 @@ The script's process groups are Python objects (`Group`) that forward each colle
 current round, which is connected at the first collective. So DDP keeps its reference.
 `Group.collective` is the only way in: it asks the owner whether the collective is allowed here, and it lets a waiting
 caller go when the round ends.
-
-Gloo may leave an operation hanging when its peer has died in the middle of a message (see `rounds`), until the timeout
-of the operation. The group's timeout is long, since ranks may be late by minutes. A large operation is therefore
-preceded by a tiny all-reduce, which waits for late ranks and never stops halfway in a message, and gets a short timeout
-of its own. So nothing that was left behind stays for longer than that.
 """
 
 from __future__ import annotations
@@ -25,21 +20,14 @@ from .rounds import GroupLost, Round
 BACKEND = "ddprun"
 _SLICE = timedelta(milliseconds=25)  # a wait for a hanging operation notices the end of the round this late
 _GRACE = 0.025  # seconds that an operation gets to end by itself once its connections are shut down
-_LARGE = 64 << 10  # bytes; smaller messages arrive in one piece
 _STALL = 10.0  # seconds until a wait asks its owner whether it can end ...
 _STALL_INTERVAL = 5.0  # ... and seconds between such questions
-_TRANSFER_TIMEOUT = 60.0  # seconds, for an operation that all ranks have entered ...
-_TRANSFER_RATE = 1 << 20  # ... and bytes a second in addition
 
-# Operations whose tensors have the same sizes on all ranks, so that all agree on whether they are large.
-_SYMMETRIC = (
+_COLLECTIVES = (
     "allreduce allreduce_coalesced broadcast allgather _allgather_base all_gather_single reduce reduce_scatter "
-    "_reduce_scatter_base reduce_scatter_single"
-).split()
-_OTHERS = (
-    "allgather_coalesced allgather_into_tensor_coalesced all_gather_single_coalesced alltoall alltoall_base "
-    "all_to_all_single barrier gather gather_single reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced "
-    "scatter"
+    "_reduce_scatter_base reduce_scatter_single allgather_coalesced allgather_into_tensor_coalesced "
+    "all_gather_single_coalesced alltoall alltoall_base all_to_all_single barrier gather gather_single "
+    "reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced scatter"
 ).split()
 _MESSAGES = "send recv recv_anysource".split()
 
@@ -152,10 +140,6 @@ def _gpu_of(args: tuple[Any, ...]) -> Optional[torch.device]:
     return next((tensor.device for tensor in _tensors(args) if tensor.is_cuda), None)
 
 
-def _size(args: tuple[Any, ...]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(args))
-
-
 class Group(dist.ProcessGroup):
     """A process group of the script; rank and size are those of the current round. For the threads of the script."""
 
@@ -216,10 +200,6 @@ class Group(dist.ProcessGroup):
         if self._owner.uses_nccl and (device := _gpu_of(args)) is not None:
             return self._on_gpu(device, name, args, kwargs)
         try:
-            options = args[-1] if args else kwargs.get("opts")
-            if name in _SYMMETRIC and hasattr(options, "timeout") and (size := _size(args)) >= _LARGE:
-                round_.track(inner.allreduce([torch.zeros(1)], dist.AllreduceOptions()))
-                options.timeout = timedelta(seconds=_TRANSFER_TIMEOUT + size / _TRANSFER_RATE)
             work = getattr(inner, name)(*args, **kwargs)
         except RuntimeError as error:
             raise round_.lost(error) from error
@@ -255,7 +235,7 @@ def _define(name: str) -> None:
     setattr(Group, name, call)
 
 
-for _name in (*_SYMMETRIC, *_OTHERS, *_MESSAGES):
+for _name in (*_COLLECTIVES, *_MESSAGES):
     if hasattr(dist.ProcessGroup, _name):
         _define(_name)
 

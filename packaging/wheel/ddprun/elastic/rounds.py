@@ -5,8 +5,8 @@ through the store (`Round.exchange`): where they listen, and how far their train
 
 `Round.cut` ends a round from any thread. Gloo can't abort a collective, so it shuts down the round's sockets: the
 operations of this process fail, and so do those of its peers, which see closed connections. Gloo leaves an operation
-hanging if it had received part of a message; `Round.leave` gives operations a moment and leaves such ones behind. The
-module `groups` limits how long they stay.
+hanging if it had received part of a message, until its timeout; `Round.leave` gives operations a moment and leaves such
+ones behind.
 
 CUDA tensors use NCCL, whose groups `Round.cut` aborts. Their operations run on the GPU, behind the script's back: an
 aborted one ends there as if it had succeeded, so `Round.settle` waits for them before a step commits.
@@ -232,7 +232,6 @@ class Round:
         store = dist.PrefixStore(f"ddprun.elastic/{self.number}/{name}", self._store)
         options = dist.ProcessGroupGloo._Options()
         options._devices, options._timeout = self._devices, _CONNECT_TIMEOUT
-        options._threads = 1  # operations run in order, which groups.Group relies on
         gloo = dist.ProcessGroupGloo(store, rank, size, options)
         gloo._set_default_timeout(timeout)
         group = dist.ProcessGroup(store, rank, size)

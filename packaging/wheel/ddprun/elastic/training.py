@@ -23,6 +23,7 @@ import contextlib
 import os
 import pickle
 import sys
+import time
 import warnings
 from datetime import timedelta
 from typing import Any, Callable, Iterator, NamedTuple, Optional
@@ -41,6 +42,7 @@ from .groups import BACKEND, Group
 from .rounds import GroupLost, Round, prepare_nccl
 from .state import Position, State, optimizers_of, parts
 
+_REPORT_INTERVAL = 0.1  # seconds between reports of steps
 _STOPPED = 143  # exit code after a stop request, as of SIGTERM
 _ACTIVITIES = ("a step", "the end of an epoch", "worker.retry")
 _STEP, _END_OF_EPOCH, _RETRY = range(len(_ACTIVITIES))
@@ -110,6 +112,7 @@ class Worker:
         self._drawn = 0  # batches of the current step
         self._in_step = self._updating = self._in_body = self._in_retry = self._begun = False
         self._settled = True  # nothing was committed since the state was last offered
+        self._report_at = 0.0  # time.monotonic() of the next report of a step
         self._failed = False  # the script has raised an error in a step
         self._synced: Optional[list[tuple[torch.Tensor, int]]] = None
         self._calls = (0, 0)  # epoch, and calls of `retry` in it
@@ -198,7 +201,7 @@ class Worker:
         self.retry(lambda: None)  # until all ranks are here, one that dies is replaced
         if self._folder is not None:
             self._save()
-        link.report_progress(state.step or 0, phase="finished")
+        self._report("finished")
 
     def steps(self, loader: Any) -> Iterator[tuple[Step, Any]]:
         """Yields the rest of the epoch's batches, each with a step; a batch comes again if its step was not committed.
@@ -258,7 +261,7 @@ class Worker:
                     return state.results[key]
                 self._reseed(4, *key)
                 self._agree_on(_RETRY)
-                link.report_progress(state.step or 0, phase="evaluation")
+                self._report("evaluation")
                 self._in_retry = True
                 try:
                     result = function(*args, **kwargs)
@@ -276,7 +279,8 @@ class Worker:
         self._in_step = True
         self._reseed(0, state.step or 0, self._drawn)
         self._activity = _STEP
-        link.report_progress(state.step or 0, phase="forward")
+        if time.monotonic() >= self._report_at:  # each report wakes the launcher
+            self._report("forward")
 
     def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Performs the last communication of a step, as its first optimizer begins."""
@@ -618,8 +622,12 @@ class Worker:
 
     def _save(self) -> None:
         if self.round.rank == 0 and self._folder is not None:
-            link.report_progress(self._known_state().step or 0, phase="checkpoint")
+            self._report("checkpoint")
             self._known_state().save(self._folder)
+
+    def _report(self, phase: str) -> None:
+        link.report_progress(self._known_state().step or 0, phase=phase)
+        self._report_at = time.monotonic() + _REPORT_INTERVAL if phase == "forward" else 0.0
 
     def _stop(self) -> None:
         """Ends the process because the job is being stopped. Its state is that after the last step."""
