@@ -233,7 +233,8 @@ void ProgressWatch::UpdatePositions(SteadyTime now) {
     const Rank& rank = ranks_[local_rank];
     int64_t entered = 0;
     for (size_t phase = 0; phase < rank.entered.size(); ++phase) entered += common[phase] ? rank.entered[phase] : 0;
-    const Position position(rank.pass, rank.step, entered);
+    const bool waits = !common[rank.phase] && IsSynchronizing(phases_[rank.phase].name);
+    const Position position(rank.pass, rank.step, entered, waits);
     if (behind.empty() || position < least) {
       behind.clear();
       least = position;

@@ -187,6 +187,18 @@ TEST_F(PythonElasticTest, Example_WorkerKilled_SurvivorKeepsProcessAndLosses) {
   EXPECT_THAT(run.pids.at(1), ElementsAre(victim, Ne(victim)));
 }
 
+// The others wait in the same step, or in the next one.
+TEST_F(PythonElasticTest, StoppedWorker_RestartOnHang_OnlyItIsReplaced) {
+  Launcher undisturbed = Start(3, kTrainer, {"mlp", "3"});
+  const Training expected = Finish(&undisturbed);
+  Launcher launcher = Start(3, kTrainer, {"mlp", "3"}, {{"PAUSE", "0.05"}, {"PET_ON_HANG", "restart:3"}});
+  ASSERT_TRUE(launcher.WaitForOut(" step 12 loss")) << launcher.Err();
+  kill(Training(launcher.Out()).pids[1].back(), SIGSTOP);
+  const Training run = Finish(&launcher);
+  EXPECT_EQ(run.ends, expected.ends);
+  for (const int rank : {0, 1, 2}) EXPECT_THAT(run.pids.at(rank), SizeIs(rank == 1 ? 2 : 1)) << launcher.Err();
+}
+
 TEST_F(PythonElasticTest, Errors_EachMisuse_IsNamed) {
   Launcher launcher = Start(2, kTrainer, {"errors", "1"});
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();

@@ -132,6 +132,18 @@ TEST_F(ProgressWatchTest, SmallerStep_IsBehindWhateverThePhases) {
   EXPECT_EQ(hang.behind.at(0).step, 20);
 }
 
+// As ddprun.elastic reports: a phase of waiting, only where a rank waits for long.
+TEST_F(ProgressWatchTest, SameStep_RankThatWaitsIsNotBehind) {
+  StartTrained(3);
+  ReportAll(20, "forward");
+  Report(0, 20, "sync");
+  Report(2, 20, "sync");
+  Wait(absl::Seconds(2));
+  const auto hang = TakeOne<effect::Hang>();
+  EXPECT_EQ(Ranks(hang.behind), LocalRanks{1});
+  EXPECT_EQ(Ranks(hang.waiting), (LocalRanks{0, 2}));
+}
+
 TEST_F(ProgressWatchTest, StepsThatStartOver_AreNotBehind) {
   StartTrained(2);
   Train(0, 0);

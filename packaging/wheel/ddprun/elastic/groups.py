@@ -8,6 +8,7 @@ caller go when the round ends.
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import timedelta
 from typing import Any, Iterator, Optional, Protocol
@@ -15,7 +16,7 @@ from typing import Any, Iterator, Optional, Protocol
 import torch
 import torch.distributed as dist
 
-from .rounds import GroupLost, Round
+from .rounds import LONG, GroupLost, Round
 
 BACKEND = "ddprun"
 _SLICE = timedelta(milliseconds=25)  # a wait for a hanging operation notices the end of the round this late
@@ -44,11 +45,14 @@ class Owner(Protocol):
     def stands_alone(self) -> bool:
         """True if this process replaces another one and has not joined the survivors yet."""
 
+    def note_wait(self) -> None:
+        """Called once by a wait for other ranks that takes long."""
+
     def check_stall(self) -> None:
-        """Called while a wait is long. Raises if it can't end."""
+        """Called while a wait is very long. Raises if it can't end."""
 
     def end_stall(self) -> None:
-        """Called after a long wait."""
+        """Called after a very long wait."""
 
 
 class _Work(dist.Work):
@@ -60,7 +64,8 @@ class _Work(dist.Work):
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         inner, round_ = self._inner, self._round
-        question = time.monotonic() + _STALL
+        began = time.monotonic()
+        long, question = began + LONG, began + _STALL
         stalled = False
         while True:
             completed = inner.is_completed()
@@ -74,6 +79,9 @@ class _Work(dist.Work):
                     continue  # right after the slice; well or not
                 if round_.over is not None and time.monotonic() > round_.cut_at + _GRACE:
                     raise GroupLost(round_.over) from None
+            if time.monotonic() > long:
+                long = math.inf
+                self._owner.note_wait()
             if round_.over is None and time.monotonic() > question:
                 question, stalled = time.monotonic() + _STALL_INTERVAL, True
                 self._owner.check_stall()

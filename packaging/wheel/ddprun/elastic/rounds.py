@@ -35,6 +35,7 @@ _CONNECT_TIMEOUT = timedelta(seconds=12)  # Gloo waits five times as long
 _GRACE = 0.05  # seconds in which Gloo usually ends operations whose connections were shut down
 _LAUNCH_WAIT = 1.0  # seconds that an abort of NCCL waits for an operation that is being launched
 _ABORT_WAIT = 5.0  # seconds that this process waits for the end of an abort
+LONG = 1.0  # seconds until a wait for other ranks is a long one
 _NCCL_LIMIT = 20  # seconds to connect; less than --shutdown-timeout, after which the launcher replaces this process
 
 # PyTorch ends the process when NCCL reports an error, unless these say otherwise. It reads them once.
@@ -145,10 +146,18 @@ class Round:
                 raise GroupLost(self.over)
             return function()
 
-    def settle(self) -> None:
-        """Returns when all operations of NCCL have ended well."""
+    def settle(self, note_wait: Callable[[], None]) -> None:
+        """Returns when all operations of NCCL have ended well. Calls `note_wait` once if that takes long."""
         nccl = list(self._nccl)
         if nccl:
+            event = torch.cuda.Event()
+            event.record()
+            long = time.monotonic() + LONG
+            while not event.query():
+                time.sleep(50e-6)
+                if time.monotonic() > long:
+                    note_wait()
+                    break
             torch.cuda.synchronize()
         if self.over is not None:
             raise GroupLost(self.over)

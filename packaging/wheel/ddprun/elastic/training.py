@@ -265,7 +265,7 @@ class Worker:
                 self._in_retry = True
                 try:
                     result = function(*args, **kwargs)
-                    self.round.settle()
+                    self.round.settle(self.note_wait)
                 finally:
                     self._in_retry = False
                 self._agree_on(_RETRY)
@@ -301,7 +301,7 @@ class Worker:
             if ddp.reducer._rebuild_buckets():  # the next forward would do it
                 self._rebuilt[i] = reducers.layout(ddp)
         self._synced = self._sync_buffers() if self._synced_ddps else None
-        self.round.settle()
+        self.round.settle(self.note_wait)
         self._updating = True
 
     def _end_step(self, error: Optional[BaseException]) -> bool:
@@ -542,7 +542,7 @@ class Worker:
                 for i, piece in zip(indices, flat.split([specs[i][0].numel() for i in indices])):
                     received[i] = piece.reshape(specs[i][0]).clone() if len(indices) > 1 else piece.view(specs[i][0])
         if rank in takers:
-            self.round.settle()
+            self.round.settle(self.note_wait)
             for i, (shape, dtype, _) in enumerate(specs):
                 if shape.numel() == 0:
                     received[i] = torch.empty(shape, dtype=dtype)
@@ -575,6 +575,11 @@ class Worker:
             work, places = self._all_gather(list(self._place()))
             work.wait()
             _compare([_Place(*place.tolist()) for place in places])
+
+    def note_wait(self) -> None:
+        """Tells the launcher that this rank waits for others, so that it does not look like the one that hangs."""
+        if self._begun:
+            self._report("sync")
 
     def check_stall(self) -> None:
         """Raises an error if all ranks wait, at different places, and have done so at the last question, too."""
