@@ -137,9 +137,9 @@ using ProgressEffects = std::vector<ProgressEffect>;
 //
 // Hung ranks: in synchronous training one hung rank makes all others wait, and those exceed any limit too. Therefore
 // only the least advanced ranks are considered: those with the smallest step, and among them those that have reported
-// the fewest phases in it. (Phases that not all ranks report, such as rank 0's "checkpoint", do not count, except that a
-// rank in such a phase which synchronizes is further than one that is not.) They are hung when each of them has exceeded
-// its limit, measured from when it entered its phase or from when one of them last made progress, whichever is later.
+// the fewest phases in it. (Phases that not all ranks report, such as rank 0's "checkpoint", do not count, but a rank
+// in such a phase which synchronizes is further than one that is not.) They are hung when each of them has exceeded its
+// limit, measured from when it entered its phase or from when one of them last made progress, whichever is later.
 //
 // Limits: the limit of a phase is learned from all ranks of the node. It is the largest of `factor` times the 99th
 // percentile of the phase's duration, twice its longest duration, and `least`. Time that a rank spends waiting for

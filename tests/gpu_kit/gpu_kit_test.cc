@@ -38,7 +38,7 @@ class GpuKitTest : public ::testing::Test {
 
 // Ranks that share the device, in C++ and over NCCL, with the bits of a training without failures.
 TEST_F(GpuKitTest, Parts_Pass) {
-  Process run(Command({"count", "node"}));
+  Process run(Command({"count", "node", "python"}));
   ASSERT_EQ(run.Wait(4 * Process::kPatience), 0) << run.Out() << run.Err();
   const nlohmann::json results = Results();
   EXPECT_EQ(results["state"], "ended");

@@ -368,6 +368,34 @@ def restart(part):
             part.expect(killed and len(again) == ranks, f"{way}: not all ranks were restarted")
 
 
+def python(part):
+    """A loop of ddprun.elastic with deaths at named points of a step: survivors, steps and bits."""
+    program = [str(ROOT / "tests/python_elastic/trainer.py"), "mlp", "4"]
+    runs, points = [], ["1:3:forward", "0:9:reduce", "1:12:update", "0:20:backward"]
+    for kill in ("", ",".join(points)):
+        name = "kills" if kill else "undisturbed"
+        killed = part.kit.work / f"python {name}"
+        killed.mkdir()
+        variables = {"KILL": kill, "KILLED": str(killed), "PYTHONPATH": str(ROOT / "packaging/wheel")}
+        ended = part.ranks(name, 2, program, ["--max-restarts=9", "--preload"], DEVICE="cuda", **variables)
+        ended.expect_success(name)
+        made, pids, times = {}, set(), []
+        for at, line in ended.lines:
+            if found := re.match(r"rank (\d) pid (\d+) step (\d+) loss (\S+)", line):
+                made[found[1], found[3]] = found[4]
+                pids.add(found[2])
+                times.append(at)
+        runs.append(made)
+        dead = len(points) if kill else 0
+        part.expect(len(pids) <= 2 + dead, f"{name}: {len(pids)} processes made steps, of 2 ranks and {dead} deaths")
+        part.expect(len(list(killed.iterdir())) == dead, f"{name}: not all {dead} points were reached")
+        gaps = [after - before for before, after in zip(times, times[1:])]
+        part.figure(f"{name}: longest time between two steps, ms", 1e3 * max(gaps, default=0))
+    different = [place for place, loss in runs[1].items() if runs[0].get(place) != loss]
+    part.expect(not different, f"{len(different)} losses differ, first (rank, step) {different[:1]}")
+    part.expect(len(runs[1]) >= len(runs[0]) - len(points), f"{len(runs[1])} of {len(runs[0])} steps were made")
+
+
 def frameworks(part):
     """Frameworks that are installed, each without and with a kill; whether the results have the same bits is a figure,
     as some of their kernels add in any order."""
@@ -523,6 +551,7 @@ PARTS = {
     "examples": ("the examples over NCCL", examples, 90, BESIDE),
     "count": ("--nproc-per-node=gpu", count, 40, BESIDE),
     "restart": ("Python DDP restarted, beside torchrun", restart, 150, ALONE),
+    "python": ("a loop of ddprun.elastic with deaths at named points", python, 90, ALONE),
     "frameworks": ("Accelerate, Lightning and Transformers with a kill", frameworks, 150, ALONE),
     "speed": ("C++ and Python side by side", speed, 200, ALONE),
     "memory": ("the device's memory after a kill", memory, 60, ALONE),

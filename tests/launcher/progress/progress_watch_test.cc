@@ -132,7 +132,7 @@ TEST_F(ProgressWatchTest, SmallerStep_IsBehindWhateverThePhases) {
   EXPECT_EQ(hang.behind.at(0).step, 20);
 }
 
-// As ddprun.elastic reports: a phase of waiting, only where a rank waits for long.
+// ddprun.elastic reports a phase of waiting only where a rank waits for long.
 TEST_F(ProgressWatchTest, SameStep_RankThatWaitsIsNotBehind) {
   StartTrained(3);
   ReportAll(20, "forward");
