@@ -28,7 +28,6 @@ from typing import Any, Callable, Iterator, Optional
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ErrorType
 
 _STORE_PATIENCE = timedelta(minutes=30)  # for ranks that still import PyTorch, or read a checkpoint
 _CONNECT_TIMEOUT = timedelta(seconds=12)  # Gloo waits five times as long
@@ -78,7 +77,9 @@ def _devices() -> list[Any]:
 
 
 def prepare_nccl() -> None:
-    """Lets this process live when NCCL fails. Call it before the first group."""
+    """Lets this process live when NCCL fails. Call it before the first group. Raises RuntimeError if it can't."""
+    if not hasattr(dist.ProcessGroupNCCL, "get_error"):
+        raise RuntimeError(f'PyTorch {torch.__version__} reports no errors of NCCL: use elastic.init(backend="gloo")')
     if os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "1":  # the launcher's default
         del os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"]
     for name, value in _NCCL_ENVIRONMENT.items():
@@ -162,7 +163,7 @@ class Round:
         if self.over is not None:
             raise GroupLost(self.over)
         for backend in nccl:
-            if (error := backend.get_error()) != ErrorType.SUCCESS:
+            if (error := backend.get_error()).name != "SUCCESS":
                 raise self.lost(RuntimeError(f"NCCL failed: {error.name}"))
 
     def track(self, work: dist.Work) -> None:
