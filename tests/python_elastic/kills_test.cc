@@ -191,7 +191,7 @@ TEST_F(PythonElasticTest, Example_WorkerKilled_SurvivorKeepsProcessAndLosses) {
 TEST_F(PythonElasticTest, StoppedWorker_RestartOnHang_OnlyItIsReplaced) {
   Launcher undisturbed = Start(3, kTrainer, {"mlp", "3"});
   const Training expected = Finish(&undisturbed);
-  Launcher launcher = Start(3, kTrainer, {"mlp", "3"}, {{"PAUSE", "0.05"}, {"PET_ON_HANG", "restart:3"}});
+  Launcher launcher = Start(3, kTrainer, {"mlp", "3"}, {{"PAUSE", "0.05"}, {"PET_ON_HANG", "restart:10"}});
   ASSERT_TRUE(launcher.WaitForOut(" step 12 loss")) << launcher.Err();
   kill(Training(launcher.Out()).pids[1].back(), SIGSTOP);
   const Training run = Finish(&launcher);
