@@ -14,6 +14,7 @@ namespace {
 // requested.
 constexpr int kOldLeaseGone = 3;
 
+constexpr size_t kMostProblems = 5;  // logged until etcd answers
 constexpr char kNobodyLeads[] = "No server can lead without etcd";
 constexpr char kCannotLead[] = "This server can't lead";
 
@@ -114,10 +115,14 @@ void Leadership::Publish(LeaderLease::Effects* effects) {
   if (lapsed) lease_.OnLapsed(effects);
 }
 
-void Leadership::LogEtcdChange(const absl::Status& status, absl::string_view consequence, bool* fine) {
+void Leadership::LogEtcdChange(const absl::Status& status, absl::string_view consequence,
+                               std::set<std::string>* problems) {
   if (absl::IsCancelled(status)) return;
-  if (status.ok() == std::exchange(*fine, status.ok())) return;
-  if (status.ok()) return Log(LogLevel::kWarning, "etcd answers again");
+  if (status.ok()) {
+    if (!std::exchange(*problems, {}).empty()) Log(LogLevel::kWarning, "etcd answers again");
+    return;
+  }
+  if (problems->size() == kMostProblems || !problems->emplace(status.message()).second) return;
   Log(LogLevel::kError, absl::StrCat(status.message(), ". ", consequence, "; retrying"));
 }
 
@@ -144,7 +149,7 @@ void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
     client_->AwaitChange(keys_.Leader(), view_.revision, until).IgnoreError();
   }
   const absl::StatusOr<LeaderView> view = AskForLeader(client_, keys_, SteadyNow() + settings_.ttl);
-  LogEtcdChange(view.status(), kNobodyLeads, &etcd_answers_);
+  LogEtcdChange(view.status(), kNobodyLeads, &read_problems_);
   if (view.ok()) NoteLeader(view->address);
   view_ = view.value_or(LeaderView());
   {
@@ -160,7 +165,7 @@ void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
 void Leadership::Do(const lease::Grant&, LeaderLease::Effects* more) {
   etcdserverpb::LeaseGrantResponse answer;
   const absl::Status status = client_->LeaseGrant(settings_.ttl, SteadyNow() + settings_.ttl, &answer);
-  if (!status.ok()) LogEtcdChange(status, kCannotLead, &can_campaign_);
+  if (!status.ok()) LogEtcdChange(status, kCannotLead, &lead_problems_);
   std::optional<LeaderLease::Granted> granted;
   if (status.ok()) granted = LeaderLease::Granted{answer.id(), absl::Seconds(answer.ttl())};
   lease_.OnGranted(granted, SteadyNow(), more);
@@ -175,7 +180,7 @@ void Leadership::Do(const lease::Campaign& campaign, LeaderLease::Effects* more)
   const absl::Status status = client_->Txn(txn, SteadyNow() + settings_.ttl, &answer);
   LeaderLease::Campaigned result = LeaderLease::Campaigned::kNoAnswer;
   if (status.ok()) result = answer.succeeded() ? LeaderLease::Campaigned::kWon : LeaderLease::Campaigned::kLost;
-  LogEtcdChange(status, kCannotLead, &can_campaign_);
+  LogEtcdChange(status, kCannotLead, &lead_problems_);
   lease_.OnCampaign(result, answer.header().revision(), SteadyNow(), more);
 }
 

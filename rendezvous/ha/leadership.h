@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -68,8 +69,9 @@ class Leadership {
   void Do(const lease::Lead& lead, LeaderLease::Effects* more);
   void Do(const lease::StepDown& step_down, LeaderLease::Effects* more);
   void Publish(LeaderLease::Effects* effects);
-  // Logs when problems with etcd begin and end. `fine`: in and out, true if there were none so far.
-  static void LogEtcdChange(const absl::Status& status, absl::string_view consequence, bool* fine);
+  // Logs when problems with etcd begin, have another cause, and end. `problems`: in and out, the causes that were
+  // logged since they began.
+  static void LogEtcdChange(const absl::Status& status, absl::string_view consequence, std::set<std::string>* problems);
   // Detects two servers with the same address.
   void NoteLeader(const std::string& leader);
 
@@ -78,8 +80,8 @@ class Leadership {
   const Settings settings_;
   const Events events_;
   LeaderLease lease_;  // used by the thread only, like the next four members
-  bool etcd_answers_ = true;
-  bool can_campaign_ = true;
+  std::set<std::string> read_problems_;
+  std::set<std::string> lead_problems_;
   LeaderView view_;  // the last one; empty: none, or etcd did not answer
   // Set while another process leads at this server's address: when to report that. Infinite future: reported.
   std::optional<SteadyTime> own_address_alarm_;

@@ -54,6 +54,7 @@ TEST_F(NcclHangTest, Sizes_DifferAndNothingHangs_IsReported) {
   environment.merge(std::map<std::string, std::string>{{"HANG", "sizes"}, {"SIMNCCL_ANY_SIZE", "1"}});
   // A short limit makes comparisons frequent.
   Launcher launcher({"--standalone", "--nproc-per-node=3", "--on-hang=report:2", "tests/hang/train.py"}, environment);
+  EXPECT_TRUE(launcher.WaitForOut("step 20")) << launcher.Err();
   EXPECT_TRUE(launcher.WaitForErr("entered different operations: ")) << launcher.Err();
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("ranks 0, 2 entered all_reduce #"), HasSubstr("Float[2]")));
   launcher.Signal(SIGKILL);
