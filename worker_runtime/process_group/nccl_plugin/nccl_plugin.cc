@@ -50,6 +50,7 @@ class NcclBackend : public Base {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       aborted_ = true;
+      changed_.notify_all();
       changed_.wait_for(lock, kLaunchWait, [this] { return launching_ == 0; });
     }
     // nccl2's may not run on two threads: both would join its watchdog.
@@ -64,10 +65,14 @@ class NcclBackend : public Base {
 #undef DDPRUN_FORWARD
 
  protected:
-  // Called before each launch.
+  // Called before each launch. A wait in it ends when `aborted_` is set.
   virtual void Connect() {}
 
   virtual void AbortCommunicator() { Base::abort(); }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool aborted_ = false;
 
  private:
   // A collective that is being launched. Collectives may call others.
@@ -106,10 +111,7 @@ class NcclBackend : public Base {
   }
 
   std::once_flag abort_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
   int launching_ = 0;
-  bool aborted_ = false;
 };
 
 #ifdef DDPRUN_HAS_NCCL2
@@ -136,19 +138,9 @@ class Nccl2Backend : public NcclBackend<c10d::nccl2::ProcessGroupNCCL> {
     NcclBackend::startCoalescing();
   }
 
-  void abort() override {
-    {
-      const std::lock_guard<std::mutex> lock(connect_mutex_);
-      aborted_ = true;
-      if (connecting_thread_ > 0) setpriority(PRIO_PROCESS, connecting_thread_, 19);
-      connect_changed_.notify_all();
-    }
-    NcclBackend::abort();
-  }
-
  protected:
   void Connect() override {
-    std::unique_lock<std::mutex> lock(connect_mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     if (state_ == State::kConnected) return;
     TORCH_CHECK_WITH(DistBackendError, !aborted_, kAborted);
     if (state_ == State::kNew) {
@@ -156,25 +148,29 @@ class Nccl2Backend : public NcclBackend<c10d::nccl2::ProcessGroupNCCL> {
       auto self = c10::intrusive_ptr<Nccl2Backend>::unsafe_reclaim_from_nonowning(this);
       std::thread([self = std::move(self)] { self->ConnectHere(); }).detach();
     }
-    connect_changed_.wait(lock, [this] { return state_ != State::kConnecting || aborted_; });
+    changed_.wait(lock, [this] { return state_ != State::kConnecting || aborted_; });
     if (state_ == State::kNew) std::rethrow_exception(error_);
     TORCH_CHECK_WITH(DistBackendError, !aborted_, kAborted);
   }
 
   void AbortCommunicator() override {
     {
-      const std::lock_guard<std::mutex> lock(connect_mutex_);
-      if (state_ == State::kConnecting) return;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (state_ == State::kConnecting) {
+        state_ = State::kLeftBehind;
+        if (connecting_thread_ > 0) setpriority(PRIO_PROCESS, connecting_thread_, 19);
+        return;
+      }
     }
     ProcessGroupNCCL::abort();
   }
 
  private:
-  enum class State { kNew, kConnecting, kConnected };
+  enum class State { kNew, kConnecting, kLeftBehind, kConnected };
 
   void ConnectHere() {
     {
-      const std::lock_guard<std::mutex> lock(connect_mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       connecting_thread_ = gettid();
     }
     std::exception_ptr error;
@@ -187,23 +183,20 @@ class Nccl2Backend : public NcclBackend<c10d::nccl2::ProcessGroupNCCL> {
     }
     bool left_behind = false;
     {
-      const std::lock_guard<std::mutex> lock(connect_mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      left_behind = state_ == State::kLeftBehind;
       state_ = error == nullptr ? State::kConnected : State::kNew;
       error_ = error;
       connecting_thread_ = 0;
-      left_behind = aborted_ && error == nullptr;
-      connect_changed_.notify_all();
+      changed_.notify_all();
     }
-    if (left_behind) ProcessGroupNCCL::abort();
+    if (left_behind && error == nullptr) ProcessGroupNCCL::abort();
   }
 
   const c10::Device device_;
   const std::chrono::milliseconds timeout_;
-  std::mutex connect_mutex_;
-  std::condition_variable connect_changed_;
   State state_ = State::kNew;
-  pid_t connecting_thread_ = 0;
-  bool aborted_ = false;
+  pid_t connecting_thread_ = 0;  // 0: none, or it has not begun
   std::exception_ptr error_;
 };
 #endif
