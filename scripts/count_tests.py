@@ -80,13 +80,13 @@ def main():
             skipped += 1
             continue
         failed_here = 0
-        names = []
+        failures = []
         good = overall in ("PASSED", "FLAKY")
         for result in results.get(label, {}).values():
             files = {f["name"]: f.get("uri", "") for f in result.get("testActionOutput", [])}
             xml = urllib.parse.unquote(urllib.parse.urlparse(files.get("test.xml", "")).path)
             cases, failed_cases = count_cases(xml) or ((0, 0, 0), [])
-            names += failed_cases
+            failures += failed_cases
             if sum(cases) == 0:
                 cases = (1, 0, 0) if good else (0, 1, 0)
             passed += cases[0]
@@ -96,7 +96,7 @@ def main():
             failed_here = 1
         failed += failed_here
         if failed_here:
-            print("\n  ".join([f"{label}: {overall}", *names]), file=sys.stderr)
+            print("\n  ".join([f"{label}: {overall}", *failures]), file=sys.stderr)
     print(passed, failed, skipped)
 
 
